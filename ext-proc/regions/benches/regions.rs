@@ -75,9 +75,9 @@ impl Service {
             seq: 0,
             turn: 0,
         };
-        service.tell(Event::GatewayChanged { is_connected: true });
+        service.tell(Event::GatewayChanged(true));
         let pools = members(0, each);
-        service.tell(Event::LocalPools { pools });
+        service.tell(Event::LocalPools(pools));
         for id in 1..=peers {
             let peer = PeerId(id);
             let session = Session(u64::from(id));

@@ -66,16 +66,10 @@ pub enum Event {
         /// The record.
         record: RegionRecord,
     },
-    /// The replicas of this region, at the start and after each change.
-    LocalPools {
-        /// All pools.
-        pools: Vec<PoolReplicas>,
-    },
-    /// The gateway of this region connected or disconnected.
-    GatewayChanged {
-        /// Whether it is connected.
-        is_connected: bool,
-    },
+    /// All pools of this region with their replicas, at the start and after each change.
+    LocalPools(Vec<PoolReplicas>),
+    /// The gateway of this region connected (`true`) or disconnected.
+    GatewayChanged(bool),
     /// A round of probes that [`Effect::ProbeReplicas`] asked for has ended.
     ReplicasProbed {
         /// Owner of the replicas.
@@ -85,21 +79,12 @@ pub enum Event {
         /// Whether any replica answered within three intervals.
         any_answered: bool,
     },
-    /// The regions that the siblings have adopted, all siblings together.
-    SiblingsAdopted {
-        /// Owners of the adopted replicas.
-        regions: BTreeSet<RegionName>,
-    },
+    /// The owners of the replicas that the siblings have adopted, all siblings together.
+    SiblingsAdopted(BTreeSet<RegionName>),
     /// Whether this service is the one of its siblings that writes the region's record. A service without siblings is.
-    RecordLeadership {
-        /// Whether it writes the record.
-        is_leader: bool,
-    },
+    RecordLeadership(bool),
     /// A sibling sent its copy of this region's record.
-    SiblingRecord {
-        /// The copy.
-        record: RegionRecord,
-    },
+    SiblingRecord(RegionRecord),
     /// The operator declares that no part of a region runs, or revokes that.
     DeclaredLost {
         /// Region in question.
@@ -124,10 +109,7 @@ pub enum Effect {
         ping: Ping,
     },
     /// Drop the link that this service dialled, if it is up, and dial at once.
-    Redial {
-        /// Peer to dial.
-        peer: PeerId,
-    },
+    Redial(PeerId),
     /// Pass a peer's reports to the routers of all pools. A pool without a report is lost.
     UpdatePeer {
         /// Sender of the reports.
@@ -140,10 +122,7 @@ pub enum Effect {
         round_trip: Duration,
     },
     /// Tell the routers of all pools that a peer's heartbeats have stopped.
-    MarkPeerLost {
-        /// Lost peer.
-        peer: PeerId,
-    },
+    MarkPeerLost(PeerId),
     /// Probe replicas of a peer now and once an interval, and report [`Event::ReplicasProbed`]. Replaces an earlier list.
     ProbeReplicas {
         /// Owner of the replicas.
@@ -152,10 +131,7 @@ pub enum Effect {
         addresses: Vec<Arc<str>>,
     },
     /// Stop probing the replicas of a peer.
-    StopProbing {
-        /// Owner of the replicas.
-        peer: PeerId,
-    },
+    StopProbing(PeerId),
     /// Add the replicas of a peer to this service's pools. Repeated with the whole list when the list changes.
     Adopt {
         /// Owner of the replicas.
@@ -171,10 +147,7 @@ pub enum Effect {
         reason: ReleaseReason,
     },
     /// Persist a record in place of an older one of the same region.
-    StoreRecord {
-        /// The record.
-        record: Arc<RegionRecord>,
-    },
+    StoreRecord(Arc<RegionRecord>),
 }
 
 /// Reason for the return of adopted replicas.

@@ -131,9 +131,8 @@ impl Regions {
         self.counters.records += 1;
         let has_new_replicas = record.version != peer.record.version;
         peer.record = Arc::new(record);
-        self.effects.push_back(Effect::StoreRecord {
-            record: peer.record.clone(),
-        });
+        self.effects
+            .push_back(Effect::StoreRecord(peer.record.clone()));
         if has_new_replicas && peer.claim.is_adopted {
             self.effects.push_back(Effect::Adopt {
                 peer: id,

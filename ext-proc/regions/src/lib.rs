@@ -133,8 +133,8 @@ impl Regions {
             } => self.on_link_down(peer, failure, dial_started),
             Event::Heartbeat { peer, heartbeat } => self.on_heartbeat(peer, heartbeat),
             Event::Record { peer, record } => self.on_record(peer, &record),
-            Event::LocalPools { pools } => self.set_local_pools(pools),
-            Event::GatewayChanged { is_connected } => {
+            Event::LocalPools(pools) => self.set_local_pools(pools),
+            Event::GatewayChanged(is_connected) => {
                 if self.advertisement.has_gateway != is_connected {
                     self.advertisement.has_gateway = is_connected;
                     self.advertisement.version += 1;
@@ -146,12 +146,12 @@ impl Regions {
                 sent,
                 any_answered,
             } => self.on_replicas_probed(peer, sent, any_answered),
-            Event::SiblingsAdopted { regions } => {
+            Event::SiblingsAdopted(regions) => {
                 self.adopted_by_siblings = regions;
                 self.update_claims();
             }
-            Event::RecordLeadership { is_leader } => self.set_record_leadership(is_leader),
-            Event::SiblingRecord { record } => self.on_sibling_record(record),
+            Event::RecordLeadership(is_leader) => self.set_record_leadership(is_leader),
+            Event::SiblingRecord(record) => self.on_sibling_record(record),
             Event::DeclaredLost { peer, is_lost } => self.on_declared_lost(peer, is_lost),
             Event::Reconfigured(config) => self.reconfigure(config),
             Event::Shutdown => {

@@ -103,9 +103,8 @@ impl Regions {
 
     pub(super) fn store_own_record(&mut self, record: RegionRecord) {
         self.own = Arc::new(record);
-        self.effects.push_back(Effect::StoreRecord {
-            record: self.own.clone(),
-        });
+        self.effects
+            .push_back(Effect::StoreRecord(self.own.clone()));
     }
 
     /// Applies a configuration. A change of this region's name needs a restart.
@@ -123,7 +122,7 @@ impl Regions {
             if let Some(peer) = self.peers.remove(&id) {
                 self.names.remove(&peer.name);
                 if peer.probe_offset.is_some() {
-                    self.effects.push_back(Effect::StopProbing { peer: id });
+                    self.effects.push_back(Effect::StopProbing(id));
                 }
                 self.unconfigured_records.insert(peer.name, peer.record);
             }

@@ -105,7 +105,7 @@ mod tests {
             RegionRecord::clone(one.own_record()),
             RegionRecord::clone(other.own_record()),
         ];
-        let [first, second] = records.map(|record| Event::SiblingRecord { record });
+        let [first, second] = records.map(Event::SiblingRecord);
         handle(one, second);
         handle(other, first);
     }
@@ -113,19 +113,19 @@ mod tests {
     #[test]
     fn the_leader_writes_and_the_follower_copies() {
         let (mut leader, mut follower) = (service(1), service(2));
-        handle(&mut follower, Event::RecordLeadership { is_leader: false });
+        handle(&mut follower, Event::RecordLeadership(false));
         for replica in ["a:1", "a:2"] {
             let pools = pools(replica);
-            handle(&mut leader, Event::LocalPools { pools });
+            handle(&mut leader, Event::LocalPools(pools));
         }
         let pools = pools("b:1");
-        handle(&mut follower, Event::LocalPools { pools });
+        handle(&mut follower, Event::LocalPools(pools));
         exchange(&mut leader, &mut follower);
         assert_eq!(leader.own_record().version, 2);
         assert_eq!(leader.own_record(), follower.own_record());
 
         // The new leader continues the last record with its own replicas.
-        handle(&mut follower, Event::RecordLeadership { is_leader: true });
+        handle(&mut follower, Event::RecordLeadership(true));
         assert_eq!(follower.own_record().version, 3);
         assert_eq!(&*follower.own_record().pools[0].replicas[0], "b:1");
         assert_eq!(
@@ -139,7 +139,7 @@ mod tests {
         let (mut leader, mut follower) = (service(1), service(2));
         for (service, replica) in [(&mut leader, "a:1"), (&mut follower, "b:1")] {
             let pools = pools(replica);
-            handle(service, Event::LocalPools { pools });
+            handle(service, Event::LocalPools(pools));
         }
         let mut successors = leader.own_record().successors.clone();
         successors.order.reverse();
@@ -148,8 +148,8 @@ mod tests {
             successors,
             ..RegionRecord::clone(follower.own_record())
         };
-        handle(&mut follower, Event::RecordLeadership { is_leader: false });
-        handle(&mut follower, Event::SiblingRecord { record: written });
+        handle(&mut follower, Event::RecordLeadership(false));
+        handle(&mut follower, Event::SiblingRecord(written));
         assert_ne!(
             leader.own_record().successors,
             follower.own_record().successors
@@ -174,7 +174,7 @@ mod tests {
             version: 9,
             ..before.clone()
         };
-        handle(&mut service, Event::SiblingRecord { record });
+        handle(&mut service, Event::SiblingRecord(record));
         assert_eq!(**service.own_record(), before);
     }
 }

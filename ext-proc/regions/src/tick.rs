@@ -45,7 +45,7 @@ impl Regions {
             if !peer.is_lost && self.now.since(as_of) >= silence_max {
                 peer.is_lost = true;
                 self.counters.peers_lost += 1;
-                self.effects.push_back(Effect::MarkPeerLost { peer: *id });
+                self.effects.push_back(Effect::MarkPeerLost(*id));
             }
         }
     }
@@ -99,7 +99,7 @@ impl Regions {
             peer.probe_offset = None;
             peer.last_probe = None;
             peer.failed_probes = None;
-            self.effects.push_back(Effect::StopProbing { peer: id });
+            self.effects.push_back(Effect::StopProbing(id));
         }
     }
 
@@ -150,7 +150,7 @@ impl Regions {
         }
         if is_stalled || is_needed {
             peer.has_dial_failed = false;
-            self.effects.push_back(Effect::Redial { peer: id });
+            self.effects.push_back(Effect::Redial(id));
         }
     }
 

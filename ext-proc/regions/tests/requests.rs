@@ -214,9 +214,7 @@ impl Traffic {
                         pool.router.handle(now, event);
                     }
                 }
-                RegionEffect::MarkPeerLost { peer } => {
-                    pool.router.handle(now, Event::PeerLost { peer })
-                }
+                RegionEffect::MarkPeerLost(peer) => pool.router.handle(now, Event::PeerLost(peer)),
                 RegionEffect::Adopt { peer, pools } => {
                     let of = World::peer(at, peer);
                     if !pool.has.contains(&of) {
@@ -477,7 +475,7 @@ impl Traffic {
         {
             pool.requests.remove(&id);
             let id = RequestId(id);
-            pool.router.handle(now, Event::Aborted { id });
+            pool.router.handle(now, Event::Aborted(id));
         }
     }
 
@@ -496,7 +494,7 @@ impl Traffic {
                     for id in mine {
                         pool.requests.remove(&id);
                         let id = RequestId(id);
-                        pool.router.handle(now, Event::Aborted { id });
+                        pool.router.handle(now, Event::Aborted(id));
                     }
                 }
             }
@@ -521,8 +519,8 @@ impl Pool {
         self.has.remove(&of);
         let gone = self.replicas.iter().filter(|(_, whose)| **whose == of);
         for (&replica, _) in gone {
-            self.router.handle(now, Event::Draining { replica });
-            self.router.handle(now, Event::Removed { replica });
+            self.router.handle(now, Event::Draining(replica));
+            self.router.handle(now, Event::Removed(replica));
         }
     }
 }

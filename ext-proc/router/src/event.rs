@@ -139,10 +139,7 @@ pub enum Event {
         completion_tokens: Option<u32>,
     },
     /// The client disconnected, before or after the dispatch.
-    Aborted {
-        /// Request.
-        id: RequestId,
-    },
+    Aborted(RequestId),
     /// A probe or a load report arrived.
     Probed {
         /// Replica.
@@ -153,10 +150,7 @@ pub enum Event {
         sent: Time,
     },
     /// A probe failed or timed out.
-    ProbeFailed {
-        /// Replica.
-        replica: ReplicaId,
-    },
+    ProbeFailed(ReplicaId),
     /// A replica was added. It is available after its first good probe, or at once if nothing probes it.
     Added {
         /// Identity of the replica.
@@ -165,15 +159,9 @@ pub enum Event {
         name: String,
     },
     /// A replica drains: it finishes its requests and gets no new ones.
-    Draining {
-        /// Replica.
-        replica: ReplicaId,
-    },
+    Draining(ReplicaId),
     /// A replica was removed.
-    Removed {
-        /// Replica.
-        replica: ReplicaId,
-    },
+    Removed(ReplicaId),
     /// A peer was added. It is available after its first report.
     PeerAdded {
         /// Identity of the peer.
@@ -182,10 +170,7 @@ pub enum Event {
         name: String,
     },
     /// A peer was removed.
-    PeerRemoved {
-        /// Peer.
-        peer: PeerId,
-    },
+    PeerRemoved(PeerId),
     /// A peer reported the state of its pool.
     PeerReported {
         /// Peer.
@@ -198,10 +183,7 @@ pub enum Event {
         round_trip: Duration,
     },
     /// A peer is lost; its next report restores it.
-    PeerLost {
-        /// Peer.
-        peer: PeerId,
-    },
+    PeerLost(PeerId),
     /// A sibling shared a placement.
     Shared(Placement),
     /// The driver shuts down; every waiting request is rejected.

@@ -104,9 +104,7 @@ fn only_the_sessions_of_a_replica_that_leaves_move() {
             .collect()
     };
     let before = homes(&mut script, 0);
-    script.event(Event::Removed {
-        replica: ReplicaId(3),
-    });
+    script.event(Event::Removed(ReplicaId(3)));
     let after = homes(&mut script, 1_000);
     for (before, after) in before.iter().zip(&after) {
         assert_ne!(*after, 3);

@@ -123,14 +123,14 @@ fn a_draining_replica_gets_nothing_and_keeps_what_it_has() {
         script.arrive(single(0));
         let at = script.sent()[0].1;
         let replica = ReplicaId(at);
-        script.event(Event::Draining { replica });
+        script.event(Event::Draining(replica));
         for id in 1..20 {
             script.arrive(single(id));
             assert_eq!(script.sent(), [(id, 1 - at)], "{name}");
             script.finish(id);
         }
         assert_eq!(script.stats().in_flight, 1, "{name}");
-        script.event(Event::Removed { replica });
+        script.event(Event::Removed(replica));
         script.finish(0);
         assert_eq!(script.stats().in_flight, 0, "{name}");
     });
@@ -274,9 +274,7 @@ fn a_request_whose_warm_replica_leaves_goes_to_another_one() {
             script.arrive(of_kind(0, id));
         }
         let mut sent = script.sent();
-        script.event(Event::Removed {
-            replica: ReplicaId(home),
-        });
+        script.event(Event::Removed(ReplicaId(home)));
         script.sleep(100);
         script.probe(1 - home, 0);
         sent.extend(script.sent());

@@ -147,7 +147,7 @@ fn a_ring_of_peers_keeps_a_session_together() {
 #[test]
 fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
     let mut script = full(1);
-    script.event(Event::PeerRemoved { peer: PeerId(ASIA) });
+    script.event(Event::PeerRemoved(PeerId(ASIA)));
     script.peer_says(EU, free_capacity(3));
     script.sleep(1);
     for id in 0..20 {
@@ -179,7 +179,7 @@ fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
 #[test]
 fn an_older_report_changes_nothing() {
     let mut script = full(1);
-    script.event(Event::PeerLost { peer: PeerId(ASIA) });
+    script.event(Event::PeerLost(PeerId(ASIA)));
     script.sleep(200);
     script.peer_says(EU, no_free_capacity());
     let late = Time::from_nanos(script.now.as_nanos() - 1);
@@ -232,7 +232,7 @@ fn local_room_serves_those_who_wait_before_any_peer_does() {
 #[test]
 fn a_peer_that_is_not_heard_gets_nothing_until_its_next_report() {
     let mut script = full(1);
-    script.event(Event::PeerLost { peer: PeerId(EU) });
+    script.event(Event::PeerLost(PeerId(EU)));
     script.arrive(any(1));
     assert_eq!(script.forwarded(), [(1, ASIA)]);
     script.sleep(600);
@@ -363,7 +363,7 @@ fn a_peer_that_left_and_came_again_is_another_one() {
     let mut script = full(1);
     script.arrive(traveller(1, 1, &[1, 2], &[]));
     assert_eq!(script.forwarded(), [(1, EU)]);
-    script.event(Event::PeerRemoved { peer: PeerId(EU) });
+    script.event(Event::PeerRemoved(PeerId(EU)));
     script.add_peer(EU);
     assert_eq!(script.peer(EU).availability, PeerAvailability::NeverHeard);
     script.peer_at(EU, 90, roomy());

@@ -94,9 +94,7 @@ fn an_empty_pool_rejects_new_requests_and_keeps_queued_ones() {
     let mut script = Script::new(config(10), 1);
     script.arrive(single(0));
     script.arrive(single(1));
-    script.event(Event::Removed {
-        replica: ReplicaId(0),
-    });
+    script.event(Event::Removed(ReplicaId(0)));
     script.effects();
     script.arrive(single(2));
     assert_eq!(script.rejects(), [(2, RejectReason::NoReplica)]);
@@ -130,9 +128,7 @@ fn losing_the_only_replica_of_a_subset_rejects_at_once() {
     script.arrive(pinned(0));
     script.arrive(pinned(1));
     script.effects();
-    script.event(Event::Draining {
-        replica: ReplicaId(0),
-    });
+    script.event(Event::Draining(ReplicaId(0)));
     assert_eq!(script.rejects(), [(1, RejectReason::EmptySubset)]);
 }
 

@@ -142,7 +142,7 @@ impl InFlightGuard {
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if !self.is_closed {
-            self.pool.request_event(Event::Aborted { id: self.id });
+            self.pool.request_event(Event::Aborted(self.id));
         }
     }
 }

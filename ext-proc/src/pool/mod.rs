@@ -168,7 +168,7 @@ impl Pool {
         self.change_members(|state, now| {
             let (replica, is_new) = state.membership.drain(addr)?;
             if is_new {
-                state.router.handle(now, Event::Draining { replica });
+                state.router.handle(now, Event::Draining(replica));
             }
             Ok(replica)
         })
@@ -186,7 +186,7 @@ impl Pool {
 
     /// Reports a probe that failed or timed out. A replica that has left is ignored.
     pub fn probe_failed(&self, replica: ReplicaId) {
-        self.probe_event(replica, Event::ProbeFailed { replica });
+        self.probe_event(replica, Event::ProbeFailed(replica));
     }
 
     /// Explains where a request would go now, without a change of state.
@@ -242,7 +242,7 @@ impl Pool {
     /// Reports what became of a request.
     pub(crate) fn request_event(&self, event: Event) {
         self.drive(|state, now| {
-            if let Event::Aborted { id } = event {
+            if let Event::Aborted(id) = event {
                 state.forget(id);
             }
             state.router.handle(now, event);

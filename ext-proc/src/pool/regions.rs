@@ -70,7 +70,7 @@ impl Pool {
 
     /// Reports that a peer is unreachable, or does not serve this model.
     pub fn peer_lost(&self, peer: PeerId) {
-        self.peer_event(peer, Event::PeerLost { peer });
+        self.peer_event(peer, Event::PeerLost(peer));
     }
 
     /// The state of this pool, for the peers.
@@ -129,9 +129,7 @@ impl Pool {
             };
             for left in before.iter().flat_map(|table| table.peers()) {
                 if !is_in(&peer_table, left.id) {
-                    state
-                        .router
-                        .handle(now, Event::PeerRemoved { peer: left.id });
+                    state.router.handle(now, Event::PeerRemoved(left.id));
                 }
             }
             // Decisions so far refer to the table before.

@@ -82,7 +82,7 @@ impl PoolState {
     /// Tells the router that a replica has left the membership.
     pub(crate) fn on_replica_removed(&mut self, now: Time, replica: ReplicaId) {
         self.unprobed.remove(&replica);
-        self.router.handle(now, Event::Removed { replica });
+        self.router.handle(now, Event::Removed(replica));
     }
 
     /// Submits a new request to the router.

@@ -101,7 +101,7 @@ impl RegionsDriver {
                         message: Message::Record(record),
                     } if link.sibling.is_current(session) => {
                         let record = Arc::unwrap_or_clone(record);
-                        core.regions.handle(now, Event::SiblingRecord { record });
+                        core.regions.handle(now, Event::SiblingRecord(record));
                     }
                     LinkEvent::Down { .. } => link.sibling.on_link_down(),
                     LinkEvent::Message {
@@ -176,7 +176,7 @@ impl RegionsDriver {
         self.drive(|core, now| {
             if core.last_inputs.pools.as_ref() != Some(&pools) {
                 core.last_inputs.pools = Some(pools.clone());
-                core.regions.handle(now, Event::LocalPools { pools });
+                core.regions.handle(now, Event::LocalPools(pools));
             }
         });
     }

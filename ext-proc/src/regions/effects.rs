@@ -45,14 +45,14 @@ impl RegionsDriver {
     pub(super) fn carry_out(&self, core: &mut DriverState, effect: Effect) {
         match effect {
             Effect::Ping { peer, ping } => core.links.send_to_peer(peer, &Message::Ping(ping)),
-            Effect::Redial { peer } => core.links.redial(peer),
+            Effect::Redial(peer) => core.links.redial(peer),
             Effect::UpdatePeer {
                 peer,
                 pools,
                 as_of,
                 round_trip,
             } => self.update_peer(peer, &pools, as_of, round_trip),
-            Effect::MarkPeerLost { peer } => {
+            Effect::MarkPeerLost(peer) => {
                 tracing::warn!(
                     region = core.name_of(peer),
                     "region lost: its heartbeats have stopped"
@@ -66,7 +66,7 @@ impl RegionsDriver {
                 task.spawn(prober.run(self.weak(), peer, addresses, interval));
                 core.probes.insert(peer, task);
             }
-            Effect::StopProbing { peer } => drop(core.probes.remove(&peer)),
+            Effect::StopProbing(peer) => drop(core.probes.remove(&peer)),
             Effect::Adopt { peer, pools } => {
                 core.adoptions.adopt(peer, pools);
                 let adopted = core.adoptions.count(peer);
@@ -84,7 +84,7 @@ impl RegionsDriver {
                 );
                 core.adoptions.release(peer);
             }
-            Effect::StoreRecord { record } => {
+            Effect::StoreRecord(record) => {
                 let config = &core.config;
                 let known = |region: &RegionName| {
                     let named = config.peers.iter().any(|peer| peer.name == region.as_str());

@@ -141,17 +141,16 @@ impl DriverState {
         let last = &mut self.last_inputs;
         if last.is_leader != is_leader {
             last.is_leader = is_leader;
-            self.regions
-                .handle(now, Event::RecordLeadership { is_leader });
+            self.regions.handle(now, Event::RecordLeadership(is_leader));
         }
         if last.adopted != regions {
             last.adopted.clone_from(&regions);
-            self.regions.handle(now, Event::SiblingsAdopted { regions });
+            self.regions.handle(now, Event::SiblingsAdopted(regions));
         }
         if last.has_gateway != is_connected {
             last.has_gateway = is_connected;
             self.regions
-                .handle(now, Event::GatewayChanged { is_connected });
+                .handle(now, Event::GatewayChanged(is_connected));
         }
     }
 

@@ -24,14 +24,12 @@ impl Simulation<'_> {
             }
             Action::Drain { replica } => {
                 self.leave(replica, &[State::Member], State::Draining, |replica| {
-                    Event::Draining { replica }
+                    Event::Draining(replica)
                 });
             }
             Action::Leave { replica } => {
                 let from = [State::Member, State::Draining];
-                self.leave(replica, &from, State::Removed, |replica| Event::Removed {
-                    replica,
-                });
+                self.leave(replica, &from, State::Removed, Event::Removed);
             }
             Action::Speed { replica, speed } => self.set_speed(replica, speed),
         }

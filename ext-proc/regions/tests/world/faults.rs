@@ -172,7 +172,7 @@ impl World {
                 let pools = members(at, self.random.below(200));
                 self.regions[at].members.clone_from(&pools);
                 if self.runs(at) {
-                    self.call(at, Event::LocalPools { pools });
+                    self.call(at, Event::LocalPools(pools));
                 }
             }
             Fault::Disk { at } => {
@@ -243,7 +243,7 @@ impl World {
     fn gateway(&mut self, at: usize, up: bool) {
         self.regions[at].gateway = up;
         if self.runs(at) {
-            self.call(at, Event::GatewayChanged { is_connected: up });
+            self.call(at, Event::GatewayChanged(up));
         } else if self.regions[at].frozen {
             // It finds out when it wakes.
             self.at(self.now + 50 * MS, Due::Gateway { at });
@@ -256,7 +256,7 @@ impl World {
             self.at(self.now + 50 * MS, Due::Gateway { at });
         } else if self.runs(at) {
             let up = self.regions[at].gateway;
-            self.call(at, Event::GatewayChanged { is_connected: up });
+            self.call(at, Event::GatewayChanged(up));
         }
     }
 

@@ -51,9 +51,9 @@ impl World {
         self.regions[at].frozen = false;
         self.checks.started(at);
         let pools = self.regions[at].members.clone();
-        self.call(at, Event::LocalPools { pools });
+        self.call(at, Event::LocalPools(pools));
         let up = self.regions[at].gateway;
-        self.call(at, Event::GatewayChanged { is_connected: up });
+        self.call(at, Event::GatewayChanged(up));
         for other in 0..self.cut.len() {
             if other != at {
                 self.dial(at, other);
@@ -174,7 +174,7 @@ impl World {
                     self.send(link, false, Message::Ping(ping));
                 }
             }
-            Effect::Redial { peer } => self.redial(at, Self::peer(at, peer)),
+            Effect::Redial(peer) => self.redial(at, Self::peer(at, peer)),
             Effect::UpdatePeer {
                 peer, pools, as_of, ..
             } => {
@@ -183,7 +183,7 @@ impl World {
                 self.checks
                     .reported(at, Self::peer(at, peer), asked, made, self.now);
             }
-            Effect::MarkPeerLost { peer } => self.checks.lost(at, Self::peer(at, peer)),
+            Effect::MarkPeerLost(peer) => self.checks.lost(at, Self::peer(at, peer)),
             Effect::ProbeReplicas { peer, .. } => {
                 let of = Self::peer(at, peer);
                 self.next += 1;
@@ -191,7 +191,7 @@ impl World {
                 self.watch(at, of, watch);
                 self.probe(at, of, watch);
             }
-            Effect::StopProbing { peer } => self.watch(at, Self::peer(at, peer), 0),
+            Effect::StopProbing(peer) => self.watch(at, Self::peer(at, peer), 0),
             Effect::Adopt { peer, .. } => {
                 let of = Self::peer(at, peer);
                 self.note(format!("r{at} adopts r{of}"));
@@ -202,7 +202,7 @@ impl World {
                 self.note(format!("r{at} releases r{of}: {why:?}"));
                 self.checks.released(at, of, why);
             }
-            Effect::StoreRecord { record } => {
+            Effect::StoreRecord(record) => {
                 let record = RegionRecord::clone(&record);
                 self.regions[at].disk.insert(record.region.clone(), record);
             }

@@ -95,23 +95,21 @@ impl Router {
                 };
                 self.finished(id, served_by, end, &measured);
             }
-            Event::Aborted { id } => self.aborted(id),
+            Event::Aborted(id) => self.aborted(id),
             Event::Probed {
                 replica,
                 load,
                 sent,
             } => self.probed(replica, load, sent),
-            Event::ProbeFailed { replica } => {
-                self.pool.replicas.probe_failed(replica, self.pool.now)
-            }
+            Event::ProbeFailed(replica) => self.pool.replicas.probe_failed(replica, self.pool.now),
             Event::Added { replica, name } => self.add(replica, name),
-            Event::Draining { replica } => self.drain(replica),
-            Event::Removed { replica } => self.remove(replica),
+            Event::Draining(replica) => self.drain(replica),
+            Event::Removed(replica) => self.remove(replica),
             Event::PeerAdded { peer, name } => {
                 self.pool.peers.add(peer, name, self.pool.now);
                 self.divide_index_memory();
             }
-            Event::PeerRemoved { peer } => {
+            Event::PeerRemoved(peer) => {
                 self.pool.peers.remove(peer, self.pool.now);
                 self.divide_index_memory();
             }
@@ -124,7 +122,7 @@ impl Router {
                 .pool
                 .peers
                 .on_report(peer, report, as_of, round_trip, self.pool.now),
-            Event::PeerLost { peer } => self.pool.peers.on_lost(peer, self.pool.now),
+            Event::PeerLost(peer) => self.pool.peers.on_lost(peer, self.pool.now),
             Event::Shared(placement) => self.shared(&placement),
             Event::Shutdown => self.shutdown(),
         }

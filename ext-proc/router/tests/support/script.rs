@@ -69,7 +69,7 @@ impl Script {
 
     pub fn probe_fails(&mut self, id: u32) {
         let replica = ReplicaId(id);
-        self.event(Event::ProbeFailed { replica });
+        self.event(Event::ProbeFailed(replica));
     }
 
     /// A peer region of this name joins.
@@ -124,7 +124,7 @@ impl Script {
 
     pub fn abort(&mut self, id: u64) {
         let id = RequestId(id);
-        self.event(Event::Aborted { id });
+        self.event(Event::Aborted(id));
     }
 
     pub fn finish(&mut self, id: u64) {

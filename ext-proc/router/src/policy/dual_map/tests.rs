@@ -254,9 +254,7 @@ fn a_request_whose_replica_leaves_gets_another_one() {
         pool.ask(&long(session, 3));
     }
     assert_eq!(pool.sent().len(), 3);
-    pool.event(Event::Removed {
-        replica: ReplicaId(0),
-    });
+    pool.event(Event::Removed(ReplicaId(0)));
     pool.ask(&long(100, 3));
     let mut served = 0;
     for id in 0..13 {

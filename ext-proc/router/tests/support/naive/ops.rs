@@ -142,7 +142,7 @@ impl Naive {
             } => self.finish_away(*which, *end, *elsewhere, *cached_percent),
             Op::AbortAway(which) => {
                 if let Some((id, _)) = self.peers.take_away(*which) {
-                    self.event(Event::Aborted { id });
+                    self.event(Event::Aborted(id));
                 }
             }
             Op::AddPeer(id) => {
@@ -154,12 +154,12 @@ impl Naive {
             Op::RemovePeer(id) => {
                 let peer = PeerId(*id);
                 self.peers.remove(peer);
-                self.event(Event::PeerRemoved { peer });
+                self.event(Event::PeerRemoved(peer));
             }
             Op::LosePeer(id) => {
                 let peer = PeerId(*id);
                 self.peers.lose(peer);
-                self.event(Event::PeerLost { peer });
+                self.event(Event::PeerLost(peer));
             }
             Op::PeerSays {
                 peer,
@@ -202,7 +202,7 @@ impl Naive {
             Op::ProbeFails(which) => {
                 if let Some(replica) = self.replica(*which) {
                     self.replicas.get_mut(&replica).unwrap().failed = true;
-                    self.event(Event::ProbeFailed { replica });
+                    self.event(Event::ProbeFailed(replica));
                 }
             }
             Op::Breaks(which) => self.breaks(*which),
@@ -216,13 +216,13 @@ impl Naive {
             Op::Remove(which) => {
                 if let Some(replica) = self.replica(*which) {
                     self.replicas.remove(&replica);
-                    self.event(Event::Removed { replica });
+                    self.event(Event::Removed(replica));
                 }
             }
             Op::Drain(which) => {
                 if let Some(replica) = self.replica(*which) {
                     self.replicas.get_mut(&replica).unwrap().draining = true;
-                    self.event(Event::Draining { replica });
+                    self.event(Event::Draining(replica));
                 }
             }
             Op::Sleep { ms } => {

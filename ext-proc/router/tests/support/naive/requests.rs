@@ -162,7 +162,7 @@ impl Naive {
         self.waiting.retain(|(request, _)| request.id != id);
         self.answered.insert(id);
         self.leave(id, None);
-        self.event(Event::Aborted { id });
+        self.event(Event::Aborted(id));
     }
 
     pub(super) fn leave(&mut self, id: RequestId, failed: Evidence) -> Option<Request> {
