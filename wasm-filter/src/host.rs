@@ -5,21 +5,19 @@ use std::time::UNIX_EPOCH;
 use isotherm_wasm_filter_core::HeaderEdit;
 use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
 use proxy_wasm::hostcalls;
-use proxy_wasm::traits::{Context, HttpContext};
-use proxy_wasm::types::MapType;
+use proxy_wasm::types::{BufferType, MapType};
 
 use crate::metrics::ResponseMetrics;
 
 /// The time of the host's clock.
-pub(crate) fn now(context: &impl Context) -> Nanoseconds {
-    let since = context.get_current_time().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        Nanoseconds::try_from(since.as_nanos()).unwrap_or(Nanoseconds::MAX)
-    })
+pub(crate) fn now() -> Nanoseconds {
+    let time = hostcalls::get_current_time().unwrap_or(UNIX_EPOCH);
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Nanoseconds::try_from(since.as_nanos()).unwrap_or(Nanoseconds::MAX)
 }
 
-pub(crate) fn text_property(context: &impl Context, path: [&str; 2]) -> Option<String> {
-    String::from_utf8(context.get_property(path.to_vec())?).ok()
+pub(crate) fn text_property(path: [&str; 2]) -> Option<String> {
+    String::from_utf8(hostcalls::get_property(path.to_vec()).ok()??).ok()
 }
 
 /// Changes headers of the current context.
@@ -30,28 +28,24 @@ pub(crate) fn apply(map: MapType, edits: &[HeaderEdit]) {
     }
 }
 
-pub(crate) fn response_headers(context: &impl HttpContext, flow: &mut ResponseFlow) {
-    let edits = flow.headers(&context.get_http_response_headers_bytes());
-    apply(MapType::HttpResponseHeaders, &edits);
+pub(crate) fn response_headers(flow: &mut ResponseFlow) {
+    let headers = hostcalls::get_map_bytes(MapType::HttpResponseHeaders).unwrap_or_default();
+    apply(MapType::HttpResponseHeaders, &flow.headers(&headers));
 }
 
-pub(crate) fn response_body(context: &impl HttpContext, flow: &mut ResponseFlow, bytes: usize) {
-    let needed = flow.body(bytes, || now(context));
+pub(crate) fn response_body(flow: &mut ResponseFlow, bytes: usize) {
+    let needed = flow.body(bytes, now);
     if !needed.is_empty()
-        && let Some(bytes) = context.get_http_response_body(needed.start, needed.len())
+        && let Ok(Some(bytes)) =
+            hostcalls::get_buffer(BufferType::HttpResponseBody, needed.start, needed.len())
     {
         flow.feed(&bytes);
     }
 }
 
 /// The encoded outcome of a response that has ended.
-pub(crate) fn outcome(
-    context: &impl HttpContext,
-    flow: &ResponseFlow,
-    metrics: &ResponseMetrics,
-) -> Option<String> {
-    let upstream = text_property(context, ["upstream", "address"]);
-    let outcome = flow.outcome(upstream)?;
+pub(crate) fn outcome(flow: &ResponseFlow, metrics: &ResponseMetrics) -> Option<String> {
+    let outcome = flow.outcome(text_property(["upstream", "address"]))?;
     metrics.count(outcome.prompt_tokens.is_some());
     Some(outcome.encode())
 }

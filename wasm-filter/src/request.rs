@@ -50,14 +50,14 @@ impl RequestContext {
     }
 
     /// Whether the client's protocol does not bound the bytes of one read.
-    fn has_large_reads(&self) -> bool {
-        host::text_property(self, ["request", "protocol"])
+    fn has_large_reads() -> bool {
+        host::text_property(["request", "protocol"])
             .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
     }
 
     /// Releases the request, or sends it on the decision stream.
     fn release(&mut self, flow: RequestFlow) -> Action {
-        let release = flow.release(|| host::text_property(self, ["source", "address"]));
+        let release = flow.release(|| host::text_property(["source", "address"]));
         self.role.metrics.count(&release);
         match self.send(release) {
             Ok(()) => Action::Pause,
@@ -90,7 +90,7 @@ impl RequestContext {
 
     fn report_outcome(&mut self) {
         if let Some(flow) = self.response.take()
-            && let Some(outcome) = host::outcome(self, &flow, &self.role.metrics.responses)
+            && let Some(outcome) = host::outcome(&flow, &self.role.metrics.responses)
         {
             self.end(Some(outcome));
         }
@@ -125,7 +125,7 @@ impl HttpContext for RequestContext {
         if !flow.is_held() {
             return self.release(flow);
         }
-        if flow.exceeds_buffer() && self.has_large_reads() {
+        if flow.exceeds_buffer() && Self::has_large_reads() {
             flow.release_after_first_piece();
         }
         self.flow = Some(flow);
@@ -163,7 +163,7 @@ impl HttpContext for RequestContext {
 
     fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         if let Some(mut flow) = self.take_response_flow() {
-            host::response_headers(self, &mut flow);
+            host::response_headers(&mut flow);
             self.response = Some(flow);
         }
         if end_of_stream {
@@ -173,9 +173,8 @@ impl HttpContext for RequestContext {
     }
 
     fn on_http_response_body(&mut self, piece_bytes: usize, end_of_stream: bool) -> Action {
-        if let Some(mut flow) = self.response.take() {
-            host::response_body(self, &mut flow, piece_bytes);
-            self.response = Some(flow);
+        if let Some(flow) = &mut self.response {
+            host::response_body(flow, piece_bytes);
         }
         if end_of_stream {
             self.report_outcome();

@@ -33,16 +33,15 @@ impl ResponseContext {
     }
 
     fn end_request(&mut self) {
-        let now = host::now(self);
         if let Some(flow) = &mut self.flow {
-            flow.end_request(now);
+            flow.end_request(host::now());
         }
     }
 
     /// Sets the trailer. The host allows that in the callback of the last piece of the body or of trailers.
     fn report_outcome(&mut self) {
         if let Some(flow) = self.flow.take()
-            && let Some(outcome) = host::outcome(self, &flow, &self.role.metrics)
+            && let Some(outcome) = host::outcome(&flow, &self.role.metrics)
         {
             self.set_http_response_trailer(names::OUTCOME, Some(&outcome));
         }
@@ -57,7 +56,7 @@ impl HttpContext for ResponseContext {
         if header(names::DECIDED).is_some() {
             return Action::Continue;
         }
-        let (flow, report) = ResponseFlow::new(self.role.config, header, host::now(self));
+        let (flow, report) = ResponseFlow::new(self.role.config, header, host::now());
         if let Some((name, value)) = report {
             self.set_http_request_header(name, Some(value));
         }
@@ -78,17 +77,15 @@ impl HttpContext for ResponseContext {
     }
 
     fn on_http_response_headers(&mut self, _: usize, _: bool) -> Action {
-        if let Some(mut flow) = self.flow.take() {
-            host::response_headers(self, &mut flow);
-            self.flow = Some(flow);
+        if let Some(flow) = &mut self.flow {
+            host::response_headers(flow);
         }
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, piece_bytes: usize, end_of_stream: bool) -> Action {
-        if let Some(mut flow) = self.flow.take() {
-            host::response_body(self, &mut flow, piece_bytes);
-            self.flow = Some(flow);
+        if let Some(flow) = &mut self.flow {
+            host::response_body(flow, piece_bytes);
         }
         if end_of_stream {
             self.report_outcome();

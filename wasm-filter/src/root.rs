@@ -47,7 +47,7 @@ impl Root {
 impl Context for Root {
     fn on_grpc_stream_message(&mut self, stream: u32, message_bytes: usize) {
         if let Some(mut connection) = self.connection() {
-            connection.on_message(stream, message_bytes, host::now(self));
+            connection.on_message(stream, message_bytes, host::now());
         }
     }
 
@@ -63,7 +63,7 @@ impl RootContext for Root {
         let configuration = (configuration_bytes > 0).then(|| self.get_plugin_configuration());
         self.role = match PluginConfig::parse(&configuration.flatten().unwrap_or_default()) {
             Ok(PluginConfig::Request(config)) => {
-                let start = |stream| Connection::start(self.id, stream, host::now(self));
+                let start = |stream| Connection::start(self.id, stream, host::now());
                 Role::Request(Rc::new(RequestRole {
                     connection: config.decision_stream().map(start),
                     metrics: RequestMetrics::define(),
@@ -86,7 +86,7 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         if let Some(mut connection) = self.connection() {
-            connection.on_timer(host::now(self));
+            connection.on_timer(host::now());
         }
     }
 
