@@ -1,9 +1,4 @@
-//! The proof that a peer's service does not run, although the network to it works.
-//!
-//! Silence alone proves nothing, since the network may be partitioned. This service therefore probes replicas of the silent
-//! region and dials its service at the same time. When every probe is answered without a gap while every dial fails, the
-//! network worked and the service did not run. One unanswered probe or one sign of life starts the proof over: right after
-//! a partition heals, the replicas may answer before a dial succeeds.
+//! The proof that a peer's service does not run, although the network to it works (`docs/design/recovery.md`).
 //!
 //! The proof says that the service did not run *at some moment since it was last heard*. It holds until the service is heard
 //! again, also when the network breaks later.

@@ -1,8 +1,7 @@
 //! Heartbeats of one peer: their acceptance, their age, and the round trip.
 //!
-//! A heartbeat is accepted when it replies to a ping of the current link, is newer than the last accepted one, and its ping
-//! is not too old. Late, reordered, repeated and invented heartbeats never count. The age of a heartbeat starts at its
-//! *ping*, so that its content is never taken to be too young.
+//! The age of a heartbeat starts at its *ping*, so that its content is never taken to be too young. `docs/design/recovery.md`
+//! has the rules of acceptance.
 
 use core::time::Duration;
 use std::collections::VecDeque;

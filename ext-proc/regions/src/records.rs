@@ -1,9 +1,7 @@
 //! Records of regions: their replicas, and their successors in order of round trip.
 //!
-//! A record holds the two newest successor lists. The owner publishes a new list only when every other region has confirmed
-//! the newest one and has adopted no replica of the owner. The newest lists of any two regions are therefore at most one
-//! version apart, and one list is common to both. A region that is behind in *either* list waits, so that two regions that
-//! do not hear each other never both go first. A list without its predecessor puts no region ahead.
+//! A record holds the two newest successor lists, of which any two regions have one in common (`docs/design/recovery.md`). A
+//! list without its predecessor puts no region ahead.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

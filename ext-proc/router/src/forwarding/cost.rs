@@ -1,15 +1,7 @@
-//! The cost of forwarding and of staying, in seconds until the first token.
+//! The cost of forwarding and of staying, in seconds until the first token (`docs/design/forwarding.md`).
 //!
-//! SkyLB forwards a request when no local replica is free, and only then. Under load, sessions then change their region with
-//! every turn, and each region computes the prefix again. Once the pool has measured its prefill speed, two exceptions hold:
-//!
-//! - A request leaves although a local replica is free, when an available peer holds more of its prefix and the saved
-//!   prefill takes longer than the round trip and the peer's queue.
-//! - A request stays although no local replica is free, while the wait and the prefill here cost less than the round trip,
-//!   the queue and the prefill at the peer. The wait counts at least as long as it has lasted, so that a wrong estimate
-//!   keeps no request.
-//!
-//! The pool's prefill speed stands for the peer's. A policy that ignores prefixes makes neither exception.
+//! Once the pool has measured its prefill speed, which stands for the peer's, a request may leave although a local replica is
+//! free, or stay although none is. A policy that ignores prefixes makes neither exception.
 
 use core::time::Duration;
 

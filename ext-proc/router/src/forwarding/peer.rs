@@ -1,15 +1,8 @@
 //! State of one peer: its last report, and the requests forwarded to it that the report does not count.
 //!
-//! A report counts as of the moment at which it was *asked for*, by this service's clock (`as_of`). Requests forwarded since
-//! then reduce the free capacity of the report, and beyond that lengthen the peer's queue.
-//!
-//! A returned request refutes the report on which it was sent. The peer gets no request until a report that was asked for
-//! later, and then only as many as the [window](super::window) admits. Other requests under way at that moment return for
-//! the same reason and count as no further evidence.
-//!
-//! A full region rejects some requests; a misbehaving one rejects all. While a peer *holds* requests (they have been away for
-//! longer than a rejection takes, [`REJECTION_MAX`]), its circuit breaker is closed. While it holds none, each refuted report
-//! counts as a failure. A request may return to a sibling, so the service counts returns and does not tell them apart.
+//! A report counts as of the moment at which it was *asked for*, by this service's clock (`as_of`). A returned request
+//! refutes the report on which it was sent. `docs/design/forwarding.md` describes both, and when the breaker of a peer opens.
+//! A request may return to a sibling, so the service counts returns and does not tell them apart.
 
 use core::time::Duration;
 

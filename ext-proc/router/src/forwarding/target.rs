@@ -1,9 +1,6 @@
 //! The selection of the peer that a request is forwarded to.
 //!
-//! Under `consistent_hash`, the ring over peers selects by session key. Otherwise a match of at least half of the prompt
-//! selects among the peers that hold it, and without such a match every available peer is a candidate. Among candidates the
-//! smallest estimated time to first token wins: round trip plus the time that the peer's queue takes to drain. Equal
-//! estimates are decided by free capacity. `docs/decisions/0043-forwarding.md` has the rejected rules.
+//! `docs/design/forwarding.md` has the order of the candidates, `docs/decisions/0043-forwarding.md` the rejected rules.
 
 use core::cmp::Reverse;
 use core::time::Duration;

@@ -1,8 +1,7 @@
 //! The number of requests that a peer may get on one report: unlimited, until a report turns out to be shared.
 //!
-//! When two full regions see the same free capacity in a third, some of their requests return. The window is learned as in
-//! TCP: it halves when a report is refuted, and grows when it was used up and no request returned. Regions that share a peer
-//! converge to equal shares. `docs/decisions/0043-forwarding.md` has the rejected rules.
+//! The window is learned as in TCP: it halves when a report is refuted, and grows when it was used up and no request
+//! returned. `docs/decisions/0043-forwarding.md` has the rejected rules.
 
 /// Limit of the requests that a peer may get between two reports.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,7 @@
 //! The prefix index: which target was sent which prefix (SkyLB 3.2, SGLang's approximate tree).
 //!
-//! A target is a replica, or a peer in the index over peers. A prompt is a chain of block hashes, each of the whole prefix
-//! up to the end of its block, so the tree is a hash table from hash to node.
-//!
-//! *Subset.* A target that holds a prefix holds every shorter prefix, so a search is a binary search over the chain.
-//!
-//! *Leaves first.* The index knows the leaves of each target: the longest prefixes that it holds. Only leaves are evicted,
-//! in order of age, and a prefix whose last extension is evicted inherits that extension's age. That keeps the subset
-//! property and gives exact least-recently-used order, while a use writes to one node.
+//! A target is a replica, or a peer in the index over peers. A target that holds a prefix holds every shorter prefix, so a
+//! search is a binary search over the chain of block hashes. Only leaves are evicted, in order of age.
 //!
 //! `docs/design/prefix-index.md` has the proofs, `docs/decisions/0041-prefix-index.md` the rejected structures.
 

@@ -1,8 +1,7 @@
 //! The order of eviction: the leaves of each target by age, and the oldest leaf of all targets.
 //!
 //! Each target has a heap of (age, node) records. A leaf that is used again gets a second record, and the first one becomes
-//! stale: it disagrees with the node and is dropped when it reaches the top. A heap with more stale records than live ones
-//! is rebuilt, which is O(1) amortised.
+//! stale (`docs/design/prefix-index.md`).
 
 use core::cmp::Reverse;
 use core::hint::black_box;

@@ -1,11 +1,8 @@
 //! The hash table from block hash to node.
 //!
-//! An open-addressing table with eight bytes per place: a node's number and half of its key. A search reads one cache line
-//! for a missing prefix and two for a known one, the second being the node's. The table grows without reading any node, and
-//! in many small shards, so that no growth is a pause.
-//!
-//! Hashes come from prompts and headers, so a client could choose many that collide. The table mixes them with two secret
-//! numbers; no decision depends on these. `docs/decisions/0041-prefix-index.md` has the rejected tables.
+//! An open-addressing table with eight bytes per place: a node's number and half of its key. The table grows without reading
+//! any node, and in many small shards, so that no growth is a pause. Two secret numbers mix the hashes, so that no client can
+//! choose prompts that collide. `docs/decisions/0041-prefix-index.md` has the rejected tables.
 
 use super::node::{NodeId, Nodes};
 use super::shard::Shard;

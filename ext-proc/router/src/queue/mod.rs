@@ -1,11 +1,8 @@
-//! The queue of requests that wait for a replica (selective pushing, SkyLB 3.3), in order of arrival.
-//!
-//! Requests expire in order of arrival, and are served in that order unless the policy selects another one. Each operation
-//! costs the logarithm of the queue's length.
+//! The queue of requests that wait for a replica, in order of arrival (`docs/design/queue.md`).
 //!
 //! A request that the gateway restricts to some replicas is indexed under each of them, so that it neither blocks the others
 //! nor has to be searched. A request that may be forwarded is indexed under the set of peers that it returned from, which is
-//! nearly always the empty set.
+//! nearly always the empty set. Each operation costs the logarithm of the queue's length.
 
 use core::cell::Cell;
 use core::time::Duration;

@@ -1,17 +1,11 @@
 //! Queued prefill and speed of a replica: how long a new prompt waits, how fast it is computed, how fast answers are written.
 //!
 //! Each replica is modelled as one server that computes prompts in order. A prompt that is dispatched now is computed from
-//! `ready` on, and moves `ready` by its uncached tokens times the seconds per token. A replica with nothing outstanding has no
-//! backlog. The last requests that a probe finds waiting count as uncomputed: an engine whose memory is full computes nothing.
+//! `ready` on, and moves `ready` by its uncached tokens times the seconds per token. The last requests that a probe finds
+//! waiting count as uncomputed: an engine whose memory is full computes nothing.
 //!
-//! Finished requests fit two lines:
-//!
-//! - *prefill*: time to first token against the tokens computed before it, those of earlier requests included;
-//! - *decode*: time per output token against the requests outstanding, because each sequence of a batch makes its steps
-//!   longer.
-//!
-//! Before the first measurement, the pool presumes a mid-sized model on one GPU. A replica uses the pool's lines until it
-//! has measured eight requests of its own.
+//! Finished requests fit two lines: *prefill*, the time to first token by the tokens computed before it, and *decode*, the
+//! time per output token by the requests outstanding.
 
 use core::time::Duration;
 use std::collections::VecDeque;

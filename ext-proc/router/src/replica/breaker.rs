@@ -1,18 +1,8 @@
 //! The circuit breaker of a replica (Nygard, *Release It!*), fed by how its requests end.
 //!
-//! A replica that answers 5xx at once has nothing outstanding, so every measure of load selects it. The breaker is
-//!
-//! - *closed* until [`FAILURES_MAX`] failures in a row; a success resets the count;
-//! - *open* for a back-off that doubles from [`BACK_OFF_MIN`] to [`BACK_OFF_MAX`] with every failed trial;
-//! - *on trial* after that: one request at a time. A success closes the breaker. A trial without evidence (the client
-//!   disconnected, or the request itself was rejected) admits the next one. So does a trial longer than [`TRIAL_MAX`],
-//!   because a long answer is no failure.
-//!
-//! Requests dispatched before the breaker last opened or closed do not count, so each opening and closing begins an epoch.
-//!
-//! *Panic mode* (Envoy's panic threshold, at zero): when no replica with a good probe has a closed breaker, all are used,
-//! since a fault that all replicas share lies elsewhere. When panic mode ends, each open replica gets a trial at once.
-//! [`super::Replicas`] implements it.
+//! `docs/design/selective-pushing.md` has its states. Each opening and closing begins an epoch, and only requests of the
+//! present epoch count. A trial without evidence admits the next one, and so does a trial longer than [`TRIAL_MAX`], because
+//! a long answer is no failure. [`super::Replicas`] implements panic mode.
 
 use core::time::Duration;
 

@@ -1,16 +1,8 @@
-//! Admission headroom: how many more requests a replica is expected to admit before its next probe.
+//! Admission headroom: how many more requests a replica is expected to admit before its next probe (SkyLB 3.3).
 //!
-//! SkyLB 3.3 calls a replica available while its last probe shows no pending request. Between two probes that rule would send
-//! a whole burst to one replica. The headroom has two learned numbers:
-//!
-//! - the *window*: requests that the replica admits between two probes. It doubles when it was used up and the next probe
-//!   shows nothing pending. It halves when a probe shows stuck requests;
-//! - the *capacity*: requests that the replica held when it was last seen full. Near it, the headroom is what is left of it,
-//!   at least one. It grows by an eighth when it is reached with nothing pending, because requests differ in size.
-//!
-//! A request is pending until the engine's next step, so a replica is full only when more requests are pending than were sent
-//! in the last [`SETTLE`]. When a probe shows fewer requests than were sent, the youngest ones count as not admitted yet.
-//! Requests of siblings count against the headroom until a probe that was sent after their message.
+//! Probes teach its *window*, and a full replica its *capacity*, as `docs/design/selective-pushing.md` describes. When a
+//! probe shows fewer requests than were sent, the youngest ones count as not admitted yet. Requests of siblings count against
+//! the headroom until a probe that was sent after their message.
 
 use core::time::Duration;
 

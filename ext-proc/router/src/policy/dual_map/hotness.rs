@@ -1,9 +1,4 @@
-//! The length of the prefix that is a prompt's key: the hotness tree (`DualMap` 3.2, "how long prefix is appropriate for the hash key").
-//!
-//! A key that is too short puts different conversations on one pair of replicas; a key that is too long separates prompts
-//! that share a prefix. So a key begins with the first block of the prompt, and grows by one block wherever that prefix is
-//! *hot*: where its share of the recent requests is above 2/n, more than a pair of n replicas could serve. A key shrinks
-//! where the share falls below 1/n.
+//! The length of the prefix that is a prompt's key: the hotness tree (`DualMap` 3.2, `docs/design/dual-map.md`).
 //!
 //! The window holds the last [`WINDOW`] prompts themselves, so the children of a prefix that becomes hot are counted at once.
 //! The paper's unit is 512 tokens, and its first key has two blocks; here keys begin as short as prompts allow.

@@ -1,14 +1,9 @@
 //! `dual_map`: two candidates by hash of the prefix, and the better one of them (`DualMap`, sections 3.2 to 3.4, A.1, A.7).
 //!
-//! - [`hotness`]: the length of the prefix that is the key.
-//! - [`pair`]: two hash rings give each key its two candidates.
-//! - [`choice`]: the candidate with the longer match, as long as its queued prefill fits the SLO; then the one with less
-//!   queued prefill, which also decides among equals.
-//! - [`candidate_queues`] and [`rebalance`]: a request whose candidate is busy waits for it in the router. When both
-//!   candidates of an arrival are overloaded, their queued requests move to their other candidate, largest benefit first.
-//!
-//! A request goes to a third replica only where the router's bounds on fairness say so. A router outside the engines differs
-//! from the paper: the work left in an engine is an estimate, and a request inside an engine does not migrate.
+//! [`hotness`] decides the length of the prefix that is the key, [`pair`] the two candidates, [`choice`] the better one, and
+//! [`rebalance`] moves requests between the [`candidate_queues`]. A router outside the engines differs from the paper: the
+//! work left in an engine is an estimate, and a request inside an engine does not migrate. `docs/design/dual-map.md` has the
+//! rules.
 
 mod ablation;
 mod candidate_queues;

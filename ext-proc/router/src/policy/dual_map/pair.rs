@@ -1,8 +1,7 @@
 //! The two candidates of a key, from two independent hash rings (`DualMap` 3.4).
 //!
-//! Replicas stand on both rings by name, so a returning replica gets its old pairs. The walk passes unusable replicas. When
-//! both rings name the same replica, the second candidate is the next replica on the second ring, where the paper takes the
-//! next number.
+//! When both rings name the same replica, the second candidate is the next replica on the second ring, where the paper takes
+//! the next number.
 
 use twox_hash::XxHash3_64;
 

@@ -1,11 +1,7 @@
-//! Queued requests move to their other candidate (`DualMap` 3.3, A.1.2, A.7.3).
+//! Queued requests move to their other candidate (`DualMap` 3.3, A.1.2, A.7.3; `docs/design/dual-map.md`).
 //!
-//! When the queued prefill of both candidates of an arrival exceeds the SLO, both queues are relieved. Requests move that
-//! gain by it and would be in time at their other candidate, largest benefit first, until the rest are in time. There is
-//! one round, and no request pushes another one out. So a conversation stays on its two replicas.
-//!
-//! In addition, a freed replica with an empty queue takes a late request by the same rule, and the time waited so far counts
-//! towards the time to first token. Only the last [`LOOKED_AT_MAX`] requests of a queue are considered: the late ones.
+//! There is one round, and no request pushes another one out, so a conversation stays on its two replicas. Only the last
+//! [`LOOKED_AT_MAX`] requests of a queue are considered: the late ones.
 
 use super::candidate_queues::Entry;
 use super::pair::Pair;

@@ -1,8 +1,5 @@
-//! The candidates of a request, without a look at every replica.
-//!
-//! A replica is a good candidate for its part of the prompt, or for its short queue. So the search prices the holders of the
-//! longest matches, a few at each of a few depths, then the replica that served the session last, then the least loaded
-//! ones: some twenty, however large the pool.
+//! The candidates of a request, without a look at every replica: a few holders at each of the deepest matches, the replica
+//! that served the session last, and the least loaded ones.
 //!
 //! A replica with less of the prompt has more to compute, and an idle replica as fast as the fastest gives a lower bound of
 //! that cost. The search ends once a candidate costs no more than the bound, mostly after one replica.

@@ -1,21 +1,6 @@
-//! The cost of sending a request to a replica, in seconds, to the request and to others.
+//! The cost of sending a request to a replica, in seconds: the request's own wait and the time that it takes from others.
 //!
-//! With *t* the time to first token (what the request has waited, the replica's queued prefill, a wait for memory, its own
-//! uncached prompt) and *w* the part of it that the uncached prompt takes:
-//!
-//! ```text
-//! cost = t + 6 slo L(t / slo)            the request's own wait, dearer the nearer it comes to the SLO
-//!      + w (outstanding / 2 + q + v)     every answer that the replica writes stalls for w; q prompts wait for w, and v
-//!      + s u / (1 - u) / 2               the request's own answer stalls for later prompts
-//!      + (s + theirs) / 10               a larger batch writes slower: this answer, and all others a little
-//!
-//! L(x) = x^3 up to 1, then straight on: 3 x - 2
-//! q = min(16, rate x (queued prefill + w) / (1 - min(0.95, utilisation)))   prompts that arrive while the replica is busy
-//! v = queue / replicas x (1 + 18 min(1, waited / slo)^2)    queued requests, at what a second costs this one
-//! s = time to write the answer, u = the share of its time that the replica computes prompts (0.7 at most)
-//! ```
-//!
-//! `docs/decisions/0044-policies.md` has the reason for each term.
+//! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reason for each term.
 
 use super::query::{CandidateQuery, MatchCost};
 use crate::index::PrefixMatch;

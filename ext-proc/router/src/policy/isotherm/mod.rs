@@ -1,16 +1,8 @@
 //! `isotherm`, the default policy: the least expected cost to all requests, selected as late as possible.
 //!
-//! Other policies weigh a warm cache against a short queue by a threshold. Here both are time: the cost of a request is its
-//! own wait for the first token plus the time that it takes from others ([`cost`]). Only the SLO is configured.
-//!
-//! In a busy pool one replica is freed at a time, and a queue that hands it the oldest request destroys every cache. So:
-//!
-//! - a request leaves a free replica when waiting for a warm busy one costs less (delay scheduling, Zaharia et al. 2010).
-//!   The estimated wait is at least half of the time that the request has waited so already, which bounds a wrong estimate.
-//!   When 64 requests leave a replica free, the oldest has to take it;
-//! - a freed replica takes the queued request that saves most by going there instead of to the next best replica for it. A
-//!   second of waiting counts as a second saved, so age counts;
-//! - under overload, requests past the SLO come behind the others. First come, first served would make all of them late.
+//! Other policies weigh a warm cache against a short queue by a threshold. Here both are time ([`cost`]), and only the SLO is
+//! configured. A request leaves a free replica when waiting for a warm busy one costs less (delay scheduling, Zaharia et al.
+//! 2010). `docs/design/default-policy.md` describes the rules.
 
 mod candidates;
 mod cost;
