@@ -81,7 +81,7 @@ impl Service {
         for id in 1..=peers {
             let peer = PeerId(id);
             let session = Session(u64::from(id));
-            service.tell(Event::LinkUp { peer, session });
+            service.tell(Event::LinkUp(peer, session));
             let record = RegionRecord {
                 region: name(id).as_str().into(),
                 version: 1,
@@ -93,7 +93,7 @@ impl Service {
                 },
             };
             service.records.insert(peer, record.record_version());
-            service.tell(Event::Record { peer, record });
+            service.tell(Event::Record(peer, record));
         }
         service
     }
@@ -107,7 +107,7 @@ impl Service {
     fn follow(&mut self) {
         while let Some(effect) = self.regions.poll_effect() {
             match effect {
-                Effect::Ping { peer, ping } => {
+                Effect::Ping(peer, ping) => {
                     self.asked.insert(peer, ping);
                 }
                 Effect::UpdatePeer {
@@ -255,7 +255,7 @@ fn heartbeats(c: &mut Criterion) {
                         }
                         let heartbeat = service.heartbeat(peer);
                         let start = Instant::now();
-                        service.tell(Event::Heartbeat { peer, heartbeat });
+                        service.tell(Event::Heartbeat(peer, heartbeat));
                         spent += start.elapsed();
                     }
                     spent
@@ -296,7 +296,7 @@ fn heartbeats(c: &mut Criterion) {
                             for id in (1..=service.peers).filter(|_| answered) {
                                 let heartbeat = service.heartbeat(PeerId(id));
                                 let peer = PeerId(id);
-                                service.tell(Event::Heartbeat { peer, heartbeat });
+                                service.tell(Event::Heartbeat(peer, heartbeat));
                             }
                         }
                         spent

@@ -1,12 +1,6 @@
 //! Adoption and release of a dead region's replicas.
 //!
-//! A region may adopt when each *other* region satisfies one of three conditions:
-//! - the other region is dead: its death is proved, or the operator declared it lost;
-//! - it replied to a ping in which this region claimed the replicas, has not adopted them, and is behind this region in both
-//!   successor lists;
-//! - it replied to such a ping, has not adopted the replicas, and yields them.
-//!
-//! `docs/design/recovery.md` proves that no two regions adopt the same replica.
+//! `docs/design/recovery.md` has the rule, and proves that no two regions adopt the same replica.
 
 use super::Regions;
 use super::event::{AdoptionBlocker, Effect, ReleaseReason};
@@ -94,10 +88,8 @@ impl Regions {
         };
         peer.claim.is_adopted = true;
         self.counters.adoptions += 1;
-        self.effects.push_back(Effect::Adopt {
-            peer: id,
-            pools: peer.record.pools.clone(),
-        });
+        self.effects
+            .push_back(Effect::Adopt(id, peer.record.pools.clone()));
     }
 
     /// Releases a peer's replicas if this region has adopted them.
@@ -106,7 +98,7 @@ impl Regions {
             && peer.claim.is_adopted
         {
             peer.claim.is_adopted = false;
-            self.effects.push_back(Effect::Release { peer: id, reason });
+            self.effects.push_back(Effect::Release(id, reason));
         }
     }
 

@@ -36,13 +36,8 @@ pub enum LinkFailure {
 /// Input of the state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The handshake of the link that this service dialled succeeded.
-    LinkUp {
-        /// Peer at the other end.
-        peer: PeerId,
-        /// Number of the link, new for each link.
-        session: Session,
-    },
+    /// The handshake of the link that this service dialled succeeded. Each link has a new session.
+    LinkUp(PeerId, Session),
     /// The link was lost, or an attempt to dial failed. The driver reports *each* failed attempt.
     LinkDown {
         /// Peer at the other end.
@@ -52,20 +47,10 @@ pub enum Event {
         /// Start of the attempt.
         dial_started: Time,
     },
-    /// A heartbeat arrived on the link that this service dialled.
-    Heartbeat {
-        /// Sender, by its certificate.
-        peer: PeerId,
-        /// The heartbeat.
-        heartbeat: Heartbeat,
-    },
-    /// A record arrived on the link that this service dialled.
-    Record {
-        /// Sender, by its certificate.
-        peer: PeerId,
-        /// The record.
-        record: RegionRecord,
-    },
+    /// A heartbeat of a peer, as its certificate names it, arrived on the link that this service dialled.
+    Heartbeat(PeerId, Heartbeat),
+    /// A record of a peer, as its certificate names it, arrived on the link that this service dialled.
+    Record(PeerId, RegionRecord),
     /// All pools of this region with their replicas, at the start and after each change.
     LocalPools(Vec<PoolReplicas>),
     /// The gateway of this region connected (`true`) or disconnected.
@@ -102,12 +87,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Send a ping on the link that this service dialled.
-    Ping {
-        /// Receiver.
-        peer: PeerId,
-        /// The ping.
-        ping: Ping,
-    },
+    Ping(PeerId, Ping),
     /// Drop the link that this service dialled, if it is up, and dial at once.
     Redial(PeerId),
     /// Pass a peer's reports to the routers of all pools. A pool without a report is lost.
@@ -123,29 +103,15 @@ pub enum Effect {
     },
     /// Tell the routers of all pools that a peer's heartbeats have stopped.
     MarkPeerLost(PeerId),
-    /// Probe replicas of a peer now and once an interval, and report [`Event::ReplicasProbed`]. Replaces an earlier list.
-    ProbeReplicas {
-        /// Owner of the replicas.
-        peer: PeerId,
-        /// Addresses of the replicas.
-        addresses: Vec<Arc<str>>,
-    },
+    /// Probe the replicas of a peer at these addresses now and once an interval, and report [`Event::ReplicasProbed`]. The list
+    /// replaces an earlier one.
+    ProbeReplicas(PeerId, Vec<Arc<str>>),
     /// Stop probing the replicas of a peer.
     StopProbing(PeerId),
     /// Add the replicas of a peer to this service's pools. Repeated with the whole list when the list changes.
-    Adopt {
-        /// Owner of the replicas.
-        peer: PeerId,
-        /// All pools of the peer.
-        pools: Vec<PoolReplicas>,
-    },
+    Adopt(PeerId, Vec<PoolReplicas>),
     /// Drain the adopted replicas of a peer and remove them.
-    Release {
-        /// Owner of the replicas.
-        peer: PeerId,
-        /// Reason.
-        reason: ReleaseReason,
-    },
+    Release(PeerId, ReleaseReason),
     /// Persist a record in place of an older one of the same region.
     StoreRecord(Arc<RegionRecord>),
 }

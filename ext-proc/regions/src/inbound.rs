@@ -50,7 +50,7 @@ impl Regions {
             advertisement: self.advertisement.clone(),
         };
         self.seq += 1;
-        self.effects.push_back(Effect::Ping { peer: id, ping });
+        self.effects.push_back(Effect::Ping(id, ping));
     }
 
     pub(super) fn on_heartbeat(&mut self, id: PeerId, heartbeat: Heartbeat) {
@@ -134,10 +134,8 @@ impl Regions {
         self.effects
             .push_back(Effect::StoreRecord(peer.record.clone()));
         if has_new_replicas && peer.claim.is_adopted {
-            self.effects.push_back(Effect::Adopt {
-                peer: id,
-                pools: peer.record.pools.clone(),
-            });
+            self.effects
+                .push_back(Effect::Adopt(id, peer.record.pools.clone()));
         }
         if has_new_replicas && peer.probe_offset.is_some() {
             self.probe_replicas(id, 0);

@@ -125,14 +125,14 @@ impl Regions {
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
         match event {
-            Event::LinkUp { peer, session } => self.on_link_up(peer, session),
+            Event::LinkUp(peer, session) => self.on_link_up(peer, session),
             Event::LinkDown {
                 peer,
                 failure,
                 dial_started,
             } => self.on_link_down(peer, failure, dial_started),
-            Event::Heartbeat { peer, heartbeat } => self.on_heartbeat(peer, heartbeat),
-            Event::Record { peer, record } => self.on_record(peer, &record),
+            Event::Heartbeat(peer, heartbeat) => self.on_heartbeat(peer, heartbeat),
+            Event::Record(peer, record) => self.on_record(peer, &record),
             Event::LocalPools(pools) => self.set_local_pools(pools),
             Event::GatewayChanged(is_connected) => {
                 if self.advertisement.has_gateway != is_connected {

@@ -116,10 +116,7 @@ impl Regions {
         let all = addresses(&peer.record.pools);
         let addresses: Vec<Arc<str>> = all.skip(from).take(PROBED_REPLICAS).cloned().collect();
         peer.probe_offset = Some(from);
-        self.effects.push_back(Effect::ProbeReplicas {
-            peer: id,
-            addresses,
-        });
+        self.effects.push_back(Effect::ProbeReplicas(id, addresses));
     }
 
     /// Probes other replicas when the current ones do not answer, since those may be gone.

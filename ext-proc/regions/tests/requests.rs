@@ -215,14 +215,14 @@ impl Traffic {
                     }
                 }
                 RegionEffect::MarkPeerLost(peer) => pool.router.handle(now, Event::PeerLost(peer)),
-                RegionEffect::Adopt { peer, pools } => {
+                RegionEffect::Adopt(peer, pools) => {
                     let of = World::peer(at, peer);
                     if !pool.has.contains(&of) {
                         let count = pools.iter().map(|pool| pool.replicas.len()).sum();
                         pool.add(now, of, count);
                     }
                 }
-                RegionEffect::Release { peer, .. } => pool.remove(now, World::peer(at, peer)),
+                RegionEffect::Release(peer, _) => pool.remove(now, World::peer(at, peer)),
                 _ => {}
             }
         }
@@ -317,7 +317,7 @@ impl Traffic {
             };
             let life = pool.life;
             match effect {
-                Effect::Dispatch { id, decision } => {
+                Effect::Dispatch(id, decision) => {
                     // Replicas may have left since the decision.
                     let Some(&(journey, _)) = pool.requests.get(&id.0) else {
                         continue;
@@ -326,7 +326,7 @@ impl Traffic {
                     self.on_adopted += u64::from(of != region);
                     self.place(journey, region, of, Some((region, life, id.0)));
                 }
-                Effect::Forward { id, forwarding } => {
+                Effect::Forward(id, forwarding) => {
                     let to = World::peer(region, forwarding.peer);
                     let Some((journey, forwarded)) = pool.requests.get_mut(&id.0) else {
                         continue;

@@ -11,19 +11,9 @@ use crate::{PeerId, ReplicaId, RequestId};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Sends a request to a replica.
-    Dispatch {
-        /// The request.
-        id: RequestId,
-        /// The decision on it.
-        decision: Decision,
-    },
+    Dispatch(RequestId, Decision),
     /// Forwards a request to a peer region.
-    Forward {
-        /// The request.
-        id: RequestId,
-        /// The selected peer.
-        forwarding: ForwardDecision,
-    },
+    Forward(RequestId, ForwardDecision),
     /// Rejects a request.
     Reject {
         /// The request.

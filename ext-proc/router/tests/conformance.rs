@@ -397,8 +397,8 @@ fn only_requests_without_a_free_local_replica_are_forwarded() {
         let (mut stayed, mut left) = (Vec::new(), Vec::new());
         for effect in script.effects() {
             match effect {
-                Effect::Dispatch { id, .. } => stayed.push(id.0),
-                Effect::Forward { id, .. } => left.push(id.0),
+                Effect::Dispatch(id, _) => stayed.push(id.0),
+                Effect::Forward(id, _) => left.push(id.0),
                 Effect::Reject { .. } => panic!("{name}: {effect:?}"),
             }
         }
@@ -445,10 +445,10 @@ fn an_explanation_is_what_happens_between_regions_too() {
             script.arrive(request);
             let happened = script.effects();
             let foretold = match (&choice, happened.first()) {
-                (Choice::Dispatch { replica, reason }, Some(Effect::Dispatch { decision, .. })) => {
+                (Choice::Dispatch { replica, reason }, Some(Effect::Dispatch(_, decision))) => {
                     (decision.replica, decision.reason) == (*replica, *reason)
                 }
-                (Choice::Forward { peer, reason }, Some(Effect::Forward { forwarding, .. })) => {
+                (Choice::Forward { peer, reason }, Some(Effect::Forward(_, forwarding))) => {
                     (forwarding.peer, forwarding.reason) == (*peer, *reason)
                 }
                 (Choice::Reject { reason }, Some(Effect::Reject { reason: why, .. })) => {

@@ -152,11 +152,11 @@ impl PoolState {
             retry_after: Duration::from_secs(1),
         };
         match effect {
-            Effect::Dispatch { id, decision } => {
+            Effect::Dispatch(id, decision) => {
                 let route = self.route(decision).map(PoolDecision::Dispatch);
                 (id, route.unwrap_or(unknown_target))
             }
-            Effect::Forward { id, forwarding } => {
+            Effect::Forward(id, forwarding) => {
                 let route = self.forward_route(forwarding).map(PoolDecision::Forward);
                 (id, route.unwrap_or(unknown_target))
             }

@@ -237,7 +237,7 @@ pub(super) fn regions_config<'a>(
 /// Converts an event of a peer's link for the core.
 fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
     Some(match event {
-        LinkEvent::Up { session, .. } => Event::LinkUp { peer, session },
+        LinkEvent::Up { session, .. } => Event::LinkUp(peer, session),
         LinkEvent::Down {
             error,
             dial_started,
@@ -247,11 +247,8 @@ fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
             dial_started: clock.time_of(dial_started),
         },
         LinkEvent::Message { message, .. } => match message {
-            Message::Heartbeat(heartbeat) => Event::Heartbeat { peer, heartbeat },
-            Message::Record(record) => Event::Record {
-                peer,
-                record: Arc::unwrap_or_clone(record),
-            },
+            Message::Heartbeat(heartbeat) => Event::Heartbeat(peer, heartbeat),
+            Message::Record(record) => Event::Record(peer, Arc::unwrap_or_clone(record)),
             // The callee of a link sends neither pings nor placements.
             Message::Ping(_) | Message::Placements(_) => return None,
         },

@@ -44,7 +44,7 @@ impl RegionsDriver {
 
     pub(super) fn carry_out(&self, core: &mut DriverState, effect: Effect) {
         match effect {
-            Effect::Ping { peer, ping } => core.links.send_to_peer(peer, &Message::Ping(ping)),
+            Effect::Ping(peer, ping) => core.links.send_to_peer(peer, &Message::Ping(ping)),
             Effect::Redial(peer) => core.links.redial(peer),
             Effect::UpdatePeer {
                 peer,
@@ -59,7 +59,7 @@ impl RegionsDriver {
                 );
                 self.mark_lost(peer);
             }
-            Effect::ProbeReplicas { peer, addresses } => {
+            Effect::ProbeReplicas(peer, addresses) => {
                 let interval = core.config.heartbeat;
                 let prober = core.prober.clone();
                 let mut task = JoinSet::new();
@@ -67,7 +67,7 @@ impl RegionsDriver {
                 core.probes.insert(peer, task);
             }
             Effect::StopProbing(peer) => drop(core.probes.remove(&peer)),
-            Effect::Adopt { peer, pools } => {
+            Effect::Adopt(peer, pools) => {
                 core.adoptions.adopt(peer, pools);
                 let adopted = core.adoptions.count(peer);
                 tracing::warn!(
@@ -76,7 +76,7 @@ impl RegionsDriver {
                     "region is dead: adopted its replicas"
                 );
             }
-            Effect::Release { peer, reason } => {
+            Effect::Release(peer, reason) => {
                 tracing::warn!(
                     region = core.name_of(peer),
                     ?reason,

@@ -115,16 +115,14 @@ impl Simulation<'_> {
 
     fn apply(&mut self, number: u32, effect: Effect) {
         let id = match &effect {
-            Effect::Dispatch { id, .. }
-            | Effect::Forward { id, .. }
-            | Effect::Reject { id, .. } => *id,
+            Effect::Dispatch(id, _) | Effect::Forward(id, _) | Effect::Reject { id, .. } => *id,
         };
         let Some(flight) = self.balancers[number].open.get(&id).copied() else {
             return;
         };
         match effect {
-            Effect::Dispatch { decision, .. } => self.dispatched(number, flight, id, &decision),
-            Effect::Forward { forwarding, .. } => self.forwarded(number, flight, id, &forwarding),
+            Effect::Dispatch(_, decision) => self.dispatched(number, flight, id, &decision),
+            Effect::Forward(_, forwarding) => self.forwarded(number, flight, id, &forwarding),
             Effect::Reject { reason, .. } => {
                 self.close(number, id);
                 self.rejected(number, flight, reason);

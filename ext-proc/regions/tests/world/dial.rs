@@ -171,6 +171,6 @@ impl World {
         dialler.pause = PAUSE_MIN;
         dialler.up = Some(id);
         let (peer, session) = (Self::id(from, to), Self::session(id));
-        self.call(from, Event::LinkUp { peer, session });
+        self.call(from, Event::LinkUp(peer, session));
     }
 }

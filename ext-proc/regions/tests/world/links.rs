@@ -117,15 +117,15 @@ impl World {
                 if self.random.chance(3) {
                     self.checks.keep(b, a, heartbeat.clone());
                 }
-                self.call(b, Event::Heartbeat { peer, heartbeat });
+                self.call(b, Event::Heartbeat(peer, heartbeat));
                 if self.random.chance(3)
                     && let Some(heartbeat) = self.checks.old(b, a, &mut self.random)
                 {
                     // One from earlier comes again: later, and perhaps from another link or another life.
-                    self.call(b, Event::Heartbeat { peer, heartbeat });
+                    self.call(b, Event::Heartbeat(peer, heartbeat));
                 }
             }
-            Message::Record(record) => self.call(b, Event::Record { peer, record }),
+            Message::Record(record) => self.call(b, Event::Record(peer, record)),
             Message::Closed => self.broken(b, a, id, LinkFailure::Unreachable),
         }
     }

@@ -167,7 +167,7 @@ impl World {
             outbox.push((at, effect.clone()));
         }
         match effect {
-            Effect::Ping { peer, ping } => {
+            Effect::Ping(peer, ping) => {
                 let to = Self::peer(at, peer);
                 let up = self.dials[at][to].up;
                 if let Some(link) = up.filter(|link| Self::session(*link) == ping.session) {
@@ -184,7 +184,7 @@ impl World {
                     .reported(at, Self::peer(at, peer), asked, made, self.now);
             }
             Effect::MarkPeerLost(peer) => self.checks.lost(at, Self::peer(at, peer)),
-            Effect::ProbeReplicas { peer, .. } => {
+            Effect::ProbeReplicas(peer, _) => {
                 let of = Self::peer(at, peer);
                 self.next += 1;
                 let watch = self.next;
@@ -192,12 +192,12 @@ impl World {
                 self.probe(at, of, watch);
             }
             Effect::StopProbing(peer) => self.watch(at, Self::peer(at, peer), 0),
-            Effect::Adopt { peer, .. } => {
+            Effect::Adopt(peer, _) => {
                 let of = Self::peer(at, peer);
                 self.note(format!("r{at} adopts r{of}"));
                 self.checks.adopted(at, of, self.now);
             }
-            Effect::Release { peer, reason: why } => {
+            Effect::Release(peer, why) => {
                 let of = Self::peer(at, peer);
                 self.note(format!("r{at} releases r{of}: {why:?}"));
                 self.checks.released(at, of, why);

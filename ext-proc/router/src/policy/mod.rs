@@ -1,11 +1,8 @@
 //! Policies: which replica serves a request, and which queued request a freed replica takes.
 //!
-//! Each policy is a module behind one trait, and one conformance suite runs over all of them. Plain policies leave the
-//! second choice at first come, first served. A policy may also let a request wait for a busy replica (delay scheduling).
-//! Whatever a policy selects, the router bounds how often a request is overtaken, so no request starves.
-//!
-//! Selecting changes nothing, so an explanation shows what would happen. A policy with state (the next replica of a round,
-//! the next random number) changes it in [`Policy::on_event`] alone.
+//! Plain policies leave the second choice at first come, first served. A policy may also let a request wait for a busy
+//! replica (delay scheduling). Selecting changes nothing, so an explanation shows what would happen. A policy with state (the
+//! next replica of a round, the next random number) changes it in [`Policy::on_event`] alone.
 
 mod cache_aware;
 mod consistent_hash;
@@ -23,6 +20,8 @@ use core::fmt::Debug;
 use core::ops::Deref;
 use std::borrow::Cow;
 
+use rand_pcg::Pcg64;
+use rand_pcg::rand_core::SeedableRng;
 use smallvec::SmallVec;
 
 #[cfg(feature = "research")]
@@ -208,9 +207,9 @@ impl PolicyName {
             Self::MinTtft => Box::new(min_ttft::MinTtft),
             Self::ConsistentHash => Box::new(consistent_hash::ConsistentHash::default()),
             Self::RoundRobin => Box::new(round_robin::RoundRobin::default()),
-            Self::Random => Box::new(random::Random::new(seed)),
+            Self::Random => Box::new(random::Random(Pcg64::seed_from_u64(seed))),
             Self::LeastOutstanding => Box::new(least_outstanding::LeastOutstanding),
-            Self::PowerOfTwo => Box::new(random::PowerOfTwo::new(seed)),
+            Self::PowerOfTwo => Box::new(random::PowerOfTwo(Pcg64::seed_from_u64(seed))),
         }
     }
 }

@@ -5,29 +5,17 @@
 //! dispatch takes its numbers.
 
 use rand_pcg::Pcg64;
-use rand_pcg::rand_core::{RngCore, SeedableRng};
+use rand_pcg::rand_core::RngCore;
 
 use super::{Policy, PolicyEvent, Selection, View, load_score, rank};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
 #[derive(Debug)]
-pub(super) struct Random(Pcg64);
+pub(super) struct Random(pub(super) Pcg64);
 
 #[derive(Debug)]
-pub(super) struct PowerOfTwo(Pcg64);
-
-impl Random {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(Pcg64::seed_from_u64(seed))
-    }
-}
-
-impl PowerOfTwo {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(Pcg64::seed_from_u64(seed))
-    }
-}
+pub(super) struct PowerOfTwo(pub(super) Pcg64);
 
 impl Policy for Random {
     fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
@@ -85,6 +73,8 @@ fn pick(rng: &mut Pcg64, from: &ReplicaSet) -> Option<ReplicaIndex> {
 
 #[cfg(test)]
 mod tests {
+    use rand_pcg::rand_core::SeedableRng;
+
     use super::*;
 
     #[test]

@@ -9,7 +9,7 @@ use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaIndex;
-use crate::{Decision, Effect, Request, RequestId, Target};
+use crate::{Decision, Effect, Request, Target};
 
 impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
@@ -49,7 +49,9 @@ impl Router {
             matched_tokens: share_of(request.prompt_tokens, share),
             queued_for: now.since(queued.arrived),
         };
-        self.push_decision(request.id, decision);
+        *self.counters.decisions.entry(decision.reason).or_default() += 1;
+        self.effects
+            .push_back(Effect::Dispatch(request.id, decision));
         self.pool.in_flight.insert(
             request.id,
             InFlightRequest {
@@ -75,11 +77,6 @@ impl Router {
         let remembered = AnswerKey::matched(request, depth)
             .map_or(0.0, |key| answers.remembered(key, replica, unmatched));
         (remembered, unmatched - answers.expected(remembered))
-    }
-
-    fn push_decision(&mut self, id: RequestId, decision: Decision) {
-        *self.counters.decisions.entry(decision.reason).or_default() += 1;
-        self.effects.push_back(Effect::Dispatch { id, decision });
     }
 
     /// The replicas to try when the chosen one fails: available ones, best first, then busy ones, since a replica that queues

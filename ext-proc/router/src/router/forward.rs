@@ -1,8 +1,6 @@
 //! Forwarding (SkyLB 3.3): requests that leave for a peer, requests that a peer forwards here, and this pool's report.
 //!
-//! A request leaves when no local replica is available to it. A request that the policy lets wait for a particular replica,
-//! while others are free, stays. When a peer becomes available, queued requests leave for it, oldest first. The
-//! cost of prefill makes two exceptions, for the sake of warm caches.
+//! `docs/design/forwarding.md` says which requests leave.
 
 use isotherm_fingerprint::BlockHash;
 
@@ -218,9 +216,9 @@ impl Router {
         let share = request.fingerprint.share_at(matched.depth);
         self.counters.forwarded += 1;
         self.share(Target::Peer(handle.id), blocks, matched.depth);
-        self.effects.push_back(Effect::Forward {
-            id: request.id,
-            forwarding: ForwardDecision {
+        self.effects.push_back(Effect::Forward(
+            request.id,
+            ForwardDecision {
                 peer: handle.id,
                 reason: target.reason,
                 matched_bytes,
@@ -228,7 +226,7 @@ impl Router {
                 queued_for: self.pool.now.since(arrived),
                 estimated_ttft: target.estimated_ttft,
             },
-        });
+        ));
         self.pool.forwarded.insert(
             request.id,
             ForwardedRequest {

@@ -84,8 +84,8 @@ fn finish(router: &mut Router, id: u64) {
 fn dispatched(router: &mut Router) -> Vec<(u64, u32)> {
     core::iter::from_fn(|| router.poll_effect())
         .filter_map(|effect| match effect {
-            Effect::Dispatch { id, decision } => Some((id.0, decision.replica.0)),
-            Effect::Forward { .. } | Effect::Reject { .. } => None,
+            Effect::Dispatch(id, decision) => Some((id.0, decision.replica.0)),
+            Effect::Forward(..) | Effect::Reject { .. } => None,
         })
         .collect()
 }

@@ -95,12 +95,12 @@ pub fn run(config: RouterConfig, shapes: &[Shape], mut tasks: Vec<Task>) -> Repo
         router.handle_timeout(ms(now));
         while let Some(effect) = router.poll_effect() {
             match effect {
-                Effect::Dispatch { id, decision } => {
+                Effect::Dispatch(id, decision) => {
                     *report.reasons.entry(decision.reason).or_default() += 1;
                     report.order.push(id);
                     on_the_way.push((now + WAY_MS, decision.replica.0 as usize, id));
                 }
-                Effect::Forward { .. } | Effect::Reject { .. } => report.rejected += 1,
+                Effect::Forward(..) | Effect::Reject { .. } => report.rejected += 1,
             }
         }
         let idle = engines.iter().filter(|engine| engine.is_idle()).count();

@@ -104,8 +104,8 @@ impl Script {
         self.effects()
             .into_iter()
             .filter_map(|effect| match effect {
-                Effect::Forward { id, forwarding } => Some((id.0, forwarding)),
-                Effect::Dispatch { .. } | Effect::Reject { .. } => None,
+                Effect::Forward(id, forwarding) => Some((id.0, forwarding)),
+                Effect::Dispatch(..) | Effect::Reject { .. } => None,
             })
             .collect()
     }
@@ -155,8 +155,8 @@ impl Script {
         self.effects()
             .into_iter()
             .filter_map(|effect| match effect {
-                Effect::Dispatch { id, decision } => Some((id.0, decision)),
-                Effect::Forward { .. } | Effect::Reject { .. } => None,
+                Effect::Dispatch(id, decision) => Some((id.0, decision)),
+                Effect::Forward(..) | Effect::Reject { .. } => None,
             })
             .collect()
     }
@@ -174,7 +174,7 @@ impl Script {
             .into_iter()
             .filter_map(|effect| match effect {
                 Effect::Reject { id, reason, .. } => Some((id.0, reason)),
-                Effect::Dispatch { .. } | Effect::Forward { .. } => None,
+                Effect::Dispatch(..) | Effect::Forward(..) => None,
             })
             .collect()
     }

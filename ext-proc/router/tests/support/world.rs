@@ -293,7 +293,7 @@ impl World {
     fn take_effects(&mut self, here: usize) {
         while let Some(effect) = self.routers[here].poll_effect() {
             match effect {
-                Effect::Dispatch { id, .. } => {
+                Effect::Dispatch(id, _) => {
                     let journey = self.of[&(here, id)];
                     let ends = WorldEvent::Ends {
                         at: here,
@@ -302,7 +302,7 @@ impl World {
                     };
                     self.at(self.now_ms + self.service_ms, ends);
                 }
-                Effect::Forward { id, forwarding } => {
+                Effect::Forward(id, forwarding) => {
                     let journey = self.of[&(here, id)];
                     let travels = &mut self.journeys[journey];
                     assert_eq!(

@@ -138,7 +138,7 @@ impl Load {
         while load.stats().peer_index.nodes < nodes {
             let request = load.request(Kind::Mixed);
             let effect = load.decide(request);
-            if !matches!(effect, Some(Effect::Forward { .. })) {
+            if !matches!(effect, Some(Effect::Forward(..))) {
                 panic!("not forwarded: {effect:?}");
             }
             load.settle(End::Answered);
@@ -251,7 +251,7 @@ impl Load {
     pub fn decide(&mut self, request: Request) -> Option<Effect> {
         self.event(Event::Arrived(request));
         let effect = self.router.poll_effect();
-        if let Some(Effect::Dispatch { id, .. } | Effect::Forward { id, .. }) = &effect {
+        if let Some(Effect::Dispatch(id, _) | Effect::Forward(id, _)) = &effect {
             self.running.push_back(*id);
         }
         effect
@@ -282,7 +282,7 @@ impl Load {
             completion_tokens: None,
         });
         while let Some(effect) = self.router.poll_effect() {
-            if let Effect::Dispatch { id, .. } = effect {
+            if let Effect::Dispatch(id, _) = effect {
                 self.running.push_back(id);
             }
         }
@@ -346,7 +346,7 @@ mod tests {
     use super::*;
 
     fn dispatched(effect: Option<Effect>) -> bool {
-        matches!(effect, Some(Effect::Dispatch { .. }))
+        matches!(effect, Some(Effect::Dispatch(..)))
     }
 
     #[test]

@@ -96,10 +96,8 @@ impl Pool {
     fn sent(&mut self) -> Vec<(u64, u32, Reason)> {
         core::iter::from_fn(|| self.router.poll_effect())
             .filter_map(|effect| match effect {
-                Effect::Dispatch { id, decision } => {
-                    Some((id.0, decision.replica.0, decision.reason))
-                }
-                Effect::Forward { .. } | Effect::Reject { .. } => None,
+                Effect::Dispatch(id, decision) => Some((id.0, decision.replica.0, decision.reason)),
+                Effect::Forward(..) | Effect::Reject { .. } => None,
             })
             .collect()
     }

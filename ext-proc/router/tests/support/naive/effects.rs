@@ -31,7 +31,7 @@ impl Naive {
         while let Some(effect) = self.router.poll_effect() {
             self.log.push(effect.clone());
             match effect {
-                Effect::Dispatch { id, decision } => {
+                Effect::Dispatch(id, decision) => {
                     let newest = RequestId(self.next_request - 1);
                     if let Some(choice) = foretold.take_if(|_| id == newest)
                         && !self.may_be_asked_again(&choice)
@@ -45,7 +45,7 @@ impl Naive {
                     foretold.take_if(|_| !serves_in_order(self.config.policy));
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
-                Effect::Forward { id, forwarding } => {
+                Effect::Forward(id, forwarding) => {
                     let newest = RequestId(self.next_request - 1);
                     if let Some(choice) = foretold.take_if(|_| id == newest) {
                         let (peer, reason) = (forwarding.peer, forwarding.reason);
