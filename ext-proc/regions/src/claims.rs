@@ -1,8 +1,6 @@
-//! Claims of this region on the replicas of others.
+//! Claims of this region on the replicas of others (`docs/design/recovery.md`).
 //!
-//! A region claims by default. A region that claims and is ahead of another in both successor lists needs no further message
-//! from it, and may adopt even when the other one is cut off. A region that yields advertises it, and must ask every region
-//! again before it claims again.
+//! A region claims by default. A region that yields advertises it, and must ask every region again before it claims again.
 
 use super::event::{AdoptionBlocker, ReleaseReason};
 use super::message::RegionName;

@@ -1,7 +1,6 @@
-//! The services of one peer region and their advertisements.
+//! The services of one peer region and their advertisements (`docs/design/recovery.md`).
 //!
-//! A region may have several services, and a restarted service is another one. The region counts as having adopted what any
-//! of its services has adopted, and as yielding what all of them yield: the most restrictive advertisement applies.
+//! A region may have several services, and a restarted service is another one. The most restrictive advertisement applies.
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,7 +1,4 @@
-//! Resolved configuration of a router: every value is checked or cannot be wrong.
-//!
-//! The service owns the raw configuration (YAML, units in names, unknown keys rejected). Each value here has one default, in
-//! one place, and may be replaced while requests wait ([`crate::Router::reconfigure`]).
+//! Resolved configuration of a router: every value is checked or cannot be wrong. Each value has one default, in one place.
 
 use core::time::Duration;
 

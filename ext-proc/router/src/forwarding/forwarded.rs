@@ -1,8 +1,6 @@
-//! The requests at peers, and the recognition of a request that returns.
+//! The requests at peers, and the recognition of a request that returns (`docs/design/forwarding.md`).
 //!
-//! A request that returns arrives under a new request id. It is recognised by its prompt, its session and the peer; among
-//! equal requests any match will do. It keeps its place in the order of arrival, so that a detour costs no more than its
-//! time. A request that left through a sibling is not recognised and queues as a new one.
+//! Among equal requests any match will do. A request that left through a sibling is not recognised and queues as a new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

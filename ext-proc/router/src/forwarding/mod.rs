@@ -1,6 +1,5 @@
 //! Forwarding between regions (SkyLB 3.1 and 3.3): the peers of a pool, the selection of one, and the requests at peers.
 //!
-//! This is the router's second layer, over regions instead of replicas: a prefix index, a hash ring and sets of its own.
 //! There are tens of peers, so a walk over all of them is the most that an event costs.
 
 mod cost;

@@ -1,8 +1,6 @@
 //! Lengths of answers: an engine keeps the blocks of an answer, and the next turn of the conversation repeats it.
 //!
-//! No fingerprint covers answers, so the index cannot hold them; their length is enough. A prompt that is too short to repeat
-//! the answer does not continue it. For the others, the share of the expected tokens that engines find is learned, and scales
-//! the expectation.
+//! No fingerprint covers answers, so the index cannot hold them. `docs/design/default-policy.md` has the expectation.
 
 use isotherm_fingerprint::Fingerprint;
 

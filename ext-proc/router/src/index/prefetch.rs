@@ -1,9 +1,7 @@
-//! Prefetching: reads memory that the next steps need, without using the values.
+//! Prefetching: reads memory that the next steps need, without using the values (`docs/design/prefix-index.md`).
 //!
-//! A search step that depends on the step before waits for memory each time. Reads that do not depend on each other
-//! overlap, so the index reads several places at once, before a search or an insertion needs them. No result here decides
-//! anything: a branch on a value that is still on its way would stop the reads behind it. `black_box` keeps the compiler
-//! from removing a read.
+//! No result here decides anything: a branch on a value that is still on its way would stop the reads behind it. `black_box`
+//! keeps the compiler from removing a read.
 
 use core::hint::black_box;
 

@@ -1,9 +1,7 @@
-//! Searches for the longest prefix of a chain that is known, or that a target holds.
+//! Searches for the longest prefix of a chain that is known, or that a target holds (`docs/design/prefix-index.md`).
 //!
 //! The deepest known prefix comes first, from the table alone. Mostly a wanted target holds it, and the search ends. Otherwise
-//! the node has a hint, the depth of the deepest prefix that several targets hold (behind the system prompt). Otherwise a
-//! binary search asks node by node. Each round of the first search probes several places at once ([`super::prefetch`]), first
-//! near the end of the chain, where the next turn of a conversation leaves the known part.
+//! the node has a hint, the depth of the deepest prefix that several targets hold, or a binary search asks node by node.
 
 use isotherm_fingerprint::BlockHash;
 

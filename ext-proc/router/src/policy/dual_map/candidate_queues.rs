@@ -1,7 +1,6 @@
 //! A queue for each replica, of the requests that wait for it, oldest first.
 //!
-//! In the paper each engine has a queue of its own, and requests migrate between them. Here requests wait in the router, so
-//! a move changes an entry of a map and costs the engines nothing.
+//! In the paper each engine has a queue of its own. Here a move changes an entry of a map and costs the engines nothing.
 
 use std::collections::BTreeMap;
 
