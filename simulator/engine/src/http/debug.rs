@@ -29,8 +29,8 @@ pub async fn load(State(replica): State<Arc<Replica>>) -> Json<Value> {
             "finished": totals.finished,
             "aborted": totals.aborted,
             "rejected": totals.rejected,
-            "changes_forgotten": core.history.forgotten(),
-            "changes": core.history.changes(),
+            "changes_forgotten": core.history.forgotten,
+            "changes": core.history.changes,
         }))
     })
 }

@@ -15,7 +15,7 @@ use twox_hash::XxHash3_64;
 use super::api_error::ApiError;
 use super::dialect::prompts;
 use super::generate::{PROMPTS_MAX, read_json};
-use super::replica::{End, Replica};
+use super::replica::Replica;
 use super::request_id::request_id;
 use super::{models, orca};
 use crate::model::Request;
@@ -37,10 +37,8 @@ pub async fn handle(
     let selector = models::select(&replica.settings, &body)?;
     let inputs = prompts(&selector, body.get("input"))?;
     if inputs.is_empty() || inputs.len() > PROMPTS_MAX {
-        return Err(ApiError::bad_request(
-            format!("give 1 to {PROMPTS_MAX} inputs"),
-            Some("input"),
-        ));
+        let message = format!("give 1 to {PROMPTS_MAX} inputs");
+        return Err(ApiError::bad_request(message, Some("input")));
     }
     let mut guards = Vec::with_capacity(inputs.len());
     for input in inputs {
@@ -57,14 +55,14 @@ pub async fn handle(
     }
     let (mut data, mut tokens) = (Vec::with_capacity(guards.len()), 0_u64);
     for (index, (digest, mut guard)) in guards.into_iter().enumerate() {
-        match guard.after(u32::MAX).await.end {
-            Some(End::Finished(usage)) => tokens += u64::from(usage.prompt_tokens),
-            Some(End::Rejected(rejection)) => return Err(rejection.into()),
-            None => return Err(ApiError::gone()),
-        }
-        data.push(
-            json!({"object": "embedding", "index": index, "embedding": vector(&body, digest)}),
-        );
+        let usage = guard
+            .after(u32::MAX)
+            .await
+            .end
+            .ok_or_else(ApiError::gone)??;
+        tokens += u64::from(usage.prompt_tokens);
+        let vector = vector(&body, digest);
+        data.push(json!({"object": "embedding", "index": index, "embedding": vector}));
     }
     let answer = json!({
         "id": format!("embd-{}", request_id(&headers)),
@@ -96,8 +94,6 @@ fn vector(body: &Value, digest: u64) -> Value {
         clippy::cast_possible_truncation,
         reason = "the format holds single precision"
     )]
-    let bytes: Vec<u8> = numbers
-        .flat_map(|number| (number as f32).to_le_bytes())
-        .collect();
-    Value::String(STANDARD.encode(bytes))
+    let bytes = numbers.flat_map(|number| (number as f32).to_le_bytes());
+    Value::String(STANDARD.encode(bytes.collect::<Vec<u8>>()))
 }

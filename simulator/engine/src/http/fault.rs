@@ -147,14 +147,9 @@ impl Faults {
             state.error_share = order.error_share.unwrap_or(state.error_share);
             state.error_status = status.unwrap_or(state.error_status);
         }
-        let refuse = order
-            .refuse_ms
-            .map(Duration::from_millis)
-            .map(SocketOrder::Refuse);
-        let crash = order
-            .crash_ms
-            .map(Duration::from_millis)
-            .map(SocketOrder::Crash);
+        let duration = Duration::from_millis;
+        let refuse = order.refuse_ms.map(|ms| SocketOrder::Refuse(duration(ms)));
+        let crash = order.crash_ms.map(|ms| SocketOrder::Crash(duration(ms)));
         for order in refuse.into_iter().chain(crash) {
             self.socket.send_replace(order);
         }

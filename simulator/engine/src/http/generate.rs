@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use super::api_error::ApiError;
 use super::dialect::{Dialect, Job, Meta, Part};
-use super::replica::{End, GenerationProgress, InFlightGuard, Replica};
+use super::replica::{GenerationProgress, InFlightGuard, Replica};
 use super::request_id::request_id;
 use super::wall_clock::unix_seconds;
 use super::{models, orca};
@@ -37,10 +37,8 @@ pub async fn handle<D: Dialect>(
     let selector = models::select(&replica.settings, &body)?;
     let job = D::read(&body, &selector)?;
     if job.prompts.is_empty() || job.prompts.len() > PROMPTS_MAX {
-        return Err(ApiError::bad_request(
-            format!("give 1 to {PROMPTS_MAX} prompts"),
-            Some("prompt"),
-        ));
+        let message = format!("give 1 to {PROMPTS_MAX} prompts");
+        return Err(ApiError::bad_request(message, Some("prompt")));
     }
     let meta = Meta {
         id: request_id(&headers).to_owned(),
@@ -133,7 +131,7 @@ fn begin(
         blocks,
         stream_interval_tokens: job.stream.then_some(settings.stream_interval_tokens),
     });
-    if let Some(End::Rejected(rejection)) = guard.now().end {
+    if let Some(Err(rejection)) = guard.now().end {
         return Err(rejection.into());
     }
     Ok(Generation {
@@ -152,16 +150,13 @@ impl Generation {
     }
 
     fn part(&self, progress: GenerationProgress) -> Result<Part, ApiError> {
-        match progress.end {
-            Some(End::Finished(usage)) => Ok(Part {
-                index: self.index,
-                text: self.reply.text(0, usage.completion_tokens),
-                usage,
-                stopped: self.stopped,
-            }),
-            Some(End::Rejected(rejection)) => Err(rejection.into()),
-            None => Err(ApiError::gone()),
-        }
+        let usage = progress.end.ok_or_else(ApiError::gone)??;
+        Ok(Part {
+            index: self.index,
+            text: self.reply.text(0, usage.completion_tokens),
+            usage,
+            stopped: self.stopped,
+        })
     }
 
     /// Every chunk of this generation. Tokens that came out since the last chunk make one.

@@ -26,54 +26,47 @@ pub async fn page(State(replica): State<Arc<Replica>>) -> impl IntoResponse {
 fn vllm(settings: &Settings, stats: &Stats) -> String {
     let model = escape(&settings.model);
     let labels = format!(r#"engine="0",model_name="{model}""#);
-    let success = |reason| {
-        format!(
-            r#"vllm:request_success_total{{engine="0",finished_reason="{reason}",model_name="{model}"}}"#
-        )
-    };
-    let (stop, abort, error) = (success("stop"), success("abort"), success("error"));
+    let waiting = stats.waiting;
     let (config, totals) = (&settings.config, &stats.totals);
     let (block_tokens, blocks) = (config.block_tokens, config.blocks);
     let capacity = u64::from(blocks) * u64::from(block_tokens);
-    // As Python's client does, the page writes every value with a decimal point.
+    let gauges = [
+        ("num_requests_running", count(stats.running as u64)),
+        ("num_requests_waiting", count(waiting as u64)),
+        ("kv_cache_usage_perc", stats.kv_usage()),
+    ];
+    let counters = [
+        (
+            "prefix_cache_queries_total",
+            count(totals.prefix_query_tokens),
+        ),
+        ("prefix_cache_hits_total", count(totals.prefix_hit_tokens)),
+        ("num_preemptions_total", count(totals.preemptions)),
+        ("prompt_tokens_total", count(totals.prompt_tokens)),
+        ("generation_tokens_total", count(totals.generation_tokens)),
+    ];
+    let ends = [
+        ("stop", totals.finished),
+        ("abort", totals.aborted),
+        ("error", totals.rejected),
+    ];
+    let ends = ends.map(|(reason, requests)| {
+        format!(
+            r#"vllm:request_success_total{{engine="0",finished_reason="{reason}",model_name="{model}"}} {requests}.0
+"#
+        )
+    });
     format!(
-        r#"# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{{{labels}}} {running}.0
-# TYPE vllm:num_requests_waiting gauge
-vllm:num_requests_waiting{{{labels}}} {waiting}.0
-# TYPE vllm:num_requests_waiting_by_reason gauge
+        r#"{gauges}# TYPE vllm:num_requests_waiting_by_reason gauge
 vllm:num_requests_waiting_by_reason{{{labels},reason="capacity"}} {waiting}.0
 vllm:num_requests_waiting_by_reason{{{labels},reason="deferred"}} 0.0
-# TYPE vllm:kv_cache_usage_perc gauge
-vllm:kv_cache_usage_perc{{{labels}}} {kv_usage:?}
-# TYPE vllm:prefix_cache_queries_total counter
-vllm:prefix_cache_queries_total{{{labels}}} {queries}.0
-# TYPE vllm:prefix_cache_hits_total counter
-vllm:prefix_cache_hits_total{{{labels}}} {hits}.0
-# TYPE vllm:num_preemptions_total counter
-vllm:num_preemptions_total{{{labels}}} {preemptions}.0
-# TYPE vllm:prompt_tokens_total counter
-vllm:prompt_tokens_total{{{labels}}} {prompt_tokens}.0
-# TYPE vllm:generation_tokens_total counter
-vllm:generation_tokens_total{{{labels}}} {generation_tokens}.0
-# TYPE vllm:request_success_total counter
-{stop} {finished}.0
-{abort} {aborted}.0
-{error} {rejected}.0
-# TYPE vllm:cache_config_info gauge
+{counters}# TYPE vllm:request_success_total counter
+{ends}# TYPE vllm:cache_config_info gauge
 vllm:cache_config_info{{block_size="{block_tokens}",cache_dtype="auto",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="{capacity}",num_gpu_blocks="{blocks}"}} 1.0
 "#,
-        running = stats.running,
-        waiting = stats.waiting,
-        kv_usage = stats.kv_usage(),
-        queries = totals.prefix_query_tokens,
-        hits = totals.prefix_hit_tokens,
-        preemptions = totals.preemptions,
-        prompt_tokens = totals.prompt_tokens,
-        generation_tokens = totals.generation_tokens,
-        finished = totals.finished,
-        aborted = totals.aborted,
-        rejected = totals.rejected,
+        gauges = lines("vllm", "gauge", &labels, gauges),
+        counters = lines("vllm", "counter", &labels, counters),
+        ends = ends.concat(),
     )
 }
 
@@ -81,55 +74,47 @@ fn sglang(settings: &Settings, stats: &Stats) -> String {
     let model = escape(&settings.model);
     let labels = format!(r#"engine_type="unified",model_name="{model}",tp_rank="0""#);
     let (config, totals) = (&settings.config, &stats.totals);
-    let block_tokens = config.block_tokens;
-    let tokens = |blocks: u32| u64::from(blocks) * u64::from(block_tokens);
-    format!(
-        "# TYPE sglang:num_running_reqs gauge
-sglang:num_running_reqs{{{labels}}} {running}.0
-# TYPE sglang:num_queue_reqs gauge
-sglang:num_queue_reqs{{{labels}}} {waiting}.0
-# TYPE sglang:token_usage gauge
-sglang:token_usage{{{labels}}} {kv_usage:?}
-# TYPE sglang:num_used_tokens gauge
-sglang:num_used_tokens{{{labels}}} {used}.0
-# TYPE sglang:cache_hit_rate gauge
-sglang:cache_hit_rate{{{labels}}} {hit_rate:?}
-# TYPE sglang:page_size gauge
-sglang:page_size{{{labels}}} {block_tokens}.0
-# TYPE sglang:num_pages gauge
-sglang:num_pages{{{labels}}} {blocks}.0
-# TYPE sglang:max_total_num_tokens gauge
-sglang:max_total_num_tokens{{{labels}}} {capacity}.0
-# TYPE sglang:prompt_tokens_total counter
-sglang:prompt_tokens_total{{{labels}}} {prompt_tokens}.0
-# TYPE sglang:generation_tokens_total counter
-sglang:generation_tokens_total{{{labels}}} {generation_tokens}.0
-# TYPE sglang:cached_tokens_total counter
-sglang:cached_tokens_total{{{labels}}} {hits}.0
-# TYPE sglang:num_requests_total counter
-sglang:num_requests_total{{{labels}}} {finished}.0
-",
-        running = stats.running,
-        waiting = stats.waiting,
-        kv_usage = stats.kv_usage(),
-        used = tokens(stats.blocks_held),
-        hit_rate = hit_rate(stats),
-        blocks = config.blocks,
-        capacity = tokens(config.blocks),
-        prompt_tokens = totals.prompt_tokens,
-        generation_tokens = totals.generation_tokens,
-        hits = totals.prefix_hit_tokens,
-        finished = totals.finished,
-    )
+    let tokens = |blocks: u32| f64::from(blocks) * f64::from(config.block_tokens);
+    let hits = count(totals.prefix_hit_tokens);
+    let gauges = [
+        ("num_running_reqs", count(stats.running as u64)),
+        ("num_queue_reqs", count(stats.waiting as u64)),
+        ("token_usage", stats.kv_usage()),
+        ("num_used_tokens", tokens(stats.blocks_held)),
+        (
+            "cache_hit_rate",
+            hits / count(totals.prefix_query_tokens.max(1)),
+        ),
+        ("page_size", f64::from(config.block_tokens)),
+        ("num_pages", f64::from(config.blocks)),
+        ("max_total_num_tokens", tokens(config.blocks)),
+    ];
+    let counters = [
+        ("prompt_tokens_total", count(totals.prompt_tokens)),
+        ("generation_tokens_total", count(totals.generation_tokens)),
+        ("cached_tokens_total", hits),
+        ("num_requests_total", count(totals.finished)),
+    ];
+    let page = lines("sglang", "gauge", &labels, gauges);
+    page + &lines("sglang", "counter", &labels, counters)
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "numbers of tokens are far below 2^52"
-)]
-fn hit_rate(stats: &Stats) -> f64 {
-    let queries = stats.totals.prefix_query_tokens.max(1);
-    stats.totals.prefix_hit_tokens as f64 / queries as f64
+/// The type and the value of each metric. As Python's client does, the page writes every value with a decimal point.
+fn lines<const N: usize>(
+    engine: &str,
+    kind: &str,
+    labels: &str,
+    metrics: [(&str, f64); N],
+) -> String {
+    let line = |(name, value): (&str, f64)| {
+        format!("# TYPE {engine}:{name} {kind}\n{engine}:{name}{{{labels}}} {value:?}\n")
+    };
+    metrics.map(line).concat()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
+fn count(count: u64) -> f64 {
+    count as f64
 }
 
 /// The value of a label, escaped.

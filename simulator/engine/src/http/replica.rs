@@ -48,17 +48,8 @@ pub struct Settings {
 pub struct GenerationProgress {
     /// Tokens generated.
     pub generated: u32,
-    /// The end, when the request has ended.
-    pub end: Option<End>,
-}
-
-/// The end of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// The engine generated all tokens.
-    Finished(Usage),
-    /// The engine rejected the request.
-    Rejected(Rejection),
+    /// The usage of a finished request, or the reason for which the engine rejected it; `None` before the end.
+    pub end: Option<Result<Usage, Rejection>>,
 }
 
 /// An engine and its callers.
@@ -200,9 +191,9 @@ impl Core {
             EventKind::Tokens { generated } => progress.generated = generated,
             EventKind::Finished(usage) => {
                 progress.generated = usage.completion_tokens;
-                progress.end = Some(End::Finished(usage));
+                progress.end = Some(Ok(usage));
             }
-            EventKind::Rejected(rejection) => progress.end = Some(End::Rejected(rejection)),
+            EventKind::Rejected(rejection) => progress.end = Some(Err(rejection)),
         });
         if let EventKind::Finished(_) | EventKind::Rejected(_) = event.kind {
             self.waiters.remove(&event.id);

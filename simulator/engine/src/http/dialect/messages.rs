@@ -20,10 +20,8 @@ impl Dialect for Messages {
         render_messages(&mut rendered, body.get("messages"))?;
         let max_tokens = limit(body, "max_tokens")?;
         if max_tokens.is_none() {
-            return Err(ApiError::bad_request(
-                "`max_tokens` is required in this API",
-                Some("max_tokens"),
-            ));
+            let message = "`max_tokens` is required in this API";
+            return Err(ApiError::bad_request(message, Some("max_tokens")));
         }
         Job::new(body, prompt(selector, rendered), max_tokens)
     }
@@ -31,12 +29,8 @@ impl Dialect for Messages {
     fn whole(meta: &Meta, parts: &[Part]) -> Value {
         let content = parts.iter();
         let content = content.map(|part| json!({"type": "text", "text": part.text}));
-        message(
-            meta,
-            content.collect(),
-            json!(stop_reason(parts)),
-            usage(parts),
-        )
+        let stop_reason = json!(stop_reason(parts));
+        message(meta, content.collect(), stop_reason, usage(parts))
     }
 
     fn opening(meta: &Meta) -> String {

@@ -243,10 +243,8 @@ fn render_messages(
 
 /// Renders tool definitions, which come before everything else.
 fn render_tools(rendered: &mut RenderedPrompt, body: &Value) {
-    if let Some(tools) = body
-        .get("tools")
-        .filter(|tools| tools.as_array().is_some_and(|list| !list.is_empty()))
-    {
+    let has_tools = |tools: &&Value| tools.as_array().is_some_and(|list| !list.is_empty());
+    if let Some(tools) = body.get("tools").filter(has_tools) {
         rendered.open("tools");
         rendered.json(tools);
         rendered.close();

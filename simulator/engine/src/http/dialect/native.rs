@@ -35,9 +35,8 @@ impl Dialect for Native {
     }
 
     fn delta(meta: &Meta, index: usize, text: &str) -> String {
-        data(
-            &json!({"text": text, "index": index, "meta_info": {"id": meta.id, "finish_reason": null}}),
-        )
+        let meta_info = json!({"id": meta.id, "finish_reason": null});
+        data(&json!({"text": text, "index": index, "meta_info": meta_info}))
     }
 
     fn ending(meta: &Meta, part: &Part) -> String {

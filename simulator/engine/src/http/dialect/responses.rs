@@ -69,29 +69,17 @@ impl Dialect for Responses {
         let item = json!({"id": item_id(meta), "type": "message", "role": "assistant", "status": "in_progress", "content": []});
         let part = json!({"type": "output_text", "text": "", "annotations": []});
         named(&json!({"type": "response.created", "response": response}))
-            + &named(
-                &json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
-            )
-            + &named(
-                &json!({"type": "response.content_part.added", "item_id": item_id(meta), "output_index": 0,
-                "content_index": 0, "part": part}),
-            )
+            + &item_event("added", item)
+            + &part_event(meta, "content_part.added", "part", part)
     }
 
     fn delta(meta: &Meta, _index: usize, text: &str) -> String {
-        named(
-            &json!({"type": "response.output_text.delta", "item_id": item_id(meta), "output_index": 0,
-            "content_index": 0, "delta": text}),
-        )
+        part_event(meta, "output_text.delta", "delta", json!(text))
     }
 
     fn ending(meta: &Meta, part: &Part) -> String {
-        named(
-            &json!({"type": "response.output_text.done", "item_id": item_id(meta), "output_index": 0,
-            "content_index": 0, "text": part.text}),
-        ) + &named(
-            &json!({"type": "response.output_item.done", "output_index": 0, "item": message(meta, part)}),
-        )
+        part_event(meta, "output_text.done", "text", json!(part.text))
+            + &item_event("done", message(meta, part))
     }
 
     fn closing(meta: &Meta, parts: &[Part]) -> String {
@@ -103,6 +91,20 @@ impl Dialect for Responses {
         };
         named(&json!({"type": format!("response.{name}"), "response": Self::whole(meta, parts)}))
     }
+}
+
+/// An event about the output item.
+fn item_event(name: &str, item: Value) -> String {
+    let name = format!("response.output_item.{name}");
+    named(&json!({"type": name, "output_index": 0, "item": item}))
+}
+
+/// An event about the text of the output item; `key` names its content.
+fn part_event(meta: &Meta, name: &str, key: &str, content: Value) -> String {
+    let name = format!("response.{name}");
+    named(
+        &json!({"type": name, "item_id": item_id(meta), "output_index": 0, "content_index": 0, key: content}),
+    )
 }
 
 /// An input item: a message, or the call and the result of a tool.
