@@ -6,11 +6,9 @@ use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::Workload;
-use isotherm_simulator::{
-    Action, Arrangement, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
-};
+use isotherm_simulator::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup, run};
 
-use support::{chats, check_nothing_lost, config, engine};
+use support::{chats, config, engine, run_whole, served_by};
 
 const REGIONS: usize = 6;
 
@@ -29,13 +27,6 @@ fn two_crowds() -> Workload {
     workload
 }
 
-fn served_by(outcome: &Outcome, region: usize) -> u64 {
-    let all = outcome.replicas.iter();
-    all.filter(|replica| replica.region == region)
-        .map(|replica| replica.requests)
-        .sum()
-}
-
 fn few(policy: PolicyName) -> RouterConfig {
     RouterConfig {
         push: Push::Outstanding { max: 4 },
@@ -47,23 +38,21 @@ fn few(policy: PolicyName) -> RouterConfig {
 fn no_request_is_lost_under_any_policy_and_arrangement() {
     let workload = two_crowds();
     for policy in PolicyName::ALL {
-        let shared = run(&setup(Arrangement::Router(few(policy))), &workload);
-        check_nothing_lost(&format!("{policy}, forwarding"), &shared, &workload);
+        let forwarding = setup(Arrangement::Router(few(policy)));
+        let shared = run_whole(&format!("{policy}, forwarding"), &forwarding, &workload);
         for region in 0..REGIONS {
             assert!(served_by(&shared, region) > 0, "{policy}: {region} idles");
         }
-        let local = run(&setup(Arrangement::RegionLocal(few(policy))), &workload);
-        check_nothing_lost(&format!("{policy}, local"), &local, &workload);
+        let local = setup(Arrangement::RegionLocal(few(policy)));
+        let local = run_whole(&format!("{policy}, local"), &local, &workload);
         assert_eq!(served_by(&local, 0) + served_by(&local, 3), 96, "{policy}");
-        let central = Arrangement::Central {
+        let central = setup(Arrangement::Central {
             config: few(policy),
             region: 2,
-        };
-        let central = run(&setup(central), &workload);
-        check_nothing_lost(&format!("{policy}, central"), &central, &workload);
+        });
+        run_whole(&format!("{policy}, central"), &central, &workload);
     }
-    let oracle = run(&setup(Arrangement::Oracle), &workload);
-    check_nothing_lost("oracle", &oracle, &workload);
+    run_whole("oracle", &setup(Arrangement::Oracle), &workload);
 }
 
 #[test]
@@ -74,6 +63,10 @@ fn no_request_is_lost_while_replicas_join_and_leave() {
         what,
     };
     let replica = ReplicaSetup::new(engine());
+    let slow = Action::Speed {
+        replica: 0,
+        speed: 0.5,
+    };
     for policy in PolicyName::ALL {
         let setup = Setup {
             changes: vec![
@@ -81,18 +74,11 @@ fn no_request_is_lost_while_replicas_join_and_leave() {
                 at(600, Action::Drain { replica: 3 }),
                 at(900, Action::Leave { replica: 1 }),
                 at(1_200, Action::Join { region: 3, replica }),
-                at(
-                    1_500,
-                    Action::Speed {
-                        replica: 0,
-                        speed: 0.5,
-                    },
-                ),
+                at(1_500, slow),
             ],
             ..setup(Arrangement::Router(few(policy)))
         };
-        let outcome = run(&setup, &workload);
-        check_nothing_lost(&format!("{policy}"), &outcome, &workload);
+        let outcome = run_whole(policy.as_str(), &setup, &workload);
         assert_eq!(outcome.replicas.len(), REGIONS + 2);
         assert_eq!(outcome, run(&setup, &workload), "{policy} repeats itself");
     }

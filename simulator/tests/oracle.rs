@@ -13,9 +13,9 @@ use core::time::Duration;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Workload};
-use isotherm_simulator::{Arrangement, ReplicaSetup, Setup, run};
+use isotherm_simulator::{Arrangement, Outcome, ReplicaSetup, Setup, run};
 
-use support::{chats, check_conservation, config, engine, step};
+use support::{chats, config, engine, run_checked, single, step, workload};
 
 /// A sequence of requests, each sent long after the end of the one before.
 fn in_turn(prompts: Vec<Prompt>) -> Workload {
@@ -23,16 +23,17 @@ fn in_turn(prompts: Vec<Prompt>) -> Workload {
         let id = 1_000 + u64::try_from(index).unwrap();
         step(index.checked_sub(1), 30_000, prompt, id)
     });
-    Workload {
-        sessions: vec![Session {
-            region: 0,
-            key: 1,
-            follows: None,
-            starts: Duration::ZERO,
-            steps: steps.collect(),
-        }],
-        ..Workload::default()
-    }
+    workload([Session {
+        region: 0,
+        key: 1,
+        follows: None,
+        starts: Duration::ZERO,
+        steps: steps.collect(),
+    }])
+}
+
+fn replicas(outcome: &Outcome) -> Vec<Option<usize>> {
+    outcome.requests.iter().map(|r| r.replica).collect()
 }
 
 fn text(id: u64) -> Prompt {
@@ -45,17 +46,10 @@ fn the_oracle_prefers_the_replica_with_the_cached_prompt() {
     let mut workload = in_turn(vec![text(1)]);
     let second = in_turn(vec![text(2), text(2), text(2)]);
     workload.sessions.extend(second.sessions);
-    let outcome = run(
-        &Setup::one_region(engine(), 3, Arrangement::Oracle),
-        &workload,
-    );
-    check_conservation(&outcome, &workload);
-    let of_second: Vec<_> = outcome
-        .requests
-        .iter()
-        .filter(|request| request.session == 1)
-        .map(|request| (request.replica, request.cached_tokens))
-        .collect();
+    let setup = Setup::one_region(engine(), 3, Arrangement::Oracle);
+    let outcome = run_checked("two at once", &setup, &workload);
+    let of_second = outcome.requests.iter().filter(|r| r.session == 1);
+    let of_second: Vec<_> = of_second.map(|r| (r.replica, r.cached_tokens)).collect();
     // All are idle and as fast as each other by then, and the first replica comes first.
     assert_eq!(
         of_second,
@@ -71,43 +65,17 @@ fn the_oracle_prefers_the_fast_engine() {
         config: engine(),
         speed: 2.0,
     };
-    let outcome = run(&setup, &workload);
-    check_conservation(&outcome, &workload);
-    let replicas: Vec<_> = outcome
-        .requests
-        .iter()
-        .map(|request| request.replica)
-        .collect();
-    assert_eq!(replicas, [Some(1); 5], "the fast one is idle each time");
-    assert!(
-        outcome.requests[2..]
-            .iter()
-            .all(|request| request.cached_tokens == 1_984)
-    );
+    let outcome = run_checked("in turn", &setup, &workload);
+    assert_eq!(replicas(&outcome), [Some(1); 5], "the fast engine is idle");
+    let mut later = outcome.requests[2..].iter();
+    assert!(later.all(|request| request.cached_tokens == 1_984));
 }
 
 #[test]
 fn the_oracle_spreads_a_burst_that_has_not_reached_the_engines() {
-    let sessions = (0..3).map(|client| Session {
-        region: 0,
-        key: client,
-        follows: None,
-        starts: Duration::ZERO,
-        steps: vec![step(None, 0, text(client), client)],
-    });
-    let workload = Workload {
-        sessions: sessions.collect(),
-        ..Workload::default()
-    };
-    let outcome = run(
-        &Setup::one_region(engine(), 3, Arrangement::Oracle),
-        &workload,
-    );
-    let mut replicas: Vec<_> = outcome
-        .requests
-        .iter()
-        .map(|request| request.replica)
-        .collect();
+    let workload = workload((0..3).map(|client| single(client, Duration::ZERO, text(client))));
+    let setup = Setup::one_region(engine(), 3, Arrangement::Oracle);
+    let mut replicas = replicas(&run(&setup, &workload));
     replicas.sort_unstable();
     assert_eq!(replicas, [Some(0), Some(1), Some(2)]);
 }
@@ -137,15 +105,8 @@ fn no_shipped_policy_is_far_ahead_of_the_oracle() {
 #[test]
 fn without_a_replica_every_request_is_rejected() {
     let workload = chats(3, 2);
-    let outcome = run(
-        &Setup::one_region(engine(), 0, Arrangement::Oracle),
-        &workload,
-    );
-    assert_eq!(outcome.requests.len(), 3, "what fails has no next turn");
-    assert!(
-        outcome
-            .requests
-            .iter()
-            .all(|request| request.refused.is_some())
-    );
+    let setup = Setup::one_region(engine(), 0, Arrangement::Oracle);
+    let requests = run(&setup, &workload).requests;
+    assert_eq!(requests.len(), 3, "a failed request has no next turn");
+    assert!(requests.iter().all(|request| request.refused.is_some()));
 }

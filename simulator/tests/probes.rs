@@ -6,32 +6,17 @@ use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{Session, Workload};
+use isotherm_simulator::workload::Workload;
 use isotherm_simulator::{Arrangement, Setup, run};
 
-use support::{config, engine, step};
+use support::{config, engine, single, workload};
 
 /// Long prompts, all at once: one fills a replica.
 fn burst() -> Workload {
-    let sessions = (0..12).map(|client| Session {
-        region: 0,
-        key: client,
-        follows: None,
-        starts: Duration::from_secs(1),
-        steps: vec![step(
-            None,
-            0,
-            Prompt::new([Piece {
-                id: client,
-                tokens: 6_000,
-            }]),
-            client,
-        )],
-    });
-    Workload {
-        sessions: sessions.collect(),
-        ..Workload::default()
-    }
+    workload((0..12).map(|id| {
+        let prompt = Prompt::new([Piece { id, tokens: 6_000 }]);
+        single(id, Duration::from_secs(1), prompt)
+    }))
 }
 
 fn setup(push: Push, probe_interval_ms: u64) -> Setup {
@@ -54,24 +39,15 @@ fn no_request_is_dispatched_before_the_first_probe_result() {
     let mut setup = setup(Push::Pending, 100);
     setup.network.service_to_replica = Duration::from_millis(40);
     let outcome = run(&setup, &workload);
-    let first = outcome
-        .requests
-        .iter()
-        .filter_map(|request| request.dispatched)
-        .min();
-    assert_eq!(first, Some(Duration::from_millis(80)));
+    let dispatched = outcome.requests.iter().filter_map(|r| r.dispatched);
+    assert_eq!(dispatched.min(), Some(Duration::from_millis(80)));
 }
 
 #[test]
 fn the_push_mode_decides_whether_requests_wait_in_router_or_engine() {
     let queued = |push| {
         let outcome = run(&setup(push, 100), &burst());
-        outcome
-            .requests
-            .iter()
-            .map(|request| request.queued)
-            .max()
-            .unwrap()
+        outcome.requests.iter().map(|r| r.queued).max().unwrap()
     };
     assert_eq!(queued(Push::Blind), Duration::ZERO);
     assert!(queued(Push::Pending) > Duration::from_secs(2));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::chat::Chat;
-use isotherm_simulator::workload::conversation::Conversation;
+use isotherm_simulator::workload::conversation;
 use isotherm_simulator::workload::rng::SeededRng;
 use isotherm_simulator::workload::trace::{BLOCK_TOKENS, Trace};
 use isotherm_simulator::workload::{Session, Workload};
@@ -13,7 +13,7 @@ use isotherm_simulator::workload::{Session, Workload};
 #[test]
 fn the_twin_has_the_figures_of_the_trace() {
     for seed in 1..=3 {
-        let figures = TraceFigures::of(&Conversation::default().generate(seed));
+        let figures = TraceFigures::of(&conversation::generate(conversation::HOUR_S, seed));
         println!("seed {seed}: {figures:?}");
         let near = |what: &str, value: f64, wanted: f64, part: f64| {
             assert!(

@@ -8,7 +8,7 @@ use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup, run};
 
-use support::{chats, check_conservation, config, engine};
+use support::{chats, config, engine, run_checked, served_by};
 
 /// A busy region and an idle one.
 fn two(arrangement: Arrangement) -> Setup {
@@ -33,26 +33,18 @@ fn outstanding(policy: PolicyName) -> RouterConfig {
     }
 }
 
-fn served_by(outcome: &Outcome, region: usize) -> u64 {
-    let of = outcome
-        .replicas
-        .iter()
-        .filter(|replica| replica.region == region);
-    of.map(|replica| replica.requests).sum()
-}
-
 #[test]
 fn a_full_region_forwards_unless_routing_is_region_local() {
     let workload = crowd();
     let config = outstanding(PolicyName::PrefixTree);
-    let shared = run(&two(Arrangement::Router(config.clone())), &workload);
-    check_conservation(&shared, &workload);
+    let forwarding = two(Arrangement::Router(config.clone()));
+    let shared = run_checked("forwarding", &forwarding, &workload);
     assert!(served_by(&shared, 1) > 10, "{}", served_by(&shared, 1));
     let forwarded = shared.requests.iter().filter(|request| request.forwarded);
     assert_eq!(forwarded.count() as u64, served_by(&shared, 1));
 
-    let local = run(&two(Arrangement::RegionLocal(config)), &workload);
-    check_conservation(&local, &workload);
+    let local = two(Arrangement::RegionLocal(config));
+    let local = run_checked("local", &local, &workload);
     assert_eq!(served_by(&local, 1), 0);
     let p90 = |outcome: &Outcome| outcome.summary(Duration::from_secs(5)).ttft_p90_s;
     assert!(
@@ -83,8 +75,7 @@ fn a_central_router_reaches_the_replicas_of_all_regions() {
         config: config(PolicyName::RoundRobin),
         region: 1,
     });
-    let outcome = run(&setup, &workload);
-    check_conservation(&outcome, &workload);
+    let outcome = run_checked("central", &setup, &workload);
     let way = setup.network.between(0, 1);
     for request in &outcome.requests {
         // Clients of region 0 call the gateway of region 1, and its replica in region 0 is as far again.

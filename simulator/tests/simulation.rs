@@ -6,32 +6,17 @@ use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{Session, Workload};
 use isotherm_simulator::{Arrangement, Setup, run};
 
-use support::{chats, check_conservation, config, engine, step};
+use support::{chats, config, engine, run_checked, single, workload};
 
 #[test]
 fn a_single_request_takes_the_time_of_engine_and_network() {
-    let workload = Workload {
-        name: "one".into(),
-        sessions: vec![Session {
-            region: 0,
-            key: 1,
-            follows: None,
-            starts: Duration::from_secs(1),
-            steps: vec![step(
-                None,
-                0,
-                Prompt::new([Piece { id: 1, tokens: 512 }]),
-                2,
-            )],
-        }],
-        ..Workload::default()
-    };
+    let prompt = Prompt::new([Piece { id: 1, tokens: 512 }]);
+    let workload = workload([single(1, Duration::from_secs(1), prompt)]);
     let arrangement = Arrangement::Router(config(PolicyName::PrefixTree));
-    let outcome = run(&Setup::one_region(engine(), 1, arrangement), &workload);
-    check_conservation(&outcome, &workload);
+    let setup = Setup::one_region(engine(), 1, arrangement);
+    let outcome = run_checked("one", &setup, &workload);
     let ttft = outcome.requests[0].ttft().unwrap();
     // The preset: 512 tokens in about 300 ms; and four ways of 0.25 ms.
     let engine_s = 0.020 + 512.0 * 0.000_546 + 512.0 * 513.0 / 2.0 * 18e-9;
@@ -51,11 +36,11 @@ fn every_request_ends_once_under_every_policy() {
                 ..config(policy)
             };
             let setup = Setup::one_region(engine(), 3, Arrangement::Router(config));
-            check_conservation(&run(&setup, &workload), &workload);
+            run_checked(&format!("{policy} {push:?}"), &setup, &workload);
         }
     }
     let setup = Setup::one_region(engine(), 3, Arrangement::Oracle);
-    check_conservation(&run(&setup, &workload), &workload);
+    run_checked("oracle", &setup, &workload);
 }
 
 #[test]

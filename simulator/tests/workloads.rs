@@ -7,9 +7,9 @@ mod support;
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::{NAMES, Workload, by_name};
-use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup, run};
+use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup};
 
-use support::{check_nothing_lost, config};
+use support::{config, run_whole};
 
 const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 4 }, Push::Blind];
 
@@ -41,14 +41,14 @@ fn small(name: &str, seed: u64) -> (Workload, Vec<RegionSetup>) {
     (workload, regions)
 }
 
-fn play(name: &str, seed: u64, arrangement: Arrangement) -> (Workload, Outcome) {
+/// Plays the small workload of a name; the checks name it with the system.
+fn play(name: &str, system: &str, seed: u64, arrangement: Arrangement) -> Outcome {
     let (workload, regions) = small(name, seed);
     let setup = Setup {
         seed,
         ..Setup::regions(regions, arrangement)
     };
-    let outcome = run(&setup, &workload);
-    (workload, outcome)
+    run_whole(&format!("{name} {system}"), &setup, &workload)
 }
 
 #[test]
@@ -60,12 +60,11 @@ fn no_request_is_lost_under_any_policy_in_any_push_mode() {
                     push,
                     ..config(policy)
                 };
-                let (workload, outcome) = play(name, 1, Arrangement::Router(config));
-                check_nothing_lost(&format!("{name} {policy} {push:?}"), &outcome, &workload);
+                let system = format!("{policy} {push:?}");
+                play(name, &system, 1, Arrangement::Router(config));
             }
         }
-        let (workload, outcome) = play(name, 1, Arrangement::Oracle);
-        check_nothing_lost(&format!("{name} oracle"), &outcome, &workload);
+        play(name, "oracle", 1, Arrangement::Oracle);
     }
 }
 
@@ -78,13 +77,13 @@ fn every_workload_is_deterministic_and_depends_on_the_seed() {
             PolicyName::MinTtft,
             PolicyName::Isotherm,
         ] {
-            let arrangement = || Arrangement::Router(config(policy));
-            let (_, first) = play(name, 1, arrangement());
-            let (_, again) = play(name, 1, arrangement());
-            let bytes = |outcome: &Outcome| format!("{outcome:?}");
-            assert_eq!(bytes(&first), bytes(&again), "{name} {policy}");
-            let (_, other) = play(name, 2, arrangement());
-            assert_ne!(bytes(&first), bytes(&other), "{name} {policy}");
+            let bytes = |seed| {
+                let arrangement = Arrangement::Router(config(policy));
+                format!("{:?}", play(name, policy.as_str(), seed, arrangement))
+            };
+            let first = bytes(1);
+            assert_eq!(first, bytes(1), "{name} {policy}");
+            assert_ne!(first, bytes(2), "{name} {policy}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::context::{Effort, WorkloadSource};
 use isotherm_simulator::prompt::Prompt;
 use isotherm_simulator::workload::chat::Chat;
-use isotherm_simulator::workload::conversation::Conversation;
+use isotherm_simulator::workload::conversation::{self as twin, HOUR_S};
 use isotherm_simulator::workload::replay::Replay;
 use isotherm_simulator::workload::rng::LogNormal;
 use isotherm_simulator::workload::tools::Tools;
@@ -98,7 +98,7 @@ pub(crate) fn conversation(effort: &Effort, requests_per_s: f64) -> WorkloadSour
     let trace = effort.trace.clone();
     Arc::new(move |seed| match &trace {
         Some(trace) => replay.workload("conversation", trace),
-        None => replay.workload("conversation", &Conversation::default().generate(seed)),
+        None => replay.workload("conversation", &twin::generate(HOUR_S, seed)),
     })
 }
 

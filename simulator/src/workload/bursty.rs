@@ -5,29 +5,14 @@
 //! same long prompt, then nothing for 20 s on average. A policy that spreads a burst computes its prompt many times; a policy
 //! that does not lets it queue. The background has the lengths of Azure's trace and shares nothing.
 
-use super::replay::duration;
+use super::replay::{duration, scaled};
 use super::rng::{LogNormal, SeededRng};
 use super::{Session, Workload, lengths};
 use crate::prompt::Prompt;
 
-/// Bursts over a background.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bursty {
-    /// Length of the workload in seconds.
-    pub duration_s: f64,
-    /// Number of first requests that only warm the caches.
-    pub warmup_requests: usize,
-}
-
-impl Default for Bursty {
-    fn default() -> Self {
-        Self {
-            duration_s: 300.0,
-            warmup_requests: 100,
-        }
-    }
-}
-
+/// Usual length of the workload in seconds.
+const DURATION_S: f64 = 300.0;
+const WARMUP_REQUESTS: usize = 100;
 const USERS: usize = 8;
 /// Mean time between two bursts of a user; exponential.
 const PAUSE_S: f64 = 20.0;
@@ -43,47 +28,47 @@ const TOKENS: (u32, u32) = (8, 16_000);
 /// Mean time between two requests of the background; exponential.
 const BACKGROUND_GAP_S: f64 = 1.0 / 3.0;
 
-impl Bursty {
-    /// The workload of this seed.
-    #[must_use]
-    pub fn generate(&self, seed: u64) -> Workload {
-        let mut rng = SeededRng::new(seed);
-        let mut sessions = Vec::new();
-        for _ in 0..USERS {
-            self.user(&mut rng, &mut sessions);
-        }
-        let mut at = rng.exponential(BACKGROUND_GAP_S);
-        while at < self.duration_s {
-            let lengths = lengths::sample(&mut rng);
-            let prompt = Prompt::new([rng.text(lengths.prompt)]);
-            let key = rng.key();
-            let answer = rng.text(lengths.answer.max(1));
-            sessions.push(Session::one(key, duration(at), prompt, answer));
-            at += rng.exponential(BACKGROUND_GAP_S);
-        }
-        sessions.sort_by_key(|session| session.starts);
-        Workload {
-            name: "bursty".to_owned(),
-            sessions,
-            warmup_requests: self.warmup_requests,
-            sends_until: None,
-        }
+/// The workload of a seed, `scale` times as long as usual.
+#[must_use]
+pub fn generate(scale: f64, seed: u64) -> Workload {
+    let duration_s = DURATION_S * scale;
+    let mut rng = SeededRng::new(seed);
+    let mut sessions = Vec::new();
+    for _ in 0..USERS {
+        add_user(duration_s, &mut rng, &mut sessions);
     }
-
-    fn user(&self, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
+    let mut at = rng.exponential(BACKGROUND_GAP_S);
+    while at < duration_s {
+        let lengths = lengths::sample(&mut rng);
+        let prompt = Prompt::new([rng.text(lengths.prompt)]);
         let key = rng.key();
-        let common = PROMPT.text(rng, TOKENS);
-        let mut begins = rng.exponential(PAUSE_S);
-        while begins < self.duration_s {
-            let mut at = begins;
-            for _ in 0..BURST.tokens(rng, BURST_REQUESTS) {
-                let prompt = Prompt::new([common, TEXT.text(rng, TOKENS)]);
-                let answer = ANSWER.text(rng, TOKENS);
-                sessions.push(Session::one(key, duration(at), prompt, answer));
-                at += rng.exponential(GAP_S);
-            }
-            begins += rng.exponential(PAUSE_S);
+        let answer = rng.text(lengths.answer.max(1));
+        sessions.push(Session::one(key, duration(at), prompt, answer));
+        at += rng.exponential(BACKGROUND_GAP_S);
+    }
+    sessions.sort_by_key(|session| session.starts);
+    Workload {
+        name: "bursty".to_owned(),
+        sessions,
+        warmup_requests: scaled(WARMUP_REQUESTS, scale),
+        sends_until: None,
+    }
+}
+
+/// Adds the bursts of a user.
+fn add_user(duration_s: f64, rng: &mut SeededRng, sessions: &mut Vec<Session>) {
+    let key = rng.key();
+    let common = PROMPT.text(rng, TOKENS);
+    let mut begins = rng.exponential(PAUSE_S);
+    while begins < duration_s {
+        let mut at = begins;
+        for _ in 0..BURST.tokens(rng, BURST_REQUESTS) {
+            let prompt = Prompt::new([common, TEXT.text(rng, TOKENS)]);
+            let answer = ANSWER.text(rng, TOKENS);
+            sessions.push(Session::one(key, duration(at), prompt, answer));
+            at += rng.exponential(GAP_S);
         }
+        begins += rng.exponential(PAUSE_S);
     }
 }
 
@@ -95,7 +80,7 @@ mod tests {
 
     #[test]
     fn a_few_users_send_all_at_once() {
-        let workload = Bursty::default().generate(1);
+        let workload = generate(1.0, 1);
         let mut users: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
         for session in &workload.sessions {
             users

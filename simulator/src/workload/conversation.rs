@@ -15,25 +15,13 @@
 //! in the trace. Conversations are under way when the hour begins. Shares and weights were then set so that the whole has the
 //! figures of the trace, which the test checks: requests a second, lengths, share of blocks that were seen before.
 
+use core::ops::Range;
+
 use super::rng::{LogNormal, Mixture, SeededRng, within};
 use super::trace::{BLOCK_TOKENS, Trace, TraceLine};
 
-/// The synthetic conversation trace.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Conversation {
-    /// Length of the trace in seconds.
-    pub duration_s: f64,
-}
-
-impl Default for Conversation {
-    /// The trace's hour.
-    fn default() -> Self {
-        Self {
-            duration_s: 3_540.0,
-        }
-    }
-}
-
+/// Length of the recorded trace in seconds.
+pub const HOUR_S: f64 = 3_540.0;
 /// Conversations that begin each second.
 const CONVERSATIONS_PER_S: f64 = 2.0;
 const PROMPT: (u32, u32) = (891, 126_195);
@@ -77,64 +65,62 @@ const GROWTH: Mixture = Mixture(&[
     (0.13, LogNormal::new(5_331.3, 0.67)),
 ]);
 
-impl Conversation {
-    /// The trace of this seed.
-    #[must_use]
-    pub fn generate(&self, seed: u64) -> Trace {
-        let mut rng = SeededRng::new(seed);
-        let common = rng.id();
-        let mut lines = Vec::new();
-        let mut at = -BEFORE_S;
-        loop {
-            at += rng.exponential(1.0 / CONVERSATIONS_PER_S);
-            if at >= self.duration_s {
-                return Trace::new(lines);
-            }
-            self.conversation(at, common, &mut rng, &mut lines);
+/// The trace of a seed, of a length in seconds.
+#[must_use]
+pub fn generate(duration_s: f64, seed: u64) -> Trace {
+    let mut rng = SeededRng::new(seed);
+    let common = rng.id();
+    let mut lines = Vec::new();
+    let mut at = -BEFORE_S;
+    loop {
+        at += rng.exponential(1.0 / CONVERSATIONS_PER_S);
+        if at >= duration_s {
+            return Trace::new(lines);
         }
+        add_conversation(at..duration_s, common, &mut rng, &mut lines);
     }
+}
 
-    fn conversation(
-        &self,
-        starts: f64,
-        common: u64,
-        rng: &mut SeededRng,
-        lines: &mut Vec<TraceLine>,
-    ) {
-        let session = rng.id();
-        let mut at = starts;
-        let mut tokens = within(COMMON_TOKENS + FIRST.sample(rng), PROMPT);
-        let mut blocks = vec![common];
-        for turn in 0..TURNS_MAX {
-            let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
-            while blocks.len() < count {
-                blocks.push(rng.id());
-            }
-            let answer = within(ANSWERS.sample(rng), ANSWER);
-            if at >= 0.0 {
-                lines.push(TraceLine {
-                    timestamp: (at / TICK_S).floor() * TICK_S * 1_000.0,
-                    input_length: tokens,
-                    output_length: answer,
-                    hash_ids: blocks.clone(),
-                    session: Some(session),
-                    ..TraceLine::default()
-                });
-            }
-            let goes_on = if tokens < SHORT_TOKENS {
-                SHORT_GOES_ON
-            } else {
-                1.0 - 1.0 / (0.3 * turn as f64 + 1.6)
-            };
-            at += PAUSE_S.sample(rng).min(PAUSE_S_MAX);
-            if !rng.chance(goes_on) || at >= self.duration_s {
-                return;
-            }
-            let (next, kept) = grown(tokens, answer, rng);
-            tokens = next;
-            let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
-            blocks.truncate(kept.min(count));
+/// Adds the requests of a conversation, up to the end of the trace.
+fn add_conversation(
+    time_s: Range<f64>,
+    common: u64,
+    rng: &mut SeededRng,
+    lines: &mut Vec<TraceLine>,
+) {
+    let session = rng.id();
+    let mut at = time_s.start;
+    let mut tokens = within(COMMON_TOKENS + FIRST.sample(rng), PROMPT);
+    let mut blocks = vec![common];
+    for turn in 0..TURNS_MAX {
+        let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
+        while blocks.len() < count {
+            blocks.push(rng.id());
         }
+        let answer = within(ANSWERS.sample(rng), ANSWER);
+        if at >= 0.0 {
+            lines.push(TraceLine {
+                timestamp: (at / TICK_S).floor() * TICK_S * 1_000.0,
+                input_length: tokens,
+                output_length: answer,
+                hash_ids: blocks.clone(),
+                session: Some(session),
+                ..TraceLine::default()
+            });
+        }
+        let goes_on = if tokens < SHORT_TOKENS {
+            SHORT_GOES_ON
+        } else {
+            1.0 - 1.0 / (0.3 * turn as f64 + 1.6)
+        };
+        at += PAUSE_S.sample(rng).min(PAUSE_S_MAX);
+        if !rng.chance(goes_on) || at >= time_s.end {
+            return;
+        }
+        let (next, kept) = grown(tokens, answer, rng);
+        tokens = next;
+        let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
+        blocks.truncate(kept.min(count));
     }
 }
 

@@ -5,86 +5,66 @@
 //! a region has 5 times; phases of eight hours and regions of 1.35, 1.0 and 0.65 times the mean leave 1.5 for the sum.
 //! A day is played in ten minutes: nothing in an engine remembers longer than minutes.
 
-use core::time::Duration;
-
 use super::chat::{Book, Chat};
-use super::replay::duration;
+use super::replay::{duration, scaled};
 use super::rng::SeededRng;
 use super::{Session, Workload};
 
-/// Conversations over a day, by region.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Diurnal {
-    /// Length of a day in seconds; the workload plays a single day.
-    pub day_s: f64,
-    /// Number of first requests that only warm the caches.
-    pub warmup_requests: usize,
-}
-
-impl Default for Diurnal {
-    fn default() -> Self {
-        Self {
-            day_s: 600.0,
-            warmup_requests: 100,
-        }
-    }
-}
-
+/// Usual length of a day in seconds; the workload plays a single day.
+const DAY_S: f64 = 600.0;
+const WARMUP_REQUESTS: usize = 100;
 /// Conversations that begin each second in a region on the day's average: 4.5 requests a second over three regions.
 const MEAN_PER_S: f64 = 4.5 / 3.0 / 2.54;
 /// Share of the mean and part of the day with the peak, by region.
-const REGIONS: [(f64, f64); 3] = [(1.35, 0.2), (1.0, 0.2 + 1.0 / 3.0), (0.65, 0.2 + 2.0 / 3.0)];
+pub(super) const REGIONS: [(f64, f64); 3] =
+    [(1.35, 0.2), (1.0, 0.2 + 1.0 / 3.0), (0.65, 0.2 + 2.0 / 3.0)];
 /// Amplitude of the rate around its mean.
 const AMPLITUDE: f64 = 0.67;
 const THINK_S: f64 = 5.0;
 
-impl Diurnal {
-    /// Number of regions.
-    pub const REGIONS: usize = REGIONS.len();
+/// Conversations that begin each second in a region of this share and peak, at a part of the day.
+fn rate((share, peak): (f64, f64), part: f64) -> f64 {
+    let phase = core::f64::consts::TAU * (part - peak);
+    share * MEAN_PER_S * AMPLITUDE.mul_add(phase.cos(), 1.0)
+}
 
-    /// Conversations that begin each second at this time in a region of this share and peak.
-    fn rate(&self, (part, peak): (f64, f64), at_s: f64) -> f64 {
-        let phase = core::f64::consts::TAU * (at_s / self.day_s - peak);
-        part * MEAN_PER_S * AMPLITUDE.mul_add(phase.cos(), 1.0)
-    }
-
-    /// The workload of this seed.
-    #[must_use]
-    pub fn generate(&self, seed: u64) -> Workload {
-        let mut rng = SeededRng::new(seed);
-        let chat = Chat {
-            clients: vec![0; REGIONS.len()],
-            think_s: THINK_S,
-            ..Chat::wildchat()
-        };
-        let book = Book::new(&chat, &mut rng);
-        let mut sessions = Vec::new();
-        for (region, shape) in REGIONS.into_iter().enumerate() {
-            // Drawn at the peak's rate, then thinned.
-            let most = shape.0 * MEAN_PER_S * (1.0 + AMPLITUDE);
-            let mut at = rng.exponential(1.0 / most);
-            while at < self.day_s {
-                if rng.chance(self.rate(shape, at) / most) {
-                    let own = book.opening(&mut rng);
-                    let opening = book.begin(region, own, &mut rng);
-                    sessions.push(Session {
-                        region,
-                        key: rng.key(),
-                        follows: None,
-                        starts: duration(at),
-                        steps: chat.conversation(opening, &mut rng),
-                    });
-                }
-                at += rng.exponential(1.0 / most);
+/// The workload of a seed, with a day `scale` times as long as usual.
+#[must_use]
+pub fn generate(scale: f64, seed: u64) -> Workload {
+    let day_s = DAY_S * scale;
+    let mut rng = SeededRng::new(seed);
+    let chat = Chat {
+        clients: vec![0; REGIONS.len()],
+        think_s: THINK_S,
+        ..Chat::wildchat()
+    };
+    let book = Book::new(&chat, &mut rng);
+    let mut sessions = Vec::new();
+    for (region, shape) in REGIONS.into_iter().enumerate() {
+        // Drawn at the peak's rate, then thinned.
+        let most = shape.0 * MEAN_PER_S * (1.0 + AMPLITUDE);
+        let mut at = rng.exponential(1.0 / most);
+        while at < day_s {
+            if rng.chance(rate(shape, at / day_s) / most) {
+                let own = book.opening(&mut rng);
+                let opening = book.begin(region, own, &mut rng);
+                sessions.push(Session {
+                    region,
+                    key: rng.key(),
+                    follows: None,
+                    starts: duration(at),
+                    steps: chat.conversation(opening, &mut rng),
+                });
             }
+            at += rng.exponential(1.0 / most);
         }
-        sessions.sort_by_key(|session| session.starts);
-        Workload {
-            name: "diurnal".to_owned(),
-            sessions,
-            warmup_requests: self.warmup_requests,
-            sends_until: Some(Duration::from_secs_f64(self.day_s.max(0.0))),
-        }
+    }
+    sessions.sort_by_key(|session| session.starts);
+    Workload {
+        name: "diurnal".to_owned(),
+        sessions,
+        warmup_requests: scaled(WARMUP_REQUESTS, scale),
+        sends_until: Some(duration(day_s)),
     }
 }
 
@@ -94,31 +74,24 @@ mod tests {
 
     #[test]
     fn a_region_varies_much_more_than_all_regions_together() {
-        let diurnal = Diurnal::default();
         let hours = |rate: &dyn Fn(f64) -> f64| {
-            let rates: Vec<f64> = (0..24).map(|hour| rate(f64::from(hour) * 25.0)).collect();
+            let rates: Vec<f64> = (0..24).map(|hour| rate(f64::from(hour) / 24.0)).collect();
             let most = rates.iter().copied().fold(0.0, f64::max);
             most / rates.into_iter().fold(f64::MAX, f64::min)
         };
         for region in REGIONS {
-            let spread = hours(&|at| diurnal.rate(region, at));
+            let spread = hours(&|at| rate(region, at));
             assert!((2.88..=32.64).contains(&spread), "{spread}");
         }
-        let together = hours(&|at| {
-            REGIONS
-                .into_iter()
-                .map(|region| diurnal.rate(region, at))
-                .sum()
-        });
+        let together = hours(&|at| REGIONS.map(|region| rate(region, at)).iter().sum());
         assert!((1.25..=1.60).contains(&together), "{together}");
     }
 
     #[test]
     fn conversations_begin_at_the_diurnal_rate() {
-        let diurnal = Diurnal::default();
         let counts = |from: f64, to: f64| {
             (1..=10)
-                .flat_map(|seed| diurnal.generate(seed).sessions)
+                .flat_map(|seed| generate(1.0, seed).sessions)
                 .filter(|session| {
                     session.region == 0 && (from..to).contains(&session.starts.as_secs_f64())
                 })

@@ -2,22 +2,19 @@
 
 use core::time::Duration;
 
-use super::Workload;
-use super::bursty::Bursty;
 use super::chat::Chat;
-use super::conversation::Conversation;
-use super::diurnal::Diurnal;
-use super::replay::{PlaybackRate, Replay};
+use super::replay::{PlaybackRate, Replay, scaled};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
+use super::{Workload, bursty, conversation, diurnal};
 
 /// A configured generator of one kind or another.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Generator {
     /// The twin of the conversation trace, replayed.
     Conversation {
-        /// The trace.
-        twin: Conversation,
+        /// Length of the trace in seconds.
+        duration_s: f64,
         /// How it is played.
         replay: Replay,
     },
@@ -27,10 +24,10 @@ pub enum Generator {
     TreeOfThoughts(TreeOfThoughts),
     /// Agents that call tools.
     Tools(Tools),
-    /// Users who send bursts.
-    Bursty(Bursty),
-    /// Regions whose day comes at different times.
-    Diurnal(Diurnal),
+    /// Users who send bursts; a multiple of the usual length.
+    Bursty(f64),
+    /// Regions whose day comes at different times; a multiple of the usual length.
+    Diurnal(f64),
 }
 
 /// The kinds of workloads, with what they are.
@@ -74,9 +71,7 @@ pub const NAMES: [(&str, &str); 8] = [
 pub fn conversation(requests_per_s: f64) -> Generator {
     Generator::Conversation {
         // Longer than 4,000 requests take.
-        twin: Conversation {
-            duration_s: 1_500.0,
-        },
+        duration_s: 1_500.0,
         replay: Replay::as_dual_map(requests_per_s),
     }
 }
@@ -86,14 +81,15 @@ impl Generator {
     #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         match self {
-            Self::Conversation { twin, replay } => {
-                replay.workload("conversation", &twin.generate(seed))
+            Self::Conversation { duration_s, replay } => {
+                let twin = conversation::generate(*duration_s, seed);
+                replay.workload("conversation", &twin)
             }
             Self::Chat(chat) => chat.generate(seed),
             Self::TreeOfThoughts(trees) => trees.generate(seed),
             Self::Tools(tools) => tools.generate(seed),
-            Self::Bursty(bursty) => bursty.generate(seed),
-            Self::Diurnal(diurnal) => diurnal.generate(seed),
+            Self::Bursty(scale) => bursty::generate(*scale, seed),
+            Self::Diurnal(scale) => diurnal::generate(*scale, seed),
         }
     }
 
@@ -118,22 +114,20 @@ impl Generator {
             Self::Conversation { .. } | Self::Tools(_) | Self::Bursty(_) => 1,
             Self::Chat(chat) => chat.clients.len(),
             Self::TreeOfThoughts(trees) => trees.regions.len(),
-            Self::Diurnal(_) => Diurnal::REGIONS,
+            Self::Diurnal(_) => diurnal::REGIONS.len(),
         }
     }
 
     /// This generator with its length multiplied by `scale`, at the same load.
     #[must_use]
     pub fn scaled(mut self, scale: f64) -> Self {
-        let count = |requests: &mut usize| {
-            *requests = (*requests as f64 * scale).round().max(1.0) as usize;
-        };
+        let count = |requests: &mut usize| *requests = scaled(*requests, scale);
         let length = |of: &mut Duration| {
             *of = Duration::try_from_secs_f64(of.as_secs_f64() * scale).unwrap_or(*of);
         };
         match &mut self {
-            Self::Conversation { twin, replay } => {
-                twin.duration_s *= scale;
+            Self::Conversation { duration_s, replay } => {
+                *duration_s *= scale;
                 replay.first.iter_mut().for_each(count);
                 count(&mut replay.warmup_requests);
             }
@@ -143,14 +137,7 @@ impl Generator {
                 count(&mut tools.requests);
                 count(&mut tools.warmup_requests);
             }
-            Self::Bursty(bursty) => {
-                bursty.duration_s *= scale;
-                count(&mut bursty.warmup_requests);
-            }
-            Self::Diurnal(diurnal) => {
-                diurnal.day_s *= scale;
-                count(&mut diurnal.warmup_requests);
-            }
+            Self::Bursty(times) | Self::Diurnal(times) => *times *= scale,
         }
         self
     }

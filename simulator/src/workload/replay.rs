@@ -109,6 +109,11 @@ pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
 }
 
+/// A number of requests, multiplied by `scale`; at least one.
+pub(super) fn scaled(requests: usize, scale: f64) -> usize {
+    (requests as f64 * scale).round().max(1.0) as usize
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,9 +7,7 @@
 use isotherm_engine::model::Preset;
 
 use super::Workload;
-use super::bursty::Bursty;
 use super::chat::Chat;
-use super::diurnal::Diurnal;
 use super::generator::{Generator, conversation};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
@@ -115,16 +113,8 @@ pub fn standard() -> Vec<Standard> {
         ("tools-moderate", tools(9.0), eight()),
         ("tools-high", tools(14.0), eight()),
         ("tools-past", tools(16.0), eight()),
-        (
-            "bursty",
-            Generator::Bursty(Bursty::default()),
-            vec![l4s("one", 8)],
-        ),
-        (
-            "diurnal",
-            Generator::Diurnal(Diurnal::default()),
-            three_regions(),
-        ),
+        ("bursty", Generator::Bursty(1.0), vec![l4s("one", 8)]),
+        ("diurnal", Generator::Diurnal(1.0), three_regions()),
         (
             "heterogeneous",
             Generator::Chat(heterogeneous),

@@ -8,13 +8,13 @@
 )]
 
 use core::time::Duration;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use isotherm_engine::model::{Config, Preset};
 use isotherm_router::{PolicyName, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{Session, Step, Workload};
-use isotherm_simulator::{Outcome, ReplicaTotals};
+use isotherm_simulator::{Outcome, Setup, run};
 
 pub fn engine() -> Config {
     Preset::Llama31_8bL4.config()
@@ -65,75 +65,89 @@ pub fn chats(clients: u64, turns: u64) -> Workload {
     }
 }
 
-pub fn check_conservation(outcome: &Outcome, workload: &Workload) {
-    let fails = outcome
-        .requests
-        .iter()
-        .any(|request| !request.is_answered());
-    assert!(fails || outcome.requests.len() == workload.requests());
-    assert!(outcome.cut == 0 && !outcome.reached_limit);
-    for request in &outcome.requests {
+/// A request that waits for no response.
+pub fn single(client: u64, starts: Duration, prompt: Prompt) -> Session {
+    let answer = Piece {
+        id: 1_000_000 + client,
+        tokens: 20,
+    };
+    Session::one(client, starts, prompt, answer)
+}
+
+pub fn workload(sessions: impl IntoIterator<Item = Session>) -> Workload {
+    Workload {
+        sessions: sessions.into_iter().collect(),
+        ..Workload::default()
+    }
+}
+
+/// Requests that the replicas of a region served.
+pub fn served_by(outcome: &Outcome, region: usize) -> u64 {
+    let all = outcome.replicas.iter();
+    all.filter(|replica| replica.region == region)
+        .map(|replica| replica.requests)
+        .sum()
+}
+
+/// Runs a workload and checks that the clients send every step once, that every request ends once, and that its times are in
+/// order.
+pub fn run_checked(name: &str, setup: &Setup, workload: &Workload) -> Outcome {
+    let outcome = run(setup, workload);
+    assert!(outcome.cut == 0 && !outcome.reached_limit, "{name}: cut");
+    let requests = &outcome.requests;
+    let by_step = requests.iter().map(|r| ((r.session, r.step), r));
+    let by_step: BTreeMap<_, _> = by_step.collect();
+    assert_eq!(by_step.len(), requests.len(), "{name}: sent twice");
+    for request in requests {
+        let session = &workload.sessions[request.session];
+        let step = &session.steps[request.step];
         let ends = [
             request.is_answered(),
             request.refused.is_some(),
             request.engine_refused,
         ];
-        assert_eq!(ends.iter().filter(|end| **end).count(), 1, "{request:?}");
+        let ends = ends.iter().filter(|end| **end).count();
+        assert_eq!(ends, 1, "{name}: {request:?}");
+        let ended = request.ended.unwrap();
+        assert!(ended >= request.sent, "{name}: {request:?}");
+        if let Some(after) = step.after {
+            let awaited = by_step[&(request.session, after)];
+            assert!(awaited.is_answered(), "{name}: a failure ends the session");
+            assert_eq!(request.sent, awaited.ended.unwrap() + step.think, "{name}");
+        } else if session.follows.is_none() {
+            assert_eq!(request.sent, session.starts + step.think, "{name}");
+        }
         if request.is_answered() {
-            assert!(request.sent < request.dispatched.unwrap());
-            assert!(request.dispatched < request.first_token);
-            assert!(request.first_token <= request.ended);
-            assert_eq!(request.output_tokens, 20);
+            assert_eq!(request.output_tokens, step.output_tokens, "{name}");
+            assert!(request.cached_tokens < request.prompt_tokens, "{name}");
+            assert!(request.sent < request.dispatched.unwrap(), "{name}");
+            assert!(request.dispatched < request.first_token, "{name}");
+            assert!(request.first_token <= request.ended, "{name}");
         }
     }
-    let served: u64 = outcome
-        .replicas
-        .iter()
-        .map(|replica| replica.requests)
-        .sum();
-    let answered = outcome.requests.iter().filter(|r| r.is_answered()).count();
-    assert_eq!(served, answered as u64);
+    let answered = requests.iter().filter(|r| r.is_answered()).count();
+    let served: u64 = outcome.replicas.iter().map(|r| r.requests).sum();
+    assert_eq!(served, answered as u64, "{name}");
+    if answered == requests.len() && workload.sends_until.is_none() {
+        assert_eq!(requests.len(), workload.requests(), "{name}");
+    }
+    outcome
 }
 
-/// Every step of every session was sent once, served by one replica, and answered in full.
-pub fn check_nothing_lost(name: &str, outcome: &Outcome, workload: &Workload) {
+/// Runs a workload as [`run_checked`] and checks that one replica answers each request in full.
+pub fn run_whole(name: &str, setup: &Setup, workload: &Workload) -> Outcome {
+    let outcome = run_checked(name, setup, workload);
     assert_eq!(outcome.requests.len(), workload.requests(), "{name}");
-    assert_eq!(outcome.cut, 0, "{name}");
-    let mut sent = BTreeSet::new();
     for request in &outcome.requests {
         let session = &workload.sessions[request.session];
-        let step = &session.steps[request.step];
-        assert!(
-            sent.insert((request.session, request.step)),
-            "{name}: sent twice"
-        );
+        let prompt = &session.steps[request.step].prompt;
         assert!(request.is_answered(), "{name}: {request:?}");
-        assert_eq!(request.region, session.region, "{name}");
-        assert_eq!(request.prompt_tokens, step.prompt.tokens(), "{name}");
-        assert_eq!(request.output_tokens, step.output_tokens, "{name}");
-        assert!(
-            request.cached_tokens < request.prompt_tokens,
-            "{name}: {request:?}"
-        );
         assert!(request.replica.is_some(), "{name}: {request:?}");
-        let order = [
-            Some(request.sent),
-            request.dispatched,
-            request.first_token,
-            request.ended,
-        ];
-        assert!(order.is_sorted(), "{name}: {request:?}");
+        assert_eq!(request.region, session.region, "{name}");
+        assert_eq!(request.prompt_tokens, prompt.tokens(), "{name}");
     }
-    let sum = |of: fn(&ReplicaTotals) -> u64| -> u64 { outcome.replicas.iter().map(of).sum() };
-    let asked: u64 = outcome
-        .requests
-        .iter()
-        .map(|r| u64::from(r.output_tokens))
-        .sum();
-    assert_eq!(
-        sum(|replica| replica.requests),
-        outcome.requests.len() as u64,
-        "{name}"
-    );
-    assert!(sum(|replica| replica.output_tokens) >= asked, "{name}");
+    let asked = outcome.requests.iter().map(|r| u64::from(r.output_tokens));
+    let generated = outcome.replicas.iter().map(|r| r.output_tokens);
+    assert!(generated.sum::<u64>() >= asked.sum(), "{name}");
+    outcome
 }

@@ -92,7 +92,7 @@ impl TraceLine {
 mod tests {
     use super::*;
 
-    const TRACE: &str = r#"{"timestamp": 2000, "input_length": 1400, "output_length": 6, "hash_ids": [0, 3, 4]}
+    pub(super) const TRACE: &str = r#"{"timestamp": 2000, "input_length": 1400, "output_length": 6, "hash_ids": [0, 3, 4]}
 {"timestamp": 1000, "input_length": 1500, "output_length": 5, "hash_ids": [0, 1, 2]}
 
 {"timestamp": 5000, "input_length": 2048, "output_length": 7, "hash_ids": [0, 3, 4, 5]}

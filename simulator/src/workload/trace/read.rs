@@ -120,13 +120,8 @@ fn parse(bytes: &[u8]) -> anyhow::Result<Option<TraceLine>> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::TRACE;
     use super::*;
-
-    const TRACE: &str = r#"{"timestamp": 2000, "input_length": 1400, "output_length": 6, "hash_ids": [0, 3, 4]}
-{"timestamp": 1000, "input_length": 1500, "output_length": 5, "hash_ids": [0, 1, 2]}
-
-{"timestamp": 5000, "input_length": 2048, "output_length": 7, "hash_ids": [0, 3, 4, 5]}
-"#;
 
     fn read(text: &str) -> anyhow::Result<Trace> {
         Trace::read(text.as_bytes(), None)

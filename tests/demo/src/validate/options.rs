@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
-use isotherm_simulator::workload::conversation::Conversation;
+use isotherm_simulator::workload::conversation;
 use isotherm_simulator::workload::replay::{PlaybackRate, Replay};
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{Session, Workload};
@@ -103,7 +103,7 @@ impl ValidateOptions {
                 (trace, path.display().to_string())
             }
             None => {
-                let trace = Conversation::default().generate(self.seed);
+                let trace = conversation::generate(conversation::HOUR_S, self.seed);
                 (trace, "the synthetic conversation trace".to_owned())
             }
         };
