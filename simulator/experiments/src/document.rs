@@ -57,24 +57,29 @@ impl Document {
     pub(crate) fn write_markdown(&self, directory: &Path) -> anyhow::Result<PathBuf> {
         let facts = RunFacts::collect("cargo xtask");
         let name = format!("{}.md", self.name);
-        let report = self.report()?.with_facts(facts);
+        let report = Report {
+            facts: Some(facts),
+            ..self.report()?
+        };
         let [path] = report.write(directory, [(name.as_str(), Format::Markdown)])?;
         Ok(path)
     }
 
     pub(crate) fn report(&self) -> anyhow::Result<Report> {
         let about = self.about.iter().fold(Section::new(""), Section::text);
-        Report::new(self.title)
-            .section(about.conclusions(self.conclusions.clone()))
-            .section(Section::new("Figures of the paper and of this run").table(table(&self.paper)))
-            .sections(self.sections.iter().cloned())
-            .footer(format!(
+        let about = about.conclusions(self.conclusions.clone());
+        let paper = Section::new("Figures of the paper and of this run").table(table(&self.paper));
+        let sections = [about, paper].into_iter().chain(self.sections.clone());
+        let report = Report {
+            footer: format!(
                 "`cargo xtask experiment {}` repeats the runs; the same seed gives the same figures. Simulated: the routing core \
                  as shipped, the engine model of simulator/engine, clients and network in virtual time.",
                 self.name
-            ))
-            .with_rows(self.rows.table())
-            .with_data(self)
+            ),
+            rows: self.rows.table(),
+            ..Report::new(self.title, sections)
+        };
+        report.with_data(self)
     }
 }
 
@@ -85,7 +90,7 @@ pub(crate) fn write_index(output: &Path, documents: &[Document]) -> anyhow::Resu
             .link(format!("{}/report.html", document.name))
             .conclusions(document.conclusions.clone())
     };
-    let report = Report::new("Isotherm: experiments").sections(documents.iter().map(section));
+    let report = Report::new("Isotherm: experiments", documents.iter().map(section));
     let [path] = report.write(output, [("index.html", Format::Html)])?;
     Ok(path)
 }

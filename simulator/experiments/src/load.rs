@@ -109,22 +109,8 @@ mod tests {
     #[test]
     fn requests_that_wait_beside_an_idle_engine_are_counted() {
         let sent = RequestRecord {
-            session: 0,
-            step: 0,
-            region: 0,
             sent: Duration::from_secs(2),
-            dispatched: None,
-            first_token: None,
-            ended: None,
-            replica: None,
-            prompt_tokens: 1,
-            cached_tokens: 0,
-            output_tokens: 0,
-            queued: Duration::ZERO,
-            refused: None,
-            engine_refused: false,
-            forwarded: false,
-            warmup: false,
+            ..RequestRecord::default()
         };
         let mut outcome = Outcome {
             requests: vec![sent],

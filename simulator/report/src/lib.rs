@@ -14,9 +14,11 @@
 //! let chart = Chart::new("TTFT, ms", "Less is better.", plot).with_series(["isotherm", "round_robin"]);
 //! let table = Table::new(["policy", "TTFT p50, ms"]).with_rows([["isotherm", "12.5"], ["round_robin", "50.0"]]);
 //! let claim = Conclusion::claim("isotherm is at least twice as fast", true).measured("12.5 against 50.0 ms");
-//! let report = Report::new("Isotherm: multi-turn chat")
-//!     .section(Section::new("").text("Eight replicas, 500 requests.").conclusions(vec![claim]))
-//!     .section(Section::new("Time to first token").charts(vec![chart]).table(table))
+//! let sections = [
+//!     Section::new("").text("Eight replicas, 500 requests.").conclusions(vec![claim]),
+//!     Section::new("Time to first token").charts(vec![chart]).table(table),
+//! ];
+//! let report = Report::new("Isotherm: multi-turn chat", sections)
 //!     .with_data(&[12.5, 50.0])?; // what `Format::Json` writes
 //! assert!(report.render(Format::Html)?.contains("<svg"));
 //! # Ok(())

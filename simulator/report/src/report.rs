@@ -49,8 +49,6 @@ pub enum Content {
     Text(String),
     /// A link to a file beside the page.
     Link(String),
-    /// A bulleted list.
-    List(Vec<String>),
     /// Statements computed from the data.
     Conclusions(Vec<Conclusion>),
     /// Charts side by side. The legend above the charts names the series of the first chart.
@@ -161,12 +159,6 @@ impl Section {
         self.with(Content::Link(path.into()))
     }
 
-    /// Adds a bulleted list; an empty one is left out.
-    #[must_use]
-    pub fn list(self, items: Vec<String>) -> Self {
-        self.with(Content::List(items))
-    }
-
     /// Adds conclusions; an empty list is left out.
     #[must_use]
     pub fn conclusions(self, conclusions: Vec<Conclusion>) -> Self {
@@ -188,7 +180,6 @@ impl Section {
     fn with(mut self, content: Content) -> Self {
         let is_empty = match &content {
             Content::Text(text) | Content::Link(text) => text.is_empty(),
-            Content::List(items) => items.is_empty(),
             Content::Conclusions(conclusions) => conclusions.is_empty(),
             Content::Charts(charts) => charts.is_empty(),
             Content::Table(table) => table.rows.is_empty(),
@@ -201,42 +192,17 @@ impl Section {
 }
 
 impl Report {
-    /// A report without sections.
+    /// A report of the sections that have content.
     #[must_use]
-    pub fn new(title: impl Into<String>) -> Self {
+    pub fn new(title: impl Into<String>, sections: impl IntoIterator<Item = Section>) -> Self {
+        let sections = sections.into_iter();
         Self {
             title: title.into(),
+            sections: sections
+                .filter(|section| !section.content.is_empty())
+                .collect(),
             ..Self::default()
         }
-    }
-
-    /// Adds the circumstances of the run.
-    #[must_use]
-    pub fn with_facts(mut self, facts: RunFacts) -> Self {
-        self.facts = Some(facts);
-        self
-    }
-
-    /// Appends a section; one without content is left out.
-    #[must_use]
-    pub fn section(mut self, section: Section) -> Self {
-        if !section.content.is_empty() {
-            self.sections.push(section);
-        }
-        self
-    }
-
-    /// Appends sections.
-    #[must_use]
-    pub fn sections(self, sections: impl IntoIterator<Item = Section>) -> Self {
-        sections.into_iter().fold(self, Self::section)
-    }
-
-    /// Sets the remark at the bottom of a page.
-    #[must_use]
-    pub fn footer(mut self, footer: impl Into<String>) -> Self {
-        self.footer = footer.into();
-        self
     }
 
     /// Attaches the measurements for programs.
@@ -246,13 +212,6 @@ impl Report {
     pub fn with_data(mut self, data: &impl Serialize) -> anyhow::Result<Self> {
         self.data = Some(json(data)?);
         Ok(self)
-    }
-
-    /// Attaches the measurements for spreadsheets.
-    #[must_use]
-    pub fn with_rows(mut self, rows: Table) -> Self {
-        self.rows = rows;
-        self
     }
 
     /// The report in a format.

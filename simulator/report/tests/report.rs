@@ -21,24 +21,23 @@ fn report() -> Report {
         Conclusion::claim("x > y", false).measured("1 against 2"),
         Conclusion::note("z"),
     ];
-    Report::new("A & B")
-        .with_facts(RunFacts {
+    let chart = Chart::new("TTFT, s", "Less is better.", bars).with_series(["a<b", "c"]);
+    let sections = [
+        Section::new("").text("What ran.").conclusions(conclusions),
+        Section::new("TTFT").charts(vec![chart]).table(table),
+        Section::detail("More").text("one"),
+        Section::new("left out: nothing in it"),
+    ];
+    Report {
+        facts: Some(RunFacts {
             command: "cargo xtask demo".into(),
             commit: "abc".into(),
             date: "2026-11-22".into(),
             machine: "2 processors".into(),
-        })
-        .section(Section::new("").text("What ran.").conclusions(conclusions))
-        .section(
-            Section::new("TTFT")
-                .charts(vec![
-                    Chart::new("TTFT, s", "Less is better.", bars).with_series(["a<b", "c"]),
-                ])
-                .table(table),
-        )
-        .section(Section::detail("More").list(vec!["one".into()]))
-        .section(Section::new("left out: nothing in it"))
-        .footer("The end.")
+        }),
+        footer: "The end.".into(),
+        ..Report::new("A & B", sections)
+    }
 }
 
 #[test]
@@ -63,7 +62,7 @@ fn markdown_has_the_facts_and_the_values_of_the_charts() {
     assert!(markdown.contains("- **Does not hold:** x > y: 1 against 2\n- z\n"));
     assert!(markdown.contains("TTFT, s. Less is better.\n\n|  | a<b | c |\n"));
     assert!(markdown.contains("| p50 | 1.00 | 2.00 |\n\n| policy | failed |\n"));
-    assert!(markdown.contains("## More\n\n- one\n"));
+    assert!(markdown.contains("## More\n\none\n"));
 }
 
 #[test]
@@ -83,7 +82,8 @@ fn measurements_replace_the_document_in_json_and_csv() {
             .contains(r#""title": "A & B""#)
     );
     let rows = Table::new(["x"]).with_rows([[1]]);
-    let measured = plain.with_data(&[1.5]).unwrap().with_rows(rows);
+    let measured = Report { rows, ..plain };
+    let measured = measured.with_data(&[1.5]).unwrap();
     assert_eq!(measured.render(Format::Json).unwrap(), "[\n  1.5\n]\n");
     assert_eq!(measured.render(Format::Csv).unwrap(), "x\n1\n");
 }

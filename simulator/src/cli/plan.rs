@@ -152,53 +152,30 @@ mod tests {
 
     #[test]
     fn absent_options_follow_from_the_traffic() {
-        let plan_of = |line: &str| plan(&parse(line).unwrap()).unwrap();
-        let tools = plan_of("--workload tools --scale 0.1");
-        assert_eq!(
-            (tools.fleet.replicas(), tools.fleet.regions().len()),
-            (8, 1)
-        );
-        assert_eq!(tools.policies, PolicyName::ALL);
-        let chat = plan_of("--workload chat-arena --scale 0.1");
-        assert_eq!((chat.fleet.replicas(), chat.fleet.regions().len()), (12, 3));
-        let own = plan_of("--workload heterogeneous --scale 0.1");
+        let plan_of = |line: &str| plan(&parse(&format!("{line} --scale 0.1")).unwrap()).unwrap();
+        let l4 = Preset::Llama31_8bL4;
+        let a100 = Preset::Llama31_8b2xA100;
+        let other = format!("--workload chat-arena --engine {a100}");
+        for (line, replicas, regions, wanted) in [
+            ("--workload tools", 8, 1, a100),
+            ("--workload chat-arena", 12, 3, l4),
+            ("--workload tools-high --replicas 3", 3, 1, a100),
+            ("--workload tools --regions 2", 8, 2, a100),
+            (&other, 12, 3, a100),
+        ] {
+            let plan = plan_of(line);
+            let Fleet::Equal { engine, .. } = plan.fleet else {
+                panic!("{line}: the replicas are equal");
+            };
+            let shape = (plan.fleet.replicas(), plan.fleet.regions().len(), engine);
+            assert_eq!(shape, (replicas, regions, wanted), "{line}");
+            assert_eq!(plan.policies, PolicyName::ALL, "{line}");
+        }
+        let own = plan_of("--workload heterogeneous");
         assert!(matches!(own.fleet, Fleet::Given(_)), "its speeds differ");
-        let fewer = plan_of(
-            "--workload tools-high --scale 0.1 --replicas 3 --policies random --push outstanding:7",
-        );
-        let engine_of = |plan: &Plan| match &plan.fleet {
-            Fleet::Equal { engine, .. } => *engine,
-            Fleet::Given(_) => panic!("its replicas are equal"),
-        };
-        assert_eq!(
-            (fewer.fleet.replicas(), engine_of(&fewer)),
-            (3, Preset::Llama31_8b2xA100)
-        );
-        let spread = plan_of("--workload tools --scale 0.1 --regions 2");
-        assert_eq!(
-            (
-                spread.fleet.replicas(),
-                spread.fleet.regions().len(),
-                engine_of(&spread)
-            ),
-            (8, 2, Preset::Llama31_8b2xA100)
-        );
-        let other = plan_of(&format!(
-            "--workload chat-arena --scale 0.1 --engine {}",
-            Preset::Llama31_8b2xA100
-        ));
-        assert_eq!(
-            (
-                other.fleet.replicas(),
-                other.fleet.regions().len(),
-                engine_of(&other)
-            ),
-            (12, 3, Preset::Llama31_8b2xA100)
-        );
-        assert_eq!(
-            (fewer.policies, fewer.push),
-            (vec![PolicyName::Random], Push::Outstanding { max: 7 })
-        );
+        let named = plan_of("--workload tools --policies random --push outstanding:7");
+        assert_eq!(named.policies, [PolicyName::Random]);
+        assert_eq!(named.push, Push::Outstanding { max: 7 });
     }
 
     #[test]

@@ -74,10 +74,7 @@ impl Report<'_> {
             ));
         }
         let title = format!("{}: comparison of policies", self.plan.workload.name);
-        isotherm_report::Report::new(title)
-            .section(table)
-            .section(advice)
-            .text()
+        isotherm_report::Report::new(title, [table, advice]).text()
     }
 
     fn table(&self) -> Table {

@@ -160,9 +160,6 @@ mod tests {
     /// Sent at `sent`, with its first token after `ttft` seconds, and its end two seconds later.
     fn answered(sent: u64, ttft: u64) -> RequestRecord {
         RequestRecord {
-            session: 0,
-            step: 0,
-            region: 0,
             sent: s(sent),
             dispatched: Some(s(sent)),
             first_token: Some(s(sent + ttft)),
@@ -172,10 +169,8 @@ mod tests {
             cached_tokens: 25,
             output_tokens: 10,
             queued: s(ttft / 2),
-            refused: None,
-            engine_refused: false,
             forwarded: sent.is_multiple_of(2),
-            warmup: false,
+            ..RequestRecord::default()
         }
     }
 

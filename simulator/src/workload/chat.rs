@@ -204,11 +204,8 @@ pub(super) struct Book {
 impl Book {
     pub(super) fn new(chat: &Chat, rng: &mut SeededRng) -> Self {
         let openings = chat.openings;
-        let mut list = || -> Vec<Piece> {
-            (0..openings.popular)
-                .map(|_| opening(openings.tokens, rng))
-                .collect()
-        };
+        let mut opening = || openings.tokens.text(rng, OPENING_TOKENS);
+        let mut list = || -> Vec<Piece> { (0..openings.popular).map(|_| opening()).collect() };
         Self {
             openings,
             everywhere: list(),
@@ -219,7 +216,7 @@ impl Book {
 
     /// An opening of one's own.
     pub(super) fn opening(&self, rng: &mut SeededRng) -> Piece {
-        opening(self.openings.tokens, rng)
+        self.openings.tokens.text(rng, OPENING_TOKENS)
     }
 
     /// How a conversation begins, if not with something new.
@@ -241,10 +238,6 @@ impl Book {
     }
 }
 
-fn opening(tokens: LogNormal, rng: &mut SeededRng) -> Piece {
-    tokens.text(rng, OPENING_TOKENS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,24 +249,14 @@ mod tests {
             (Chat::arena(), 2.02, 69.5, 214.5),
         ] {
             let workload = chat.generate(1);
-            let steps: Vec<&Step> = workload
-                .sessions
-                .iter()
-                .flat_map(|session| &session.steps)
-                .collect();
-            let count = steps.len() as f64;
+            let count = workload.requests() as f64;
             let mean_turns = count / workload.sessions.len() as f64;
-            let answers: f64 = steps
-                .iter()
-                .map(|step| f64::from(step.output_tokens))
-                .sum::<f64>()
-                / count;
-            let messages: f64 = steps
-                .iter()
-                .filter_map(|step| step.prompt.pieces().last())
-                .map(|piece| f64::from(piece.tokens))
-                .sum::<f64>()
-                / count;
+            let mean = |tokens: fn(&Step) -> u32| {
+                let steps = workload.sessions.iter().flat_map(|session| &session.steps);
+                steps.map(|step| f64::from(tokens(step))).sum::<f64>() / count
+            };
+            let answers = mean(|step| step.output_tokens);
+            let messages = mean(|step| step.prompt.pieces().last().unwrap().tokens);
             println!(
                 "{}: turns {mean_turns}, messages {messages}, answers {answers}",
                 chat.name

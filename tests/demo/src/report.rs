@@ -104,7 +104,8 @@ impl Comparison {
         for (index, chart) in (0_u32..).zip(self.charts()) {
             let title = chart.title.clone();
             let (x, y) = (index % 2 * WIDTH, index / 2 * (HEIGHT + TITLE) + TITLE);
-            let svg = chart.with_size((WIDTH, HEIGHT)).svg()?;
+            let size = (WIDTH, HEIGHT);
+            let svg = Chart { size, ..chart }.svg()?;
             let svg = svg.replacen("<svg ", &format!("<svg x=\"{x}\" y=\"{}\" ", y + TITLE), 1);
             body += &format!(
                 "<text x=\"{}\" y=\"{}\" font-weight=\"bold\">{title}</text>{svg}",
@@ -216,17 +217,21 @@ impl Comparison {
              everything runs {} times faster than real time.",
             scenario.description, scenario.replicas, scenario.engine, scenario.speed
         ));
-        let introduction = introduction.conclusions(self.gain().into_iter().collect());
-        Report::new(format!("Isotherm: {}", scenario.name))
-            .with_facts(RunFacts::collect("cargo xtask"))
-            .section(introduction)
-            .section(Section::new("").charts(self.charts()).table(self.table()))
-            .footer(format!(
+        let gain = self.gain().into_iter().collect();
+        let sections = [
+            introduction.conclusions(gain),
+            Section::new("").charts(self.charts()).table(self.table()),
+        ];
+        let report = Report {
+            facts: Some(RunFacts::collect("cargo xtask")),
+            footer: format!(
                 "Seed {}. pending: a request waits in the service until a replica can start it. blind: the service sends it \
                  at once. queue: time in the service.",
                 scenario.seed
-            ))
-            .with_data(self)
+            ),
+            ..Report::new(format!("Isotherm: {}", scenario.name), sections)
+        };
+        report.with_data(self)
     }
 }
 

@@ -32,9 +32,11 @@ pub(crate) fn overview(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<Cha
             reference: Some((1.0, "the best other".to_owned())),
             format: short,
         };
-        Chart::new(some.join(", "), "", plot)
-            .with_size((640, 300))
-            .with_series(GOALS.map(|goal| goal.name))
+        let chart = Chart::new(some.join(", "), "", plot);
+        Chart {
+            size: (640, 300),
+            ..chart.with_series(GOALS.map(|goal| goal.name))
+        }
     };
     groups.chunks(GROUPS_EACH).map(chart).collect()
 }

@@ -81,13 +81,6 @@ impl Chart {
         self
     }
 
-    /// Sets width and height in pixels.
-    #[must_use]
-    pub fn with_size(mut self, size: (u32, u32)) -> Self {
-        self.size = size;
-        self
-    }
-
     /// Draws the plot.
     ///
     /// # Errors

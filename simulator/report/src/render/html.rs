@@ -79,7 +79,6 @@ fn block(content: &Content) -> anyhow::Result<Markup> {
     Ok(match content {
         Content::Text(paragraph) => html! { p { (paragraph) } },
         Content::Link(path) => html! { p { a href=(path) { (path) } } },
-        Content::List(items) => html! { ul { @for item in items { li { (item) } } } },
         Content::Conclusions(conclusions) => html! {
             ul.conclusions { @for one in conclusions { (conclusion(one)) } }
         },

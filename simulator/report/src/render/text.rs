@@ -33,7 +33,6 @@ pub(crate) fn markdown(report: &Report) -> String {
                 }
                 Content::Table(table) => table.markdown(),
                 Content::Text(paragraph) => format!("{paragraph}\n"),
-                Content::List(items) => list("- ", items, String::clone),
             };
         }
     }
@@ -53,7 +52,6 @@ pub(crate) fn terminal(report: &Report) -> String {
         for content in &section.content {
             text += &match content {
                 Content::Text(paragraph) => format!("{paragraph}\n"),
-                Content::List(items) => list("  ", items, String::clone),
                 Content::Conclusions(conclusions) => list("  ", conclusions, statement),
                 Content::Charts(_) | Content::Link(_) => String::new(),
                 Content::Table(table) => table.text(),

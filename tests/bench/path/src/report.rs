@@ -35,15 +35,19 @@ impl PathMeasurements {
             )),
         );
         let workloads = || self.workloads.iter();
-        Report::new("Isotherm: cost of a request between client and replica")
-            .with_facts(RunFacts::collect("cargo xtask bench path"))
-            .section(Section::new("").text(introduction))
-            .sections(workloads().map(|workload| self.costs(workload)))
-            .section(self.stream_costs())
-            .sections(workloads().map(|workload| self.latency_table(workload)))
-            .section(self.idle_usage())
-            .section(self.memory_use())
-            .with_data(self)
+        let mut sections = vec![Section::new("").text(introduction)];
+        sections.extend(workloads().map(|workload| self.costs(workload)));
+        sections.push(self.stream_costs());
+        sections.extend(workloads().map(|workload| self.latency_table(workload)));
+        sections.extend([self.idle_usage(), self.memory_use()]);
+        let report = Report {
+            facts: Some(RunFacts::collect("cargo xtask bench path")),
+            ..Report::new(
+                "Isotherm: cost of a request between client and replica",
+                sections,
+            )
+        };
+        report.with_data(self)
     }
 
     /// Cost and saturation of each variant on a workload.

@@ -2,6 +2,8 @@
 //!
 //! All times and rates are those of the engines; see [`crate::metrics`].
 
+use core::iter;
+
 use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
 use isotherm_report::number::percent;
 use isotherm_report::{Cell, Report, RunFacts, Section, Table};
@@ -153,17 +155,22 @@ impl RegionComparison {
             setup.speed,
             setup.round_trip_measured_ms
         ));
-        Report::new("Isotherm: three regions")
-            .with_facts(RunFacts::collect("cargo xtask"))
-            .section(introduction.conclusions(conclusions(&self.trials)))
-            .sections(self.trials.iter().map(TrialReport::section))
-            .footer(format!(
+        let overview = introduction.conclusions(conclusions(&self.trials));
+        let trials = self.trials.iter().map(TrialReport::section);
+        let report = Report {
+            facts: Some(RunFacts::collect("cargo xtask")),
+            footer: format!(
                 "Seed {}. Lines: requests in flight; areas: forwarded ones. Requests: those sent in the measurement window; \
                  tokens/s: of responses that ended in it. CPU: use of the machine that simulated the regions; near 100 % \
                  the run measured the machine instead of the replicas.",
                 setup.seed
-            ))
-            .with_data(self)
+            ),
+            ..Report::new(
+                "Isotherm: three regions",
+                iter::once(overview).chain(trials),
+            )
+        };
+        report.with_data(self)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The result of a validation: the metrics of both systems, their deviations, and the report.
 
+use core::iter;
+
 use isotherm_harness::MedianRange;
 use isotherm_report::number::{percent, whole};
 use isotherm_report::{Conclusion, Report, RunFacts, Section, Table};
@@ -179,11 +181,14 @@ impl Validation {
             "{}; {} replicas, {}. Times are those of this machine.",
             scenario.description, scenario.replicas, scenario.engine
         ));
-        Report::new("The simulator against the real system")
-            .with_facts(RunFacts::collect("cargo xtask"))
-            .section(introduction.conclusions(conclusions.collect()))
-            .sections(self.comparisons.iter().map(SystemComparison::section))
-            .with_data(self)
+        let overview = introduction.conclusions(conclusions.collect());
+        let comparisons = self.comparisons.iter().map(SystemComparison::section);
+        let sections = iter::once(overview).chain(comparisons);
+        let report = Report {
+            facts: Some(RunFacts::collect("cargo xtask")),
+            ..Report::new("The simulator against the real system", sections)
+        };
+        report.with_data(self)
     }
 }
 
