@@ -37,16 +37,4 @@ impl Network {
             self.between_regions
         }
     }
-
-    /// Delay between a client of a region and a gateway in another.
-    #[must_use]
-    pub fn to_gateway(&self, client: usize, gateway: usize) -> Duration {
-        self.client_to_region + self.between(client, gateway)
-    }
-
-    /// Delay between a service of a region and a replica of another.
-    #[must_use]
-    pub fn to_replica(&self, service: usize, replica: usize) -> Duration {
-        self.service_to_replica + self.between(service, replica)
-    }
 }

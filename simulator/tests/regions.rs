@@ -1,4 +1,4 @@
-//! Several regions: who is served where, and what the way there costs.
+//! Several regions: the regions that serve requests, the network delays, and runs of six regions that lose no request.
 
 mod support;
 
@@ -6,9 +6,11 @@ use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::Workload;
-use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup, run};
+use isotherm_simulator::{
+    Action, Arrangement, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
+};
 
-use support::{chats, config, engine, run_checked, served_by};
+use support::{chats, config, engine, run_checked, run_whole, served_by};
 
 /// A busy region and an idle one.
 fn two(arrangement: Arrangement) -> Setup {
@@ -26,17 +28,34 @@ fn crowd() -> Workload {
     workload
 }
 
-fn outstanding(policy: PolicyName) -> RouterConfig {
+fn outstanding(policy: PolicyName, max: u32) -> RouterConfig {
     RouterConfig {
-        push: Push::Outstanding { max: 8 },
+        push: Push::Outstanding { max },
         ..config(policy)
     }
+}
+
+const REGIONS: usize = 6;
+
+fn six(arrangement: Arrangement) -> Setup {
+    let regions = (0..REGIONS).map(|at| RegionSetup::new(&format!("r{at}"), engine(), 1));
+    Setup::regions(regions.collect(), arrangement)
+}
+
+/// Two of the regions have all the clients, and more than their replicas take.
+fn two_crowds() -> Workload {
+    let mut workload = chats(48, 2);
+    for (session, at) in workload.sessions.iter_mut().zip(0..) {
+        session.region = 3 * (at % 2);
+        session.starts /= 10;
+    }
+    workload
 }
 
 #[test]
 fn a_full_region_forwards_unless_routing_is_region_local() {
     let workload = crowd();
-    let config = outstanding(PolicyName::PrefixTree);
+    let config = outstanding(PolicyName::PrefixTree, 8);
     let forwarding = two(Arrangement::Router(config.clone()));
     let shared = run_checked("forwarding", &forwarding, &workload);
     assert!(served_by(&shared, 1) > 10, "{}", served_by(&shared, 1));
@@ -59,6 +78,7 @@ fn a_full_region_forwards_unless_routing_is_region_local() {
 fn forwarded_requests_pay_the_network_delay() {
     let setup = two(Arrangement::Router(outstanding(
         PolicyName::LeastOutstanding,
+        8,
     )));
     let outcome = run(&setup, &crowd());
     let way = setup.network.between(0, 1);
@@ -92,4 +112,54 @@ fn runs_with_regions_are_deterministic() {
     let workload = crowd();
     let setup = two(Arrangement::Router(config(PolicyName::PrefixTree)));
     assert_eq!(run(&setup, &workload), run(&setup, &workload));
+}
+
+#[test]
+fn no_request_is_lost_under_any_policy_and_arrangement() {
+    let workload = two_crowds();
+    for policy in PolicyName::ALL {
+        let forwarding = six(Arrangement::Router(outstanding(policy, 4)));
+        let shared = run_whole(&format!("{policy}, forwarding"), &forwarding, &workload);
+        for region in 0..REGIONS {
+            assert!(served_by(&shared, region) > 0, "{policy}: {region} idles");
+        }
+        let local = six(Arrangement::RegionLocal(outstanding(policy, 4)));
+        let local = run_whole(&format!("{policy}, local"), &local, &workload);
+        assert_eq!(served_by(&local, 0) + served_by(&local, 3), 96, "{policy}");
+        let central = six(Arrangement::Central {
+            config: outstanding(policy, 4),
+            region: 2,
+        });
+        run_whole(&format!("{policy}, central"), &central, &workload);
+    }
+    run_whole("oracle", &six(Arrangement::Oracle), &workload);
+}
+
+#[test]
+fn no_request_is_lost_while_replicas_join_and_leave() {
+    let workload = two_crowds();
+    let at = |ms, what| Change {
+        at: Duration::from_millis(ms),
+        what,
+    };
+    let replica = ReplicaSetup::new(engine());
+    let slow = Action::Speed {
+        replica: 0,
+        speed: 0.5,
+    };
+    for policy in PolicyName::ALL {
+        let setup = Setup {
+            changes: vec![
+                at(300, Action::Join { region: 0, replica }),
+                at(600, Action::Drain { replica: 3 }),
+                at(900, Action::Leave { replica: 1 }),
+                at(1_200, Action::Join { region: 3, replica }),
+                at(1_500, slow),
+            ],
+            ..six(Arrangement::Router(outstanding(policy, 4)))
+        };
+        let outcome = run_whole(policy.as_str(), &setup, &workload);
+        assert_eq!(outcome.replicas.len(), REGIONS + 2);
+        assert_eq!(outcome, run(&setup, &workload), "{policy} repeats itself");
+    }
 }

@@ -31,7 +31,7 @@ impl<'a> Charts<'a> {
             reference: None,
             format: figure.format,
         };
-        self.chart(figure.name, figure, plot)
+        self.chart(figure.name, figure, Plot::Bars(plot))
     }
 
     /// Lines over the varied parameter, a chart for every figure: means over the seeds.
@@ -57,7 +57,8 @@ impl<'a> Charts<'a> {
                     .then(|| (GOODPUT_SHARE, "90 %".to_owned())),
                 ..Lines::default()
             };
-            self.chart(&format!("{group}: {}", figure.name), figure, plot)
+            let title = format!("{group}: {}", figure.name);
+            self.chart(&title, figure, Plot::Lines(plot))
         };
         figures.iter().map(chart).collect()
     }
@@ -83,7 +84,7 @@ impl<'a> Charts<'a> {
             y_name: figure.unit.to_owned(),
             scale: figure.scale,
         };
-        self.chart(title, figure, plot)
+        self.chart(title, figure, Plot::Boxes(plot))
     }
 
     /// The name of each group, with a value for every system at the first x.
@@ -100,13 +101,13 @@ impl<'a> Charts<'a> {
         })
     }
 
-    fn chart(&self, title: &str, figure: Figure, plot: impl Into<Plot>) -> Chart {
+    fn chart(&self, title: &str, figure: Figure, plot: Plot) -> Chart {
         let caption = if figure.is_less_better {
             "Less is better."
         } else {
             "More is better."
         };
-        Chart::new(title, caption, plot).with_series(self.systems.iter().copied())
+        Chart::new(title, caption, self.systems.iter().copied(), plot)
     }
 }
 

@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::presets::Preset;
-use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
+use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines, Plot};
 use isotherm_report::number::{percent, short};
 use isotherm_report::{Conclusion, Section};
 use isotherm_simulator::setup::{Action, Change, SLO};
@@ -45,11 +45,8 @@ const LENGTH: Duration = Duration::from_secs(300);
 const WINDOW: Duration = Duration::from_secs(10);
 const SOURCE: Source = Source("DualMap, section A.2.3, text on Figure 12");
 
-/// Every run with its case and its seed.
-struct Runs<'a> {
-    jobs: Vec<(&'a Case, u64)>,
-    outcomes: Vec<Outcome>,
-}
+/// Every run with its case, in the order of the seeds.
+struct Runs<'a>(Vec<(&'a Case, Outcome)>);
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
@@ -57,13 +54,12 @@ pub(crate) fn run(context: &Context) -> Document {
         [UP, DOWN].map(|group| grid(group, &[0.0], &SYSTEMS, |_, system| parts(group, system)));
     let cases = cases.concat();
     let jobs = context.jobs(SEEDS, &cases);
-    let outcomes = context.map(&jobs, |(case, seed)| case.run(*seed));
-    let rows = jobs.iter().zip(&outcomes);
-    let rows = Rows(
-        rows.map(|((case, seed), outcome)| case.row(*seed, outcome))
-            .collect(),
-    );
-    let runs = Runs { jobs, outcomes };
+    let runs = context.map(&jobs, |(case, seed)| {
+        let outcome = case.run(*seed);
+        (case.row(*seed, &outcome), (*case, outcome))
+    });
+    let (rows, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
+    let (rows, runs) = (Rows(rows), Runs(runs));
     let mut sections: Vec<Section> = [UP, DOWN].map(|group| section(group, &runs)).into();
     sections.push(Section::detail("Whole runs").table(explain::table(&rows)));
     Document {
@@ -157,9 +153,9 @@ fn changes(group: &str) -> Vec<Change> {
 
 impl Runs<'_> {
     fn outcomes(&self, group: &str, system: &str) -> impl Iterator<Item = &Outcome> {
-        let runs = self.jobs.iter().zip(&self.outcomes);
-        runs.filter(move |((case, _), _)| case.group == group && case.system == system)
-            .map(|(_, outcome)| outcome)
+        let is_of = move |case: &Case| case.group == group && case.system == system;
+        let runs = self.0.iter().filter(move |(case, _)| is_of(case));
+        runs.map(|(_, outcome)| outcome)
     }
 
     /// The share within the SLO of requests sent in a time: mean over the seeds.
@@ -198,7 +194,7 @@ fn section(group: &str, runs: &Runs<'_>) -> Section {
             events: vec![event.clone()],
             ..Lines::default()
         };
-        Chart::new(title, caption, plot).with_series(SYSTEMS)
+        Chart::new(title, caption, SYSTEMS, Plot::Lines(plot))
     };
     // A curve is of the first seed.
     let run_of = |system: &str| runs.outcomes(group, system).next();

@@ -3,7 +3,7 @@
 //! Balance is the coefficient of variation of the replicas' pending prefill tokens (the paper's equation 1), sampled once a
 //! second, mean over the samples with pending tokens.
 
-use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
+use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines, Plot};
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
 
@@ -86,7 +86,7 @@ fn trade_off(panel: Panel<'_>) -> Chart {
         ..Lines::default()
     };
     let title = format!("{}, {} requests/s", panel.group, short(panel.x));
-    Chart::new(title, "", plot).with_series(SYSTEMS)
+    Chart::new(title, "", SYSTEMS, Plot::Lines(plot))
 }
 
 fn hits_and_balance(panel: Panel<'_>) -> [Conclusion; 3] {

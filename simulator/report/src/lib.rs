@@ -4,14 +4,14 @@
 //! conclusions, charts and tables. The report renders itself as HTML, Markdown, CSV, JSON and terminal text ([`Format`]).
 //!
 //! ```
-//! use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
+//! use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Plot};
 //! use isotherm_report::{Conclusion, Format, Report, Section, Table};
 //!
 //! # fn main() -> anyhow::Result<()> {
 //! let bars = [12.5, 50.0].map(|value| Bar { value, spread: None });
 //! let group = BarGroup { name: "p50".into(), bars: bars.into() };
-//! let plot = Bars { groups: vec![group], ..Bars::default() };
-//! let chart = Chart::new("TTFT, ms", "Less is better.", plot).with_series(["isotherm", "round_robin"]);
+//! let plot = Plot::Bars(Bars { groups: vec![group], ..Bars::default() });
+//! let chart = Chart::new("TTFT, ms", "Less is better.", ["isotherm", "round_robin"], plot);
 //! let table = Table::new(["policy", "TTFT p50, ms"]).with_rows([["isotherm", "12.5"], ["round_robin", "50.0"]]);
 //! let claim = Conclusion::claim("isotherm is at least twice as fast", true).measured("12.5 against 50.0 ms");
 //! let sections = [

@@ -1,6 +1,6 @@
 //! A report in every format.
 
-use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Plot};
 use isotherm_report::{Cell, Conclusion, Format, Report, RunFacts, Section, Table};
 
 fn report() -> Report {
@@ -21,7 +21,7 @@ fn report() -> Report {
         Conclusion::claim("x > y", false).measured("1 against 2"),
         Conclusion::note("z"),
     ];
-    let chart = Chart::new("TTFT, s", "Less is better.", bars).with_series(["a<b", "c"]);
+    let chart = Chart::new("TTFT, s", "Less is better.", ["a<b", "c"], Plot::Bars(bars));
     let sections = [
         Section::new("").text("What ran.").conclusions(conclusions),
         Section::new("TTFT").charts(vec![chart]).table(table),

@@ -17,7 +17,7 @@
 
 use core::ops::Range;
 
-use super::rng::{LogNormal, Mixture, SeededRng, within};
+use super::rng::{LogNormal, SeededRng, within};
 use super::trace::{BLOCK_TOKENS, Trace, TraceLine};
 
 /// Length of the recorded trace in seconds.
@@ -44,26 +44,26 @@ const PARTIAL_GROWTH: LogNormal = LogNormal::new(1.0, 0.25);
 /// Continuations that add nothing but the answer.
 const NO_GROWTH: f64 = 0.117;
 
-const FIRST: Mixture = Mixture(&[
+const FIRST: [(f64, LogNormal); 4] = [
     (0.281, LogNormal::new(483.0, 1.67)),
     (0.502, LogNormal::new(11_400.0, 0.85)),
     (0.118, LogNormal::new(10.9, 0.51)),
     (0.099, LogNormal::new(4_085.4, 0.25)),
-]);
-const ANSWERS: Mixture = Mixture(&[
+];
+const ANSWERS: [(f64, LogNormal); 3] = [
     (0.313, LogNormal::new(320.1, 0.62)),
     (0.439, LogNormal::new(430.9, 0.26)),
     (0.248, LogNormal::new(33.2, 1.51)),
-]);
-const PAUSE_S: Mixture = Mixture(&[
+];
+const PAUSE_S: [(f64, LogNormal); 2] = [
     (0.116, LogNormal::new(70.3, 0.29)),
     (0.884, LogNormal::new(142.7, 1.01)),
-]);
-const GROWTH: Mixture = Mixture(&[
+];
+const GROWTH: [(f64, LogNormal); 3] = [
     (0.44, LogNormal::new(12.9, 0.59)),
     (0.43, LogNormal::new(115.6, 1.69)),
     (0.13, LogNormal::new(5_331.3, 0.67)),
-]);
+];
 
 /// The trace of a seed, of a length in seconds.
 #[must_use]
@@ -90,14 +90,14 @@ fn add_conversation(
 ) {
     let session = rng.id();
     let mut at = time_s.start;
-    let mut tokens = within(COMMON_TOKENS + FIRST.sample(rng), PROMPT);
+    let mut tokens = within(COMMON_TOKENS + rng.mixed(&FIRST), PROMPT);
     let mut blocks = vec![common];
     for turn in 0..TURNS_MAX {
         let count = tokens.div_ceil(BLOCK_TOKENS) as usize;
         while blocks.len() < count {
             blocks.push(rng.id());
         }
-        let answer = within(ANSWERS.sample(rng), ANSWER);
+        let answer = within(rng.mixed(&ANSWERS), ANSWER);
         if at >= 0.0 {
             lines.push(TraceLine {
                 timestamp: (at / TICK_S).floor() * TICK_S * 1_000.0,
@@ -113,7 +113,7 @@ fn add_conversation(
         } else {
             1.0 - 1.0 / (0.3 * turn as f64 + 1.6)
         };
-        at += PAUSE_S.sample(rng).min(PAUSE_S_MAX);
+        at += rng.mixed(&PAUSE_S).min(PAUSE_S_MAX);
         if !rng.chance(goes_on) || at >= time_s.end {
             return;
         }
@@ -133,7 +133,7 @@ fn grown(tokens: u32, answer: u32, rng: &mut SeededRng) -> (u32, usize) {
         let growth = if rng.chance(NO_GROWTH) {
             0.0
         } else {
-            GROWTH.sample(rng)
+            rng.mixed(&GROWTH)
         };
         let kept = (tokens / BLOCK_TOKENS) as usize;
         (f64::from(tokens) + f64::from(answer) + growth, kept)

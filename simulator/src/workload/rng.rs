@@ -75,6 +75,12 @@ impl SeededRng {
         chosen.or(parts.last())
     }
 
+    /// A random value of a mixture of distributions, each with its weight.
+    pub fn mixed(&mut self, parts: &[(f64, LogNormal)]) -> f64 {
+        let part = self.weighted(parts, |(weight, _)| *weight);
+        part.map_or(0.0, |(_, part)| part.sample(self))
+    }
+
     /// Number of repetitions of an event that goes on with this probability each time: from 1 to `most`.
     pub fn repeats(&mut self, goes_on: f64, most: usize) -> usize {
         let mut times = 1;
@@ -125,19 +131,6 @@ impl LogNormal {
     pub fn text(&self, rng: &mut SeededRng, bounds: (u32, u32)) -> Piece {
         let tokens = self.tokens(rng, bounds);
         rng.text(tokens)
-    }
-}
-
-/// Several log-normal distributions, each with its weight.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Mixture(pub &'static [(f64, LogNormal)]);
-
-impl Mixture {
-    /// A random value.
-    pub fn sample(&self, rng: &mut SeededRng) -> f64 {
-        let Self(parts) = self;
-        let part = rng.weighted(parts, |(weight, _)| *weight);
-        part.map_or(0.0, |(_, part)| part.sample(rng))
     }
 }
 

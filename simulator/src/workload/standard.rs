@@ -171,12 +171,7 @@ mod tests {
                     workload.requests()
                 );
             }
-            let most = standard
-                .regions
-                .iter()
-                .flat_map(|region| &region.replicas)
-                .map(|replica| replica.config.request_tokens_max())
-                .min();
+            let most = standard.fleet().request_tokens_max();
             let longest = workload
                 .sessions
                 .iter()
@@ -184,7 +179,7 @@ mod tests {
                 .map(|step| step.prompt.tokens() + step.output_tokens)
                 .max();
             assert!(
-                longest <= most,
+                longest <= Some(most),
                 "{}: {longest:?} of {most:?}",
                 standard.name
             );

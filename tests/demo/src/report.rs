@@ -1,6 +1,6 @@
 //! The result of a policy comparison, and its report.
 
-use isotherm_report::chart::{Bar, BarGroup, Bars, Chart};
+use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Plot};
 use isotherm_report::number::{hundredths, percent, whole};
 use isotherm_report::palette::css;
 use isotherm_report::{Cell, Conclusion, Report, RunFacts, Section, Table};
@@ -140,7 +140,12 @@ impl Comparison {
             reference: None,
             format,
         };
-        Chart::new(title, caption, plot).with_series(self.runs.iter().map(Run::label))
+        Chart::new(
+            title,
+            caption,
+            self.runs.iter().map(Run::label),
+            Plot::Bars(plot),
+        )
     }
 
     fn charts(&self) -> Vec<Chart> {

@@ -1,7 +1,7 @@
 //! The ratios as bars and as a table.
 
 use isotherm_report::Table;
-use isotherm_report::chart::{BarGroup, Bars, Chart};
+use isotherm_report::chart::{BarGroup, Bars, Chart, Plot};
 use isotherm_report::number::{short, times};
 
 use super::ORACLE;
@@ -32,10 +32,10 @@ pub(crate) fn overview(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<Cha
             reference: Some((1.0, "the best other".to_owned())),
             format: short,
         };
-        let chart = Chart::new(some.join(", "), "", plot);
+        let goals = GOALS.map(|goal| goal.name);
         Chart {
             size: (640, 300),
-            ..chart.with_series(GOALS.map(|goal| goal.name))
+            ..Chart::new(some.join(", "), "", goals, Plot::Bars(plot))
         }
     };
     groups.chunks(GROUPS_EACH).map(chart).collect()

@@ -58,27 +58,21 @@ pub enum Scale {
 }
 
 impl Chart {
-    /// A chart of the usual size with a single series that needs no name.
+    /// A chart of the usual size.
     #[must_use]
-    pub fn new(
+    pub fn new<S: Into<String>>(
         title: impl Into<String>,
         caption: impl Into<String>,
-        plot: impl Into<Plot>,
+        series: impl IntoIterator<Item = S>,
+        plot: Plot,
     ) -> Self {
         Self {
             title: title.into(),
             caption: caption.into(),
-            series: Vec::new(),
-            plot: plot.into(),
+            series: series.into_iter().map(Into::into).collect(),
+            plot,
             size: SIZE,
         }
-    }
-
-    /// Names the series.
-    #[must_use]
-    pub fn with_series<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
-        self.series = names.into_iter().map(Into::into).collect();
-        self
     }
 
     /// Draws the plot.
@@ -103,17 +97,6 @@ impl Chart {
         }
     }
 }
-
-macro_rules! plot_from {
-    ($($plot:ident),*) => {$(
-        impl From<$plot> for Plot {
-            fn from(plot: $plot) -> Self {
-                Self::$plot(plot)
-            }
-        }
-    )*};
-}
-plot_from!(Bars, Boxes, Lines);
 
 /// The name of a series; empty when the chart names none.
 fn name(series: &[String], index: usize) -> &str {
@@ -142,7 +125,7 @@ mod tests {
             }],
             ..Bars::default()
         };
-        let chart = Chart::new("t", "c", bars).with_series(["a", "b"]);
+        let chart = Chart::new("t", "c", ["a", "b"], Plot::Bars(bars));
         assert_eq!(chart.table().unwrap().csv(), ",a,b\nTTFT,1.00,2.00\n");
         let line = |series, y| Curve {
             series,
@@ -154,7 +137,7 @@ mod tests {
             x_name: "rate".into(),
             ..Lines::default()
         };
-        let chart = Chart::new("t", "c", lines).with_series(["a", "b"]);
+        let chart = Chart::new("t", "c", ["a", "b"], Plot::Lines(lines));
         assert_eq!(chart.table().unwrap().csv(), "rate,a,b\n1.00,3.00,4.00\n");
     }
 }

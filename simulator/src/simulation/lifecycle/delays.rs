@@ -12,13 +12,15 @@ impl Simulation<'_> {
 
     pub(super) fn client_to_gateway(&self, region: usize) -> Ns {
         let gateway = self.gateway(self.balancer_of(region), region);
-        nanos(self.setup.network.to_gateway(region, gateway))
+        let network = &self.setup.network;
+        nanos(network.client_to_region + network.between(region, gateway))
     }
 
     /// From a service in this region to a replica.
     pub(crate) fn service_to_replica(&self, from: usize, replica: u32) -> Ns {
         let to = self.replicas[replica].region;
-        nanos(self.setup.network.to_replica(from, to))
+        let network = &self.setup.network;
+        nanos(network.service_to_replica + network.between(from, to))
     }
 
     pub(super) fn between(&self, a: u32, b: u32) -> Ns {

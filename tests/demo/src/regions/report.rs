@@ -4,7 +4,7 @@
 
 use core::iter;
 
-use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines};
+use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines, Plot};
 use isotherm_report::number::percent;
 use isotherm_report::{Cell, Report, RunFacts, Section, Table};
 use serde::Serialize;
@@ -127,7 +127,7 @@ impl ArrangementRun {
         };
         let names = self.regions.iter();
         let names = names.map(|region| format!("clients in {}", region.name));
-        Chart::new(self.label(), self.summary(), plot).with_series(names)
+        Chart::new(self.label(), self.summary(), names, Plot::Lines(plot))
     }
 }
 
