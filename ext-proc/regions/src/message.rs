@@ -11,9 +11,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use isotherm_router::PeerReport;
+use serde::{Deserialize, Serialize};
 
 /// Name of a region, the same everywhere.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RegionName(Arc<str>);
 
 impl RegionName {
@@ -155,7 +156,7 @@ pub struct RecordVersion {
 }
 
 /// Replicas of a region and the regions that may adopt them. Every other region persists it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionRecord {
     /// Owner of the record.
     pub region: RegionName,
@@ -180,7 +181,7 @@ impl RegionRecord {
 }
 
 /// Replicas of one pool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolReplicas {
     /// Name of the model.
     pub model: Arc<str>,
@@ -189,7 +190,7 @@ pub struct PoolReplicas {
 }
 
 /// Regions that may adopt a region's replicas, first choice first.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SuccessorList {
     /// Grows with each change; zero before the first list.
     pub version: u64,

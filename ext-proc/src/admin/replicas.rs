@@ -5,16 +5,15 @@ use std::sync::Arc;
 
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{Method, StatusCode};
 use axum::response::Json;
-use isotherm_router::{ReplicaId, ReplicaStatus, Time};
+use isotherm_router::{ReplicaStatus, Time};
 
 use super::auth::Authorization;
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
-use super::{Admin, AdminState, view};
+use super::{AdminState, view};
 use crate::clock::millis;
-use crate::pool::{MembershipError, Pool};
 
 type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
 
@@ -54,46 +53,23 @@ pub(super) async fn add(
     Ok(StatusCode::CREATED)
 }
 
-pub(super) async fn remove(
+/// Removes a replica on `DELETE`, and drains it on `POST`.
+pub(super) async fn change(
     _: Authorization,
     State(admin): AdminState,
+    method: Method,
     Path(address): Path<String>,
     query: QueryResult,
 ) -> Result<StatusCode, ApiError> {
-    change(
-        &admin,
-        &address,
-        query,
-        Pool::remove_replica,
-        "operator removed a replica",
-    )
-}
-
-pub(super) async fn drain(
-    _: Authorization,
-    State(admin): AdminState,
-    Path(address): Path<String>,
-    query: QueryResult,
-) -> Result<StatusCode, ApiError> {
-    change(
-        &admin,
-        &address,
-        query,
-        Pool::drain_replica,
-        "operator drains a replica",
-    )
-}
-
-fn change(
-    admin: &Admin,
-    address: &str,
-    query: QueryResult,
-    change: fn(&Pool, SocketAddr) -> Result<ReplicaId, MembershipError>,
-    event: &'static str,
-) -> Result<StatusCode, ApiError> {
-    let addr = parse(address)?;
+    let addr = parse(&address)?;
     let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
-    change(&pool, addr)?;
+    let event = if method == Method::DELETE {
+        pool.remove_replica(addr)?;
+        "operator removed a replica"
+    } else {
+        pool.drain_replica(addr)?;
+        "operator drains a replica"
+    };
     tracing::info!(pool = %pool.name(), replica = %addr, event);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -61,10 +61,10 @@ pub(super) async fn run(args: Record) -> anyhow::Result<ExitCode> {
         interrupt = tokio::signal::ctrl_c() => interrupt.map(|()| None).map_err(Into::into),
     };
     // The requests so far make a trace, whatever ended the recording.
-    let written = spool.write_trace(&args.output)?;
+    let estimated = spool.write_trace(&args.output)?;
     spool.remove();
     let summary = end.as_ref().ok().and_then(Option::as_ref);
-    eprintln!("{}", describe(&written, summary));
+    eprintln!("{}", describe(&spool, estimated, summary));
     println!("{}", args.output.display());
     end.map(|_| ExitCode::SUCCESS)
 }
@@ -120,14 +120,6 @@ struct SpooledRequest {
     bytes: usize,
 }
 
-/// A summary of a trace.
-struct TraceSummary {
-    requests: usize,
-    /// Requests whose output length is an estimate.
-    estimated: usize,
-    token_bytes: f64,
-}
-
 impl Spool {
     fn create(output: &Path) -> anyhow::Result<Self> {
         let mut path = output.as_os_str().to_owned();
@@ -163,31 +155,27 @@ impl Spool {
         Ok(())
     }
 
-    /// Writes the trace.
-    fn write_trace(&mut self, output: &Path) -> anyhow::Result<TraceSummary> {
+    /// Writes the trace. Returns the number of requests whose output length is an estimate.
+    fn write_trace(&mut self, output: &Path) -> anyhow::Result<usize> {
         self.file.flush()?;
         self.requests.sort_by_key(|request| request.at_ms);
         let trace = File::create(output);
         let trace = trace.with_context(|| format!("cannot write {}", output.display()))?;
         let mut trace = BufWriter::new(trace);
         let mut builder = TraceBuilder::new(self.totals);
-        let mut summary = TraceSummary {
-            requests: self.requests.len(),
-            estimated: 0,
-            token_bytes: self.totals.token_bytes(),
-        };
+        let mut estimated = 0;
         for request in &self.requests {
             let mut line = vec![0; request.bytes];
             self.file
                 .get_ref()
                 .read_exact_at(&mut line, request.start)?;
             let line = builder.line(&serde_json::from_slice(&line)?);
-            summary.estimated += usize::from(line.output_estimated);
+            estimated += usize::from(line.output_estimated);
             serde_json::to_writer(&mut trace, &line)?;
             trace.write_all(b"\n")?;
         }
         trace.flush()?;
-        Ok(summary)
+        Ok(estimated)
     }
 
     /// Removes the file. A file that stays behind does no harm.
@@ -196,15 +184,15 @@ impl Spool {
     }
 }
 
-fn describe(trace: &TraceSummary, end: Option<&RecordingSummary>) -> String {
+fn describe(spool: &Spool, estimated: usize, end: Option<&RecordingSummary>) -> String {
     let mut parts = vec![format!(
         "{} requests with {:.2} bytes per prompt token",
-        trace.requests, trace.token_bytes
+        spool.requests.len(),
+        spool.totals.token_bytes()
     )];
-    if trace.estimated > 0 {
+    if estimated > 0 {
         parts.push(format!(
-            "the engines did not report the output length of {} responses, which are estimated",
-            trace.estimated
+            "the engines did not report the output length of {estimated} responses, which are estimated"
         ));
     }
     if let Some(end) = end {

@@ -1,22 +1,18 @@
 //! Addresses that the service dials: a host, which may be a name, and a port.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 /// The longest DNS name, in bytes.
 const HOST_BYTES_MAX: usize = 253;
 
 /// The address of another service. A name is resolved each time that the service dials it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Address {
-    host: Host,
-    port: u16,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Host {
-    Ip(IpAddr),
-    Name(String),
+pub enum Address {
+    /// An IP address and port.
+    Ip(SocketAddr),
+    /// The name of a host, and a port.
+    Name(String, u16),
 }
 
 impl Address {
@@ -25,24 +21,11 @@ impl Address {
         SocketAddr::from(([0, 0, 0, 0], 0)).into()
     }
 
-    /// Returns the socket address, unless the host is a name.
-    pub fn ip(&self) -> Option<SocketAddr> {
-        match self.host {
-            Host::Ip(ip) => Some(SocketAddr::new(ip, self.port)),
-            Host::Name(_) => None,
-        }
-    }
-
-    /// Returns the port.
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
     /// Whether the host is a loopback address or `localhost`.
     pub fn is_loopback(&self) -> bool {
-        match &self.host {
-            Host::Ip(ip) => ip.is_loopback(),
-            Host::Name(name) => name == "localhost",
+        match self {
+            Self::Ip(address) => address.ip().is_loopback(),
+            Self::Name(name, _) => name == "localhost",
         }
     }
 
@@ -53,9 +36,10 @@ impl Address {
                 "`{text}` is not host:port, such as eu.example:9004, 10.0.0.1:9004 or [::1]:9004"
             )
         })?;
-        match address.port {
-            0 => Err(format!("`{text}`: port 0 reaches nothing")),
-            _ => Ok(address),
+        match address {
+            Self::Ip(ip) if ip.port() != 0 => Ok(address),
+            Self::Name(_, port) if port != 0 => Ok(address),
+            _ => Err(format!("`{text}`: port 0 reaches nothing")),
         }
     }
 
@@ -67,10 +51,8 @@ impl Address {
         // An IP address that is cut short or has a number too large would be resolved as a name.
         let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.';
         let is_name = is_host_name(name) && !name.bytes().all(is_number);
-        is_name.then_some(Self {
-            host: Host::Name(name.to_ascii_lowercase()),
-            port: port.parse().ok()?,
-        })
+        let port = port.parse().ok()?;
+        is_name.then(|| Self::Name(name.to_ascii_lowercase(), port))
     }
 }
 
@@ -82,18 +64,15 @@ pub(super) fn is_host_name(text: &str) -> bool {
 
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Self {
-        Self {
-            host: Host::Ip(address.ip()),
-            port: address.port(),
-        }
+        Self::Ip(address)
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.host {
-            Host::Ip(ip) => SocketAddr::new(*ip, self.port).fmt(f),
-            Host::Name(name) => write!(f, "{name}:{}", self.port),
+        match self {
+            Self::Ip(address) => address.fmt(f),
+            Self::Name(name, port) => write!(f, "{name}:{port}"),
         }
     }
 }

@@ -2,8 +2,11 @@
 
 use std::fmt;
 
+use strum::IntoStaticStr;
+
 /// An inference engine whose metrics the service can read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum Engine {
     /// vLLM.
     Vllm,
@@ -31,15 +34,8 @@ impl Engine {
     ];
 
     /// Returns the engine's name in a configuration file.
-    pub const fn option(self) -> &'static str {
-        match self {
-            Self::Vllm => "vllm",
-            Self::Sglang => "sglang",
-            Self::Trtllm => "trtllm",
-            Self::Triton => "triton",
-            Self::Llamacpp => "llamacpp",
-            Self::Tgi => "tgi",
-        }
+    pub fn option(self) -> &'static str {
+        self.into()
     }
 }
 

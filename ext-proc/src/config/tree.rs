@@ -124,14 +124,6 @@ impl<'de> Visitor<'de> for DataVisitor {
         Ok(u64::try_from(value).map_or_else(other, Data::Number))
     }
 
-    fn visit_u128<E>(self, value: u128) -> Result<Data, E> {
-        Ok(Data::OtherNumber(value.to_string()))
-    }
-
-    fn visit_i128<E>(self, value: i128) -> Result<Data, E> {
-        Ok(Data::OtherNumber(value.to_string()))
-    }
-
     fn visit_f64<E>(self, value: f64) -> Result<Data, E> {
         // Debug, since Display writes 1e3 as a whole number.
         Ok(Data::OtherNumber(format!("{value:?}")))
@@ -143,14 +135,6 @@ impl<'de> Visitor<'de> for DataVisitor {
 
     fn visit_unit<E>(self) -> Result<Data, E> {
         Ok(Data::Null)
-    }
-
-    fn visit_none<E>(self) -> Result<Data, E> {
-        Ok(Data::Null)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Data, D::Error> {
-        Data::deserialize(deserializer)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Data, A::Error> {

@@ -75,8 +75,7 @@ impl EndpointDiscoveryService for EdsService {
         &self,
         request: Request<Streaming<DiscoveryRequest>>,
     ) -> Result<Response<Self::StreamEndpointsStream>, Status> {
-        let state = SotwState::default();
-        let replies = follow(Arc::clone(&self.context), request.into_inner(), state);
+        let replies = follow::<_, SotwState>(Arc::clone(&self.context), request.into_inner());
         Ok(Response::new(Box::pin(replies)))
     }
 
@@ -84,8 +83,7 @@ impl EndpointDiscoveryService for EdsService {
         &self,
         request: Request<Streaming<DeltaDiscoveryRequest>>,
     ) -> Result<Response<Self::DeltaEndpointsStream>, Status> {
-        let state = DeltaState::default();
-        let replies = follow(Arc::clone(&self.context), request.into_inner(), state);
+        let replies = follow::<_, DeltaState>(Arc::clone(&self.context), request.into_inner());
         Ok(Response::new(Box::pin(replies)))
     }
 

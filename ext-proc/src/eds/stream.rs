@@ -10,7 +10,7 @@ use super::EdsContext;
 use crate::pool::PoolTable;
 
 /// The state of one stream, free of I/O.
-pub(super) trait StreamState: Send + 'static {
+pub(super) trait StreamState: Default + Send + 'static {
     /// Message of Envoy.
     type Request: Send + 'static;
     /// Message to Envoy.
@@ -27,7 +27,6 @@ pub(super) trait StreamState: Send + 'static {
 pub(super) fn follow<I, S>(
     context: Arc<EdsContext>,
     inbound: I,
-    state: S,
 ) -> impl Stream<Item = Result<S::Response, Status>> + Send + 'static
 where
     S: StreamState,
@@ -39,7 +38,7 @@ where
         stopping: context.stopping.clone(),
         context,
         inbound,
-        state,
+        state: S::default(),
         has_failed: false,
     };
     futures_util::stream::unfold(follower, |mut follower| async move {

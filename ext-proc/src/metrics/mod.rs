@@ -19,6 +19,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry, Unit};
+use strum::IntoStaticStr;
 
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
@@ -73,7 +74,8 @@ type PoolLabel = [(&'static str, String); 1];
 type HistogramFamily = Family<PoolLabel, Histogram, fn() -> Histogram>;
 
 /// The reply to request headers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum RequestResult {
     /// The service selected a replica.
     Routed,
@@ -91,21 +93,6 @@ pub enum RequestResult {
     Rejected,
     /// The client disconnected while its request waited.
     Aborted,
-}
-
-impl RequestResult {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Routed => "routed",
-            Self::Forwarded => "forwarded",
-            Self::Passed => "passed",
-            Self::NotFound => "not_found",
-            Self::BadRequest => "bad_request",
-            Self::Models => "models",
-            Self::Rejected => "rejected",
-            Self::Aborted => "aborted",
-        }
-    }
 }
 
 impl Metrics {
@@ -154,7 +141,7 @@ impl Metrics {
 
     /// Counts a reply to request headers.
     pub fn count_request(&self, result: RequestResult) {
-        let label = [("result", result.as_str())];
+        let label = [("result", result.into())];
         self.requests.get_or_create(&label).inc();
     }
 

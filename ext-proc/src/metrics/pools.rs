@@ -15,14 +15,10 @@ use crate::pool::{Pool, PoolRegistry};
 
 /// Reads every pool of a registry at each scrape.
 #[derive(Debug)]
-pub struct PoolCollector(Arc<PoolRegistry>);
-
-impl PoolCollector {
-    /// Creates a collector over `pools`.
-    pub fn new(pools: Arc<PoolRegistry>) -> Self {
-        Self(pools)
-    }
-}
+pub struct PoolCollector(
+    /// The pools.
+    pub Arc<PoolRegistry>,
+);
 
 impl Collector for PoolCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {

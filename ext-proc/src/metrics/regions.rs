@@ -11,14 +11,10 @@ use crate::regions::{LinkState, RegionsHandle, RegionsStatus};
 
 /// Reads the state of the regions at each scrape. A service without a section `region` has no samples.
 #[derive(Debug)]
-pub struct RegionCollector(Option<RegionsHandle>);
-
-impl RegionCollector {
-    /// Creates a collector over the regions, if the service takes part in any.
-    pub fn new(regions: Option<RegionsHandle>) -> Self {
-        Self(regions)
-    }
-}
+pub struct RegionCollector(
+    /// The regions, if the service takes part in any.
+    pub Option<RegionsHandle>,
+);
 
 impl Collector for RegionCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {

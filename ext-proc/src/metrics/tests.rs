@@ -38,7 +38,7 @@ async fn the_metrics_reference_is_generated_from_the_registry() {
     metrics.count_request(RequestResult::Routed);
     metrics.count_bad_header("x-isotherm-tokens");
     let pools = pools(Arc::clone(&metrics));
-    registry.register_collector(Box::new(PoolCollector::new(pools)));
+    registry.register_collector(Box::new(PoolCollector(pools)));
     registry.register_collector(Box::new(SampleRegion));
     let probes = ProbeMetrics::register(&mut registry).pool(&Arc::from("llama"));
     probes.observe(Duration::ZERO, None);

@@ -66,19 +66,6 @@ const fn series(name: &'static str, quantity: Quantity) -> Series {
     }
 }
 
-const fn labelled(
-    name: &'static str,
-    label: &'static str,
-    value: &'static str,
-    quantity: Quantity,
-) -> Series {
-    Series {
-        name,
-        only: Some((label, value)),
-        quantity,
-    }
-}
-
 const DEFAULT: MetricTable = MetricTable {
     path: "/metrics",
     series: &[],
@@ -131,37 +118,27 @@ const TRTLLM: MetricTable = MetricTable {
     ..DEFAULT
 };
 
-const TRITON_REQUESTS: &str = "nv_trt_llm_request_metrics";
-const TRITON_BLOCKS: &str = "nv_trt_llm_kv_cache_block_metrics";
-const TRITON_BLOCK_LABEL: &str = "kv_cache_block_type";
+const fn triton_requests(kind: &'static str, quantity: Quantity) -> Series {
+    Series {
+        only: Some(("request_type", kind)),
+        ..series("nv_trt_llm_request_metrics", quantity)
+    }
+}
+
+const fn triton_blocks(kind: &'static str, quantity: Quantity) -> Series {
+    Series {
+        only: Some(("kv_cache_block_type", kind)),
+        ..series("nv_trt_llm_kv_cache_block_metrics", quantity)
+    }
+}
 
 const TRITON: MetricTable = MetricTable {
     series: &[
-        labelled(
-            TRITON_REQUESTS,
-            "request_type",
-            "waiting",
-            Quantity::Waiting,
-        ),
-        labelled(TRITON_REQUESTS, "request_type", "active", Quantity::Running),
-        labelled(
-            TRITON_BLOCKS,
-            TRITON_BLOCK_LABEL,
-            "fraction",
-            Quantity::Usage,
-        ),
-        labelled(
-            TRITON_BLOCKS,
-            TRITON_BLOCK_LABEL,
-            "max",
-            Quantity::CapacityBlocks,
-        ),
-        labelled(
-            TRITON_BLOCKS,
-            TRITON_BLOCK_LABEL,
-            "tokens_per",
-            Quantity::BlockTokens,
-        ),
+        triton_requests("waiting", Quantity::Waiting),
+        triton_requests("active", Quantity::Running),
+        triton_blocks("fraction", Quantity::Usage),
+        triton_blocks("max", Quantity::CapacityBlocks),
+        triton_blocks("tokens_per", Quantity::BlockTokens),
     ],
     rank: "model",
     ..DEFAULT

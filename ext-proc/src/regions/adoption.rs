@@ -13,7 +13,7 @@ use isotherm_router::PeerId;
 use tokio::time::Instant;
 
 use super::pools::pool_of;
-use crate::pool::{MembershipError, Pool, PoolRegistry};
+use crate::pool::{Member, MembershipError, Pool, PoolRegistry};
 
 /// Time between two looks at a draining replica.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -117,7 +117,8 @@ impl Adoptions {
             return;
         };
         // The operator may have removed the replica, or added it as this region's own.
-        if owner_of(pool, *address) == Some(peer) && pool.drain_replica(*address).is_ok() {
+        let owner = member_at(pool, *address).and_then(|member| member.adopted_from);
+        if owner == Some(peer) && pool.drain_replica(*address).is_ok() {
             let removal = remove_drained(Arc::downgrade(pool), *address, peer, self.drain_max);
             tokio::spawn(removal);
         }
@@ -128,9 +129,7 @@ impl Adoptions {
 fn take(pool: &Pool, address: SocketAddr, peer: PeerId) -> bool {
     let mut taken = pool.adopt_replica(address, peer);
     if let Err(MembershipError::Exists(_)) = taken {
-        let members = pool.members();
-        let member = members.borrow().iter().find(|m| m.addr == address).copied();
-        match member {
+        match member_at(pool, address) {
             Some(member) if member.adopted_from == Some(peer) && !member.draining => return true,
             // The replica was draining, or has another owner now.
             Some(member) if member.adopted_from.is_some() => {
@@ -156,9 +155,7 @@ async fn remove_drained(pool: Weak<Pool>, address: SocketAddr, peer: PeerId, dra
     let deadline = Instant::now() + drain_max;
     loop {
         let Some(pool) = pool.upgrade() else { return };
-        let members = pool.members();
-        let member = members.borrow().iter().find(|m| m.addr == address).copied();
-        if !member.is_some_and(|m| m.draining && m.adopted_from == Some(peer)) {
+        if !member_at(&pool, address).is_some_and(|m| m.draining && m.adopted_from == Some(peer)) {
             return;
         }
         let name = address.to_string();
@@ -174,8 +171,7 @@ async fn remove_drained(pool: Weak<Pool>, address: SocketAddr, peer: PeerId, dra
     }
 }
 
-fn owner_of(pool: &Pool, address: SocketAddr) -> Option<PeerId> {
+fn member_at(pool: &Pool, address: SocketAddr) -> Option<Member> {
     let members = pool.members();
-    let member = members.borrow().iter().find(|m| m.addr == address).copied();
-    member?.adopted_from
+    members.borrow().iter().find(|m| m.addr == address).copied()
 }

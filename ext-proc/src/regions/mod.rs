@@ -110,6 +110,7 @@ impl RegionsServer {
             .flat_map(|known| known.peers());
         let core_config = regions_config(config, peers.map(|peer| (peer.id, &*peer.name)));
         let now = pool_registry.clock().now();
+        let records = records.into_iter().map(Arc::unwrap_or_clone);
         let regions = Regions::new(core_config, incarnation, records, now);
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let links = Links::new(Arc::clone(&identity), sender);
@@ -165,14 +166,18 @@ impl RegionsServer {
         let current = config.borrow_and_update().region.clone();
         let current = current.unwrap_or_else(|| self.config.clone());
         tasks::apply(&self.driver, &current);
+        let pool_registry = self.driver.pool_registry();
         let driver = Arc::downgrade(&self.driver);
         let certificate = driver.clone();
         let mut tasks = JoinSet::new();
         tasks.spawn(tasks::receive_events(driver.clone(), self.events));
         tasks.spawn(run_timer(driver.clone()));
         tasks.spawn(tasks::ping_siblings(driver.clone()));
-        tasks.spawn(tasks::follow_members(driver.clone()));
-        tasks.spawn(tasks::follow_pools(driver.clone()));
+        tasks.spawn(tasks::follow_members(
+            driver.clone(),
+            pool_registry.revision(),
+        ));
+        tasks.spawn(tasks::follow_pools(driver.clone(), pool_registry.watch()));
         tasks.spawn(tasks::follow_config(driver.clone(), current, config));
         tasks.spawn(tasks::follow_envoys(driver.clone(), envoys));
         tasks.spawn(placements::follow(driver));

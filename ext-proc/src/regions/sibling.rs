@@ -3,13 +3,11 @@
 //! Siblings ping each other as regions do. Each reports its own queue and its own Envoys only, since two services that repeat
 //! each other's reports would keep them alive.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_regions::{
-    Advertisement, Heartbeat, Incarnation, Ping, RecordVersion, RegionName, Session,
-};
+use isotherm_regions::{Advertisement, Heartbeat, Ping, RecordVersion, Session};
 use isotherm_router::{PeerReport, Time};
 
 /// Limit of pings without a reply.
@@ -113,25 +111,10 @@ impl Sibling {
         report.map_or(&[], |report| &report.pools)
     }
 
-    /// Whether an Envoy is connected to the sibling.
-    pub(super) fn has_gateway(&self, now: Time, silence_max: Duration) -> bool {
+    /// Returns the sibling's advertisement; `None` if its last heartbeat is too old.
+    pub(super) fn advertisement(&self, now: Time, silence_max: Duration) -> Option<&Advertisement> {
         let report = self.fresh_report(now, silence_max);
-        report.is_some_and(|report| report.advertisement.has_gateway)
-    }
-
-    pub(super) fn incarnation(&self, now: Time, silence_max: Duration) -> Option<Incarnation> {
-        self.fresh_report(now, silence_max)
-            .map(|report| report.advertisement.incarnation)
-    }
-
-    /// Returns the owners of the replicas that the sibling has adopted.
-    pub(super) fn adopted(
-        &self,
-        now: Time,
-        silence_max: Duration,
-    ) -> Option<&BTreeSet<RegionName>> {
-        self.fresh_report(now, silence_max)
-            .map(|report| &report.advertisement.adopted)
+        report.map(|report| &report.advertisement)
     }
 
     /// Returns the round trip and the age of the last heartbeat.

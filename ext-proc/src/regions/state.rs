@@ -126,17 +126,12 @@ impl DriverState {
 
     /// Passes changes of the siblings' state to the core.
     pub(super) fn apply_sibling_state(&mut self, now: Time) {
-        let silence_max = self.config.silence_max();
-        let siblings = || self.links.siblings.iter().map(|link| &link.sibling);
-        let regions: BTreeSet<_> = siblings()
-            .filter_map(|sibling| sibling.adopted(now, silence_max))
-            .flatten()
-            .cloned()
-            .collect();
+        let siblings = || self.sibling_advertisements(now).flatten();
+        let adopted = siblings().flat_map(|sibling| &sibling.adopted);
+        let regions: BTreeSet<_> = adopted.cloned().collect();
         let expected = self.gateway_expected_until.is_some_and(|until| now < until);
-        let is_connected = self.own_gateway
-            || expected
-            || siblings().any(|sibling| sibling.has_gateway(now, silence_max));
+        let is_connected =
+            self.own_gateway || expected || siblings().any(|sibling| sibling.has_gateway);
         let is_leader = self.is_record_leader(now);
         let last = &mut self.last_inputs;
         if last.is_leader != is_leader {
@@ -157,16 +152,19 @@ impl DriverState {
     /// Whether this service writes its region's record: the smallest incarnation of the services that hear each other does.
     /// A service that does not know its siblings yet leaves it to them until it would have heard them.
     fn is_record_leader(&self, now: Time) -> bool {
+        let has_waited = |since| now.since(since) >= self.config.silence_max() * 2;
+        let siblings = || self.sibling_advertisements(now);
+        let is_decided = siblings().all(|sibling| sibling.is_some())
+            || self.siblings_since.is_none_or(has_waited);
+        let mut heard = siblings().flatten();
+        is_decided && heard.all(|sibling| self.incarnation < sibling.incarnation)
+    }
+
+    /// Returns the advertisement of each sibling; `None` for a silent sibling.
+    fn sibling_advertisements(&self, now: Time) -> impl Iterator<Item = Option<&Advertisement>> {
         let silence_max = self.config.silence_max();
         let siblings = self.links.siblings.iter();
-        let heard: Vec<_> = siblings
-            .map(|link| link.sibling.incarnation(now, silence_max))
-            .collect();
-        let has_waited = |since| now.since(since) >= silence_max * 2;
-        let is_decided =
-            heard.iter().all(Option::is_some) || self.siblings_since.is_none_or(has_waited);
-        let mut heard = heard.into_iter().flatten();
-        is_decided && heard.all(|other| self.incarnation < other)
+        siblings.map(move |link| link.sibling.advertisement(now, silence_max))
     }
 
     fn region_of(&self, peer: PeerId) -> Option<RegionName> {

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use isotherm_regions::{RegionState, RegionsCounters};
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// Status of all regions.
 #[derive(Clone, Debug, PartialEq)]
@@ -97,8 +98,9 @@ pub struct PlacementCounts {
 }
 
 /// State of a link that this service dials.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case", tag = "link", content = "link_error")]
+#[strum(serialize_all = "snake_case")]
 pub enum LinkState {
     /// The link has not been up since the start.
     Dialling,
@@ -112,13 +114,8 @@ pub enum LinkState {
 
 impl LinkState {
     /// Returns the name for metrics and tables.
-    pub const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Dialling => "dialling",
-            Self::Up => "up",
-            Self::Unreachable(_) => "unreachable",
-            Self::Refused(_) => "refused",
-        }
+    pub fn as_str(&self) -> &'static str {
+        self.into()
     }
 
     /// Returns the reason why the link is down.

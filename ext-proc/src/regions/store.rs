@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use isotherm_regions::{PoolReplicas, RegionName, RegionRecord, SuccessorList};
+use isotherm_regions::{RegionName, RegionRecord};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
@@ -36,12 +36,12 @@ impl RecordStore {
     pub(super) fn open(
         file: Option<PathBuf>,
         region: &str,
-    ) -> (Self, RecordWriter, Vec<RegionRecord>) {
+    ) -> (Self, RecordWriter, Vec<Arc<RegionRecord>>) {
         let records = file.as_deref().map(|file| read_or_move_aside(file, region));
         let records = records.unwrap_or_default();
         let known = records
             .iter()
-            .map(|record| (record.region.clone(), Arc::new(record.clone())))
+            .map(|record| (record.region.clone(), Arc::clone(record)))
             .collect();
         let (sender, receiver) = watch::channel(Arc::new(known));
         let writer = RecordWriter {
@@ -109,7 +109,7 @@ impl RecordWriter {
     }
 }
 
-fn read_or_move_aside(file: &Path, region: &str) -> Vec<RegionRecord> {
+fn read_or_move_aside(file: &Path, region: &str) -> Vec<Arc<RegionRecord>> {
     match read(file, region) {
         Ok(records) => records,
         Err(error) => {
@@ -127,7 +127,7 @@ fn read_or_move_aside(file: &Path, region: &str) -> Vec<RegionRecord> {
     }
 }
 
-fn read(file: &Path, region: &str) -> anyhow::Result<Vec<RegionRecord>> {
+fn read(file: &Path, region: &str) -> anyhow::Result<Vec<Arc<RegionRecord>>> {
     let opened = match File::open(file) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         opened => opened?,
@@ -152,14 +152,14 @@ fn read(file: &Path, region: &str) -> anyhow::Result<Vec<RegionRecord>> {
         state.records.len() <= RECORDS_MAX,
         "more than {RECORDS_MAX} regions"
     );
-    Ok(state.records.into_iter().map(RegionRecord::from).collect())
+    Ok(state.records)
 }
 
 fn write(file: &Path, region: &str, records: &Records) -> anyhow::Result<()> {
     let state = State {
         format: FORMAT,
         region: region.to_owned(),
-        records: records.values().map(|record| (&**record).into()).collect(),
+        records: records.values().cloned().collect(),
     };
     let text = serde_json::to_vec(&state)?;
     ensure!(
@@ -198,72 +198,13 @@ struct Format {
 struct State {
     format: u32,
     region: String,
-    records: Vec<StoredRecord>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredRecord {
-    region: String,
-    version: u64,
-    pools: Vec<StoredPool>,
-    successors: StoredSuccessors,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredPool {
-    model: String,
-    replicas: Vec<String>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredSuccessors {
-    version: u64,
-    order: Vec<String>,
-    previous: Option<Vec<String>>,
-}
-
-impl From<StoredRecord> for RegionRecord {
-    fn from(stored: StoredRecord) -> Self {
-        let names = |names: Vec<String>| names.iter().map(|name| name.as_str().into()).collect();
-        let members = |members: StoredPool| PoolReplicas {
-            model: members.model.into(),
-            replicas: members.replicas.into_iter().map(Arc::from).collect(),
-        };
-        Self {
-            region: stored.region.as_str().into(),
-            version: stored.version,
-            pools: stored.pools.into_iter().map(members).collect(),
-            successors: SuccessorList {
-                version: stored.successors.version,
-                order: names(stored.successors.order),
-                previous: stored.successors.previous.map(names),
-            },
-        }
-    }
-}
-
-impl From<&RegionRecord> for StoredRecord {
-    fn from(record: &RegionRecord) -> Self {
-        let names = |names: &Vec<RegionName>| names.iter().map(ToString::to_string).collect();
-        let members = |members: &PoolReplicas| StoredPool {
-            model: members.model.to_string(),
-            replicas: members.replicas.iter().map(ToString::to_string).collect(),
-        };
-        Self {
-            region: record.region.to_string(),
-            version: record.version,
-            pools: record.pools.iter().map(members).collect(),
-            successors: StoredSuccessors {
-                version: record.successors.version,
-                order: names(&record.successors.order),
-                previous: record.successors.previous.as_ref().map(names),
-            },
-        }
-    }
+    records: Vec<Arc<RegionRecord>>,
 }
 
 #[cfg(test)]
 mod tests {
+    use isotherm_regions::{PoolReplicas, SuccessorList};
+
     use super::*;
 
     fn record(region: &str, version: u64) -> RegionRecord {
@@ -300,7 +241,7 @@ mod tests {
         drop(store);
         running.await.unwrap();
         let (store, _, records) = RecordStore::open(Some(file), "us");
-        assert_eq!(records, [record("asia", 1), record("eu", 2)]);
+        assert_eq!(records, [record("asia", 1), record("eu", 2)].map(Arc::new));
         drop(store);
     }
 

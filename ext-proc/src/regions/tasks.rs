@@ -60,13 +60,10 @@ pub(super) async fn ping_siblings(driver: Weak<RegionsDriver>) {
 }
 
 /// Passes this region's own replicas to the core.
-pub(super) async fn follow_members(driver: Weak<RegionsDriver>) {
-    let Some(mut revision) = driver
-        .upgrade()
-        .map(|driver| driver.pool_registry().revision())
-    else {
-        return;
-    };
+pub(super) async fn follow_members(
+    driver: Weak<RegionsDriver>,
+    mut revision: watch::Receiver<u64>,
+) {
     loop {
         revision.mark_unchanged();
         let Some(strong) = driver.upgrade() else {
@@ -83,13 +80,10 @@ pub(super) async fn follow_members(driver: Weak<RegionsDriver>) {
 }
 
 /// Adds adopted replicas to new pools.
-pub(super) async fn follow_pools(driver: Weak<RegionsDriver>) {
-    let Some(mut table) = driver
-        .upgrade()
-        .map(|driver| driver.pool_registry().watch())
-    else {
-        return;
-    };
+pub(super) async fn follow_pools(
+    driver: Weak<RegionsDriver>,
+    mut table: watch::Receiver<Arc<PoolTable>>,
+) {
     while table.changed().await.is_ok() {
         let Some(driver) = driver.upgrade() else {
             return;

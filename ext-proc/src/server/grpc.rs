@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::EndpointDiscoveryServiceServer;
 use futures_util::Stream;
 use tokio::sync::watch;
-use tonic::transport::server::{Router, Server};
+use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
 
@@ -78,14 +78,6 @@ pub(super) async fn serve(
     connections: impl Stream<Item = io::Result<TrackedConnection<Box<dyn Connection>>>>,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<()> {
-    let router = router(services);
-    router
-        .serve_with_incoming_shutdown(connections, stop)
-        .await?;
-    Ok(())
-}
-
-fn router(services: Services) -> Router {
     // A client that disconnects resets its stream, and thousands may disconnect at once. The small defaults of these two
     // limits guard against an attack, and are replaced by the limit of streams.
     let resets_max = usize::try_from(STREAMS_MAX).ok();
@@ -101,6 +93,9 @@ fn router(services: Services) -> Router {
         .add_service(EnvoyDetector::new(services.decisions, CallerKind::Envoy))
         .add_service(EnvoyDetector::new(services.endpoints, CallerKind::Envoy))
         .add_service(EnvoyDetector::new(services.health, CallerKind::Any))
+        .serve_with_incoming_shutdown(connections, stop)
+        .await?;
+    Ok(())
 }
 
 fn unix_time_s() -> u64 {

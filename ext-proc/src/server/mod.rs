@@ -71,7 +71,7 @@ impl Server {
             Arc::clone(&metrics),
             Clock::start(),
         ));
-        registry.register_collector(Box::new(PoolCollector::new(Arc::clone(&pool_registry))));
+        registry.register_collector(Box::new(PoolCollector(Arc::clone(&pool_registry))));
         let mut sockets = Vec::new();
         for address in &config.listen {
             let socket = Socket::open(address).await;
@@ -87,7 +87,7 @@ impl Server {
             None => None,
         };
         let regions = region.as_ref().map(RegionsServer::handle);
-        registry.register_collector(Box::new(RegionCollector::new(regions)));
+        registry.register_collector(Box::new(RegionCollector(regions)));
         Ok(Self {
             config,
             file,

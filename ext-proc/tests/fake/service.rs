@@ -57,7 +57,7 @@ impl Service {
         let metrics = Arc::new(Metrics::register(&mut registry));
         let probes = ProbeMetrics::register(&mut registry);
         let pool_registry = Arc::new(PoolRegistry::new(&config, metrics, Clock::start()));
-        registry.register_collector(Box::new(PoolCollector::new(Arc::clone(&pool_registry))));
+        registry.register_collector(Box::new(PoolCollector(Arc::clone(&pool_registry))));
         let region = match &config.region {
             Some(region) => Some(
                 RegionsServer::bind(region, config.drain_max, &pool_registry)
@@ -67,7 +67,7 @@ impl Service {
             None => None,
         };
         let regions = region.as_ref().map(RegionsServer::handle);
-        registry.register_collector(Box::new(RegionCollector::new(regions.clone())));
+        registry.register_collector(Box::new(RegionCollector(regions.clone())));
         drop(probe::spawn(&pool_registry, probes).unwrap());
         let token_file = config.admin.token_file.clone();
         drop(follow_sources(&pool_registry));

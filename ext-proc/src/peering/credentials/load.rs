@@ -33,7 +33,7 @@ pub(super) fn load(
     let chain = certificates(&files.certificate)?;
     let key = key(&files.key)?;
     let provider = Arc::new(ring::default_provider());
-    let Verifiers { servers, clients } = Verifiers::load(&files.ca, allowed, &provider)?;
+    let (servers, clients) = verifiers(&files.ca, allowed, &provider)?;
     let (leaf, others) = chain
         .split_first()
         .ok_or_else(|| content(&files.certificate, &"holds no certificate"))?;
@@ -77,28 +77,21 @@ pub(super) fn load(
     })
 }
 
-/// Verifiers of the certificates that one authority has signed.
-struct Verifiers {
-    servers: Arc<WebPkiServerVerifier>,
-    clients: Arc<RegionVerifier>,
-}
-
-impl Verifiers {
-    fn load(
-        ca: &Path,
-        allowed: &AllowedRegions,
-        provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, CredentialsError> {
-        let roots = Arc::new(roots(ca)?);
-        let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
-            .build()
-            .map_err(|error| content(ca, &error))?;
-        let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
-            .build()
-            .map_err(|error| content(ca, &error))?;
-        let clients = Arc::new(RegionVerifier::new(clients, allowed.clone()));
-        Ok(Self { servers, clients })
-    }
+/// Returns the verifiers of the certificates of servers and of clients that one authority has signed.
+fn verifiers(
+    ca: &Path,
+    allowed: &AllowedRegions,
+    provider: &Arc<CryptoProvider>,
+) -> Result<(Arc<WebPkiServerVerifier>, Arc<RegionVerifier>), CredentialsError> {
+    let roots = Arc::new(roots(ca)?);
+    let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .build()
+        .map_err(|error| content(ca, &error))?;
+    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
+        .build()
+        .map_err(|error| content(ca, &error))?;
+    let clients = RegionVerifier::new(clients, allowed.clone());
+    Ok((servers, Arc::new(clients)))
 }
 
 /// Expiry of a certificate that is valid now. The verifier reads it: for a time in a thousand years its error names the
