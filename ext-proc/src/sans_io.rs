@@ -6,9 +6,10 @@
 //! One lock guards all of a core. Steps are short, and finer locks would only add possible orders of events. The
 //! driver reads the clock under the lock, so that the time a core sees never goes back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use isotherm_router::Time;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
@@ -38,8 +39,7 @@ impl<C> DrivenCore<C> {
 
     /// Locks the core, to read it. Events go through [`Driver::drive`], which also takes the effects.
     pub(crate) fn lock(&self) -> MutexGuard<'_, C> {
-        // A panic under the lock is a bug of the core. The service goes on serving the other requests.
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.lock()
     }
 }
 

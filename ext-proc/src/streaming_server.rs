@@ -5,6 +5,7 @@
 //! would hold 160 MB of empty buffers. Buffers here start small and grow when they must.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::marker::PhantomData;
 use std::task::{Context, Poll};
 
@@ -12,9 +13,10 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use tonic::codec::{BufferSettings, Codec, Streaming};
 use tonic::codegen::{Service, StdError, http};
-use tonic::server::{Grpc, NamedService, StreamingService};
+use tonic::server::{Grpc, NamedService};
 use tonic::{Request, Response, Status};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
+use tower::service_fn;
 
 /// A streaming gRPC method and the limits of its streams.
 pub(crate) trait StreamingMethod: Clone + Send + 'static {
@@ -65,7 +67,10 @@ where
     }
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
-        let method = MethodCall(self.0.clone());
+        let method = self.0.clone();
+        let serve = service_fn(move |request: Request<Streaming<M::Request>>| {
+            ready(method.serve(request).map(Response::new))
+        });
         Box::pin(async move {
             let path = request.uri().path().strip_prefix('/');
             if path.and_then(|path| path.split_once('/')) != Some((M::SERVICE, M::METHOD)) {
@@ -74,20 +79,8 @@ where
             }
             let mut grpc = Grpc::new(BufferedCodec::<M>(PhantomData))
                 .apply_max_message_size_config(Some(M::MESSAGE_BYTES_MAX), None);
-            Ok(grpc.streaming(method, request).await)
+            Ok(grpc.streaming(serve, request).await)
         })
-    }
-}
-
-struct MethodCall<M>(M);
-
-impl<M: StreamingMethod> StreamingService<M::Request> for MethodCall<M> {
-    type Response = M::Response;
-    type ResponseStream = M::ResponseStream;
-    type Future = std::future::Ready<Result<Response<M::ResponseStream>, Status>>;
-
-    fn call(&mut self, request: Request<Streaming<M::Request>>) -> Self::Future {
-        std::future::ready(self.0.serve(request).map(Response::new))
     }
 }
 

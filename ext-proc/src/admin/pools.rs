@@ -74,22 +74,19 @@ fn pool_view(pool: &Pool) -> view::PoolView {
 }
 
 fn counters_view(stats: &Stats) -> view::CountersView {
-    /// Names the reasons.
-    fn by_name<K: Copy>(
-        counts: &BTreeMap<K, u64>,
-        name: fn(K) -> &'static str,
-    ) -> BTreeMap<String, u64> {
+    fn by_reason<R: Copy + Into<&'static str>>(counts: &BTreeMap<R, u64>) -> BTreeMap<String, u64> {
         let counts = counts.iter();
+        let counts = counts.map(|(reason, count)| ((*reason).into(), *count));
         counts
-            .map(|(reason, count)| (name(*reason).to_owned(), *count))
+            .map(|(reason, count): (&str, _)| (reason.to_owned(), count))
             .collect()
     }
     let counters = &stats.counters;
     view::CountersView {
         arrived: counters.arrived,
         queued: counters.queued,
-        decisions: by_name(&counters.decisions, |reason| reason.as_str()),
-        rejects: by_name(&counters.rejects, |reason| reason.as_str()),
+        decisions: by_reason(&counters.decisions),
+        rejects: by_reason(&counters.rejects),
         finished_ok: counters.finished_ok,
         finished_failed: counters.finished_failed,
         measured_prompt_tokens: counters.measured_prompt_tokens,

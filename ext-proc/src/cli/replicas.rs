@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 
-use bytes::Bytes;
 use clap::{Args, Subcommand};
 use hyper::Method;
 
@@ -27,23 +26,18 @@ enum ReplicaAction {
     /// Show every replica, its load, and whether it accepts another request.
     List,
     /// Add a replica. It gets requests after its first successful probe.
-    Add {
-        /// Address of the replica.
-        #[arg(value_name = "IP:PORT")]
-        address: SocketAddr,
-    },
+    Add(ReplicaAddress),
     /// Remove a replica at once. Its requests in flight end as usual.
-    Remove {
-        /// Address of the replica.
-        #[arg(value_name = "IP:PORT")]
-        address: SocketAddr,
-    },
+    Remove(ReplicaAddress),
     /// Drain a replica: it gets no new request and finishes its requests in flight.
-    Drain {
-        /// Address of the replica.
-        #[arg(value_name = "IP:PORT")]
-        address: SocketAddr,
-    },
+    Drain(ReplicaAddress),
+}
+
+#[derive(Debug, Args)]
+struct ReplicaAddress {
+    /// Address of the replica.
+    #[arg(value_name = "IP:PORT")]
+    address: SocketAddr,
 }
 
 pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
@@ -53,32 +47,31 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
     });
     let path_of =
         |address: SocketAddr| format!("/api/replicas/{}", percent_encode(&address.to_string()));
-    match args.action {
+    let (method, path, body, address, result) = match args.action {
         ReplicaAction::List => {
-            let replicas: Vec<view::ReplicaView> =
-                client.get(&format!("/api/replicas{query}")).await?;
+            let replicas: Vec<_> = client.get(&format!("/api/replicas{query}")).await?;
             output::print(&list(&replicas))?;
+            return Ok(ExitCode::SUCCESS);
         }
-        ReplicaAction::Add { address } => {
+        ReplicaAction::Add(ReplicaAddress { address }) => {
             let new = view::NewReplica {
                 pool: args.pool,
                 address: address.to_string(),
             };
-            let body = Bytes::from(serde_json::to_vec(&new)?);
-            drop(client.send(Method::POST, "/api/replicas", body).await?);
-            println!("{address} added");
+            let (path, body) = ("/api/replicas".to_owned(), serde_json::to_vec(&new)?);
+            (Method::POST, path, body, address, "added")
         }
-        ReplicaAction::Remove { address } => {
+        ReplicaAction::Remove(ReplicaAddress { address }) => {
             let path = format!("{}{query}", path_of(address));
-            drop(client.send(Method::DELETE, &path, Bytes::new()).await?);
-            println!("{address} removed");
+            (Method::DELETE, path, Vec::new(), address, "removed")
         }
-        ReplicaAction::Drain { address } => {
+        ReplicaAction::Drain(ReplicaAddress { address }) => {
             let path = format!("{}/drain{query}", path_of(address));
-            drop(client.send(Method::POST, &path, Bytes::new()).await?);
-            println!("{address} drains");
+            (Method::POST, path, Vec::new(), address, "drains")
         }
-    }
+    };
+    drop(client.send(method, &path, body.into()).await?);
+    println!("{address} {result}");
     Ok(ExitCode::SUCCESS)
 }
 

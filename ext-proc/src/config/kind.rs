@@ -44,8 +44,10 @@ pub(super) struct Kind<T> {
     pub(super) accepts: String,
     /// Whether the option must be given.
     pub(super) is_required: bool,
-    parse: Box<Parse<T>>,
-    show: Box<dyn Fn(&T) -> String>,
+    /// Parses the value of an option; records every mistake, and returns `None` if there is one.
+    pub(super) parse: Box<Parse<T>>,
+    /// Formats a value as it stands in a file.
+    pub(super) show: Box<dyn Fn(&T) -> String>,
     /// Adds the rows of the options inside a section.
     describe: Option<fn(&str, &mut Vec<Row>)>,
     is_list: bool,
@@ -65,16 +67,6 @@ impl<T: 'static> Kind<T> {
             describe: None,
             is_list: false,
         }
-    }
-
-    /// Parses the value of `option`; records every mistake, and returns `None` if there is one.
-    pub(super) fn parse(&self, node: &Node, option: &str, reader: &mut Reader) -> Option<T> {
-        (self.parse)(node, option, reader)
-    }
-
-    /// Formats a value as it stands in a file.
-    pub(super) fn show(&self, value: &T) -> String {
-        (self.show)(value)
     }
 
     /// Adds the rows of the options inside `option`.

@@ -5,8 +5,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -123,7 +124,7 @@ impl Reloader {
     }
 
     fn reload_blocking(&self) -> Result<ReloadResult, ReloadError> {
-        let _guard = self.reload.lock().unwrap_or_else(PoisonError::into_inner);
+        let _guard = self.reload.lock();
         let path = self.file.as_ref().ok_or(ReloadError::NoFile)?;
         let old = Arc::clone(&self.config.borrow());
         let new = load(path)?;

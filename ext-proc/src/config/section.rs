@@ -66,7 +66,7 @@ impl<'a> Members<'a> {
             return default();
         };
         reader.found(&option, node.location);
-        kind.parse(node, &option, reader).unwrap_or_else(|| {
+        (kind.parse)(node, &option, reader).unwrap_or_else(|| {
             reader.invalid(&option);
             default()
         })
@@ -138,7 +138,7 @@ macro_rules! section {
                         default: match shown {
                             Some(shown) => shown.to_owned(),
                             None if kind.is_required => "must be given".to_owned(),
-                            None => kind.show(&default),
+                            None => (kind.show)(&default),
                         },
                         accepts: kind.accepts.clone(),
                         meaning: concat!($($meaning),*).trim().to_owned(),

@@ -88,18 +88,10 @@ const LABELLED_COUNTERS: [LabelledFamily; 4] = [
         "decisions",
         "Requests dispatched to a replica, by the reason for the selection",
         "reason",
-        |c| {
-            c.decisions
-                .iter()
-                .map(|(reason, n)| (reason.as_str(), *n))
-                .collect()
-        },
+        |c| by_reason(&c.decisions),
     ),
     ("rejects", "Requests rejected, by reason", "reason", |c| {
-        c.rejects
-            .iter()
-            .map(|(reason, n)| (reason.as_str(), *n))
-            .collect()
+        by_reason(&c.rejects)
     }),
     (
         "aborted",
@@ -298,6 +290,11 @@ const PEER_GAUGES: [Family<PeerStatus, Option<f64>>; 4] = [
         |p| Some(f64::from(p.report?.queue)),
     ),
 ];
+
+fn by_reason<R: Copy + Into<&'static str>>(counts: &BTreeMap<R, u64>) -> Vec<(&'static str, u64)> {
+    let counts = counts.iter();
+    counts.map(|(reason, n)| ((*reason).into(), *n)).collect()
+}
 
 /// One sample per pool.
 fn each_pool<V>(

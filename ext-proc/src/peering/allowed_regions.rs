@@ -1,8 +1,9 @@
 //! The names of regions in certificates, and the regions that may call.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
+use parking_lot::RwLock;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 /// The domain of the names in certificates. No service resolves it.
@@ -18,17 +19,15 @@ impl AllowedRegions {
     }
 
     pub(super) fn replace(&self, names: BTreeSet<Arc<str>>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = names;
+        *self.0.write() = names;
     }
 
     pub(super) fn all(&self) -> Vec<Arc<str>> {
-        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        names.iter().cloned().collect()
+        self.0.read().iter().cloned().collect()
     }
 
     pub(super) fn get(&self, region: &str) -> Option<Arc<str>> {
-        let names = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        names.get(region).cloned()
+        self.0.read().get(region).cloned()
     }
 }
 

@@ -11,9 +11,10 @@ mod load;
 mod reload;
 mod verify;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
+use parking_lot::RwLock;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
 use super::allowed_regions::AllowedRegions;
@@ -59,8 +60,7 @@ impl Credentials {
     /// Reads the files again. Later handshakes use their content; after an error they use the old content.
     fn reload(&self) -> Result<(), CredentialsError> {
         let loaded = load::load(&self.region, &self.files, &self.allowed)?;
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Arc::new(loaded);
+        *self.current.write() = Arc::new(loaded);
         Ok(())
     }
 
@@ -74,7 +74,6 @@ impl Credentials {
     }
 
     pub(super) fn current(&self) -> Arc<TlsConfigs> {
-        let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&current)
+        Arc::clone(&self.current.read())
     }
 }

@@ -6,16 +6,17 @@ mod connection;
 mod resolve;
 
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use isotherm_regions::Session;
+use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
-use tokio::task::AbortHandle;
 
 use super::convert::decode;
 use super::send_queue::{SendError, SendQueue};
 use super::{LinkError, LinkTimeouts, LocalIdentity, Message};
+use crate::tasks::AbortOnDrop;
 use attempt::{Connector, EstablishedLink};
 use backoff::Backoff;
 
@@ -56,7 +57,7 @@ pub enum LinkEvent {
 #[derive(Debug)]
 pub struct Dialer {
     control: Arc<LinkControl>,
-    task: AbortHandle,
+    _task: AbortOnDrop,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +93,7 @@ impl Dialer {
         });
         Self {
             control,
-            task: task.abort_handle(),
+            _task: AbortOnDrop(task.abort_handle()),
         }
     }
 
@@ -109,20 +110,13 @@ impl Dialer {
     }
 }
 
-impl Drop for Dialer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 impl LinkControl {
     fn queue(&self) -> Option<Arc<SendQueue>> {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.clone()
+        self.queue.lock().clone()
     }
 
     fn set_queue(&self, queue: Option<Arc<SendQueue>>) {
-        *self.queue.lock().unwrap_or_else(PoisonError::into_inner) = queue;
+        *self.queue.lock() = queue;
     }
 }
 

@@ -4,10 +4,10 @@
 //! bounded number of other messages. A message that does not fit is an error for its sender.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use isotherm_regions::Session;
+use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::Notify;
 
@@ -73,7 +73,7 @@ impl SendQueue {
         if bytes > MESSAGE_BYTES_MAX || !is_within_bounds(message) {
             return Err(SendError::TooLong);
         }
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if is_ping {
             state.ping = Some(envelope);
             state.pinged_at.get_or_insert_with(Instant::now);
@@ -102,26 +102,22 @@ impl SendQueue {
 
     /// Time of the first ping without a reply, if there is one.
     pub(super) fn pinged_at(&self) -> Option<Instant> {
-        self.state().pinged_at
+        self.state.lock().pinged_at
     }
 
     /// Notes that the peer has sent a message.
     pub(super) fn on_message(&self) {
-        self.state().pinged_at = None;
+        self.state.lock().pinged_at = None;
     }
 
     fn pop(&self) -> Option<Envelope> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(ping) = state.ping.take() {
             return Some(ping);
         }
         let envelope = state.others.pop_front()?;
         state.others_bytes = state.others_bytes.saturating_sub(envelope.encoded_len());
         Some(envelope)
-    }
-
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -186,7 +182,7 @@ mod tests {
         assert_eq!(queue.push(&placements(10)), Err(SendError::Full));
         queue.push(&ping(1)).unwrap();
         while queue.pop().is_some() {}
-        assert_eq!(queue.state().others_bytes, 0);
+        assert_eq!(queue.state.lock().others_bytes, 0);
     }
 
     #[test]

@@ -27,12 +27,13 @@ mod tests;
 pub mod trace;
 pub mod trace_line;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use isotherm_fingerprint::Fingerprint;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{SessionKey, Time};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use event::RecordedRequest;
@@ -106,7 +107,7 @@ impl Recorder {
         now: Time,
         requests_max: u64,
     ) -> Result<RecordReader, RecordingInProgress> {
-        let mut tape = self.lock();
+        let mut tape = self.tape.lock();
         if tape.is_some() {
             return Err(RecordingInProgress);
         }
@@ -137,7 +138,7 @@ impl Recorder {
         if !self.is_on() {
             return None;
         }
-        let mut guard = self.lock();
+        let mut guard = self.tape.lock();
         let tape = guard.as_mut()?;
         tape.requests_left = tape.requests_left.checked_sub(1)?;
         let at = now().since(tape.start);
@@ -165,11 +166,6 @@ impl Recorder {
     pub fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
     }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Tape>> {
-        // A panic of another thread leaves the tape whole.
-        self.tape.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl RecordReader {
@@ -181,7 +177,7 @@ impl RecordReader {
 
     /// Takes no more requests; requests under way may still end.
     pub fn close(&self) {
-        let mut tape = self.recorder.lock();
+        let mut tape = self.recorder.tape.lock();
         if self.is_reader_of(tape.as_ref()) {
             self.recorder.is_on.store(false, Ordering::Relaxed);
             *tape = None;
@@ -190,7 +186,7 @@ impl RecordReader {
 
     /// Whether the recording takes no more requests.
     pub fn is_closed(&self) -> bool {
-        !self.is_reader_of(self.recorder.lock().as_ref())
+        !self.is_reader_of(self.recorder.tape.lock().as_ref())
     }
 
     /// Requests that were dropped because the reader was too slow.

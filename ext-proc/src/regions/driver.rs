@@ -3,10 +3,11 @@
 //! Effects are carried out under the core's lock, in the order of their decisions; none of them waits. This lock may be held
 //! while a pool is locked, never the other way round.
 
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use isotherm_regions::{Event, Heartbeat, Ping, PoolReplicas, RegionsConfig};
 use isotherm_router::{PeerId, Time};
+use parking_lot::MutexGuard;
 
 use super::links::{LinkKey, link_failure};
 use super::pools::reports;

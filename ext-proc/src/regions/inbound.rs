@@ -1,10 +1,11 @@
 //! Replies to inbound links: peers get heartbeats and this region's record, siblings get this service's own state.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use isotherm_regions::Session;
+use parking_lot::Mutex;
 
 use super::RegionsDriver;
 use super::placements;
@@ -32,10 +33,7 @@ impl InboundLinks {
 
     /// Bounds the log lines of rejected links.
     fn should_warn(&self) -> bool {
-        let mut warned = self
-            .warned_at
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut warned = self.warned_at.lock();
         let is_due = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
         if is_due {
             *warned = Some(Instant::now());

@@ -15,11 +15,12 @@ use tonic_health::server::HealthService;
 use super::envoys::{CallerKind, EnvoyConnections, EnvoyDetector, TrackedConnection};
 use super::listen::Connection;
 use crate::eds::EdsService;
-use crate::frontends::decision_stream::DecisionServer;
-use crate::frontends::ext_proc::ExtProcServer;
+use crate::frontends::decision_stream::{DecisionMethod, DecisionServer};
+use crate::frontends::ext_proc::{ExtProcServer, ProcessMethod};
 use crate::frontends::request::RequestContext;
 use crate::metrics::Metrics;
 use crate::pool::PoolRegistry;
+use crate::streaming_server::StreamingServer;
 
 /// Limit of open streams of one connection. A stream lives as long as its request, so this limits queued requests and
 /// requests in flight together; Envoy opens one connection for each worker. A queue soon reaches HTTP/2's usual 100 to
@@ -63,8 +64,11 @@ impl Services {
             started_unix_s: unix_time_s(),
         });
         Self {
-            ext_proc: ExtProcServer::ext_proc(Arc::clone(&context)),
-            decisions: DecisionServer::decisions(context, stopped.clone()),
+            ext_proc: StreamingServer(ProcessMethod(Arc::clone(&context))),
+            decisions: StreamingServer(DecisionMethod {
+                context,
+                stopping: stopped.clone(),
+            }),
             endpoints: EdsService::server(Arc::clone(pool_registry), metrics, stopped.clone()),
             health,
             envoys,

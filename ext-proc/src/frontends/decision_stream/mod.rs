@@ -22,20 +22,13 @@ use session::DecisionSession;
 /// The method `StreamDecisions`; one call for each Envoy worker.
 #[derive(Clone, Debug)]
 pub(crate) struct DecisionMethod {
-    context: Arc<RequestContext>,
-    /// Turns true when the service stops.
-    stopping: watch::Receiver<bool>,
+    pub(crate) context: Arc<RequestContext>,
+    /// Turns true when the service stops; the streams then send `GoAway`.
+    pub(crate) stopping: watch::Receiver<bool>,
 }
 
 /// The decision service.
 pub(crate) type DecisionServer = StreamingServer<DecisionMethod>;
-
-impl StreamingServer<DecisionMethod> {
-    /// Creates the service. Its streams send `GoAway` when `stopping` turns true.
-    pub(crate) fn decisions(context: Arc<RequestContext>, stopping: watch::Receiver<bool>) -> Self {
-        Self(DecisionMethod { context, stopping })
-    }
-}
 
 impl StreamingMethod for DecisionMethod {
     const SERVICE: &'static str = SERVICE;

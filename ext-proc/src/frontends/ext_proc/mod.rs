@@ -27,17 +27,10 @@ use stream::RequestStream;
 
 /// The method `Process`; one call for each request.
 #[derive(Clone, Debug)]
-pub(crate) struct ProcessMethod(Arc<RequestContext>);
+pub(crate) struct ProcessMethod(pub(crate) Arc<RequestContext>);
 
 /// The external processing service.
 pub(crate) type ExtProcServer = StreamingServer<ProcessMethod>;
-
-impl StreamingServer<ProcessMethod> {
-    /// Creates the service.
-    pub(crate) fn ext_proc(context: Arc<RequestContext>) -> Self {
-        Self(ProcessMethod(context))
-    }
-}
 
 impl StreamingMethod for ProcessMethod {
     const SERVICE: &'static str = "envoy.service.ext_proc.v3.ExternalProcessor";

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// The most connections of one region: many services, each twice while it redials. Without TLS, of all callers.
 const CONNECTIONS_PER_REGION_MAX: usize = 64;
@@ -37,7 +39,7 @@ impl ConnectionLimiter {
         region: Option<Arc<str>>,
         from: SocketAddr,
     ) -> Result<ConnectionPermit, &'static str> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.0.lock();
         let count = counts.entry(region.clone()).or_default();
         if *count >= CONNECTIONS_PER_REGION_MAX + REJECTED_PER_REGION_MAX {
             return Err("the region has far too many connections");
@@ -57,8 +59,7 @@ impl ConnectionLimiter {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let counts = self.limiter.0.lock();
-        let mut counts = counts.unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.limiter.0.lock();
         if let Some(count) = counts.get_mut(&self.connection.region) {
             *count -= 1;
             if *count == 0 {

@@ -3,7 +3,7 @@
 //! hyper drives HTTP/2. Rejected: tonic's channel, which redials by itself, hides the error of the connection, and keeps the
 //! connection alive in a task of its own.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
@@ -96,8 +97,7 @@ struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
 impl Tasks {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(task);
+        self.0.lock().spawn(task);
     }
 }
 
@@ -112,8 +112,7 @@ struct TaskGuard(Tasks);
 
 impl Drop for TaskGuard {
     fn drop(&mut self) {
-        let mut tasks = self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.abort_all();
+        self.0.0.lock().abort_all();
     }
 }
 
