@@ -38,7 +38,6 @@ impl Clock {
     }
 }
 
-/// Converts a duration to whole milliseconds.
 pub(crate) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

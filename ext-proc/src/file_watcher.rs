@@ -21,7 +21,6 @@ const QUIET: Duration = Duration::from_millis(100);
 /// Bound on the wait for such a pause.
 const QUIET_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Watches a set of files.
 pub(crate) struct FileWatcher {
     files: Vec<PathBuf>,
     reported: Arc<Notify>,

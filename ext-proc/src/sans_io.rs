@@ -57,7 +57,6 @@ pub(crate) trait Driver {
     /// Work that waits until the lock is released.
     type Deferred;
 
-    /// Returns the core with its lock.
     fn driven_core(&self) -> &DrivenCore<Self::Core>;
 
     /// Returns the time of the core's next timeout.

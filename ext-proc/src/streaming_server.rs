@@ -20,9 +20,7 @@ use tower::service_fn;
 
 /// A streaming gRPC method and the limits of its streams.
 pub(crate) trait StreamingMethod: Clone + Send + 'static {
-    /// Full name of the service.
     const SERVICE: &'static str;
-    /// Name of the method.
     const METHOD: &'static str;
     /// Longest message that is read, in bytes.
     const MESSAGE_BYTES_MAX: usize;
@@ -30,7 +28,6 @@ pub(crate) trait StreamingMethod: Clone + Send + 'static {
     const BUFFER_BYTES: usize;
     /// Bytes that are gathered before they are sent.
     const YIELD_BYTES: usize;
-    /// Message of the client.
     type Request: prost::Message + Default + Send + 'static;
     type Response: prost::Message + Send + 'static;
     /// Messages of the server on one stream.

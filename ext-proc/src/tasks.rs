@@ -8,7 +8,6 @@ use tokio::task::{AbortHandle, JoinHandle};
 #[derive(Debug)]
 pub(crate) struct KeyedTasks<K>(BTreeMap<K, AbortOnDrop>);
 
-/// Aborts a task when it is dropped.
 #[derive(Debug)]
 pub(crate) struct AbortOnDrop(pub(crate) AbortHandle);
 

@@ -26,7 +26,6 @@ use crate::recorder::RecordReader;
 use crate::recorder::event::{EndReason, RecordingEvent, RecordingSummary};
 use crate::recorder::salt::Salt;
 
-/// The most requests of one recording.
 const REQUESTS_MAX: u64 = 1_000_000;
 /// The longest recording, in seconds.
 const SECONDS_MAX: u64 = 3_600;

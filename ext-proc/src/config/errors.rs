@@ -111,7 +111,6 @@ impl Reader {
         self.invalid.insert(option.to_owned());
     }
 
-    /// Whether the file gives `option`.
     pub(super) fn is_given(&self, option: &str) -> bool {
         self.locations.contains_key(option)
     }
@@ -137,7 +136,6 @@ impl Reader {
         self.error_at(self.location(option), option, message);
     }
 
-    /// Records a mistake at a location.
     pub(super) fn error_at(
         &mut self,
         location: Option<SourceLocation>,

@@ -38,11 +38,9 @@ pub struct Row {
 
 type Parse<T> = dyn Fn(&Node, &str, &mut Reader) -> Option<T>;
 
-/// A kind of value.
 pub(super) struct Kind<T> {
     /// The accepted values, such as `milliseconds, 10 to 60000`.
     pub(super) accepts: String,
-    /// Whether the option must be given.
     pub(super) is_required: bool,
     /// Parses the value of an option; records every mistake, and returns `None` if there is one.
     pub(super) parse: Box<Parse<T>>,
@@ -101,7 +99,6 @@ fn reject<T>(node: &Node, option: &str, accepts: &str, reader: &mut Reader) -> O
     None
 }
 
-/// `true` or `false`.
 pub(super) fn boolean() -> Kind<bool> {
     let accepts = "true or false";
     let parse = move |node: &Node, option: &str, reader: &mut Reader| match node.data {
@@ -128,7 +125,6 @@ where
     Kind::new(accepts, parse, T::to_string)
 }
 
-/// A time in milliseconds.
 pub(super) fn millis(range: RangeInclusive<u64>) -> Kind<Duration> {
     let to_millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     number("milliseconds", range).map(Duration::from_millis, to_millis)
@@ -170,7 +166,6 @@ fn text_shown<T: 'static>(
     Kind::new(accepts, parse, show)
 }
 
-/// A path in the file system.
 pub(super) fn path() -> Kind<PathBuf> {
     let check = |text: &str| match text {
         "" => Err("expected a path; found the empty text".into()),
@@ -199,7 +194,6 @@ pub(super) fn choice<T: Copy + PartialEq + 'static>(
     })
 }
 
-/// A value that may be absent.
 pub(super) fn optional<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     let (parse, show) = (kind.parse, kind.show);
     let mut optional = Kind::new(
@@ -211,7 +205,6 @@ pub(super) fn optional<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     optional
 }
 
-/// A value that must be given.
 pub(super) fn required<T>(kind: Kind<T>) -> Kind<T> {
     Kind {
         is_required: true,

@@ -4,7 +4,7 @@
 //! with mistakes is refused as a whole: the service logs every mistake, and keeps its configuration.
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -71,8 +71,8 @@ impl Reloader {
     /// Reloads when the file changes and on SIGHUP, until the tasks are dropped. Must be called inside a tokio runtime.
     pub fn follow(self: &Arc<Self>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
-        if let Some(file) = self.file() {
-            tasks.spawn(follow_file(file.to_owned(), Arc::clone(self)));
+        if let Some(file) = &self.file {
+            tasks.spawn(follow_file(file.clone(), Arc::clone(self)));
             match on_signal(Arc::clone(self)) {
                 Ok(reloads) => drop(tasks.spawn(reloads)),
                 Err(error) => tracing::warn!(
@@ -82,11 +82,6 @@ impl Reloader {
             }
         }
         tasks
-    }
-
-    /// The configuration file, if there is one.
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
     }
 
     /// Follows the configuration that was applied last.

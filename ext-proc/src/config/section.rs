@@ -11,7 +11,6 @@ use super::tree::{Data, Node};
 /// The largest edit distance between an unknown name and the option that is suggested for it.
 const SUGGESTION_EDITS_MAX: usize = 3;
 
-/// The members of a section in a file.
 pub(super) struct Members<'a> {
     section: &'a str,
     members: &'a [(String, SourceLocation, Node)],

@@ -61,7 +61,6 @@ pub(super) fn host_name() -> Kind<String> {
     })
 }
 
-/// The path of a metrics page.
 pub(super) fn page_path() -> Kind<String> {
     name(
         "path that begins with /",
@@ -90,7 +89,6 @@ pub(super) fn region_name() -> Kind<String> {
     })
 }
 
-/// An IP address and a port.
 pub(super) fn socket_address() -> Kind<SocketAddr> {
     text("ip:port", |text| {
         text.parse().map_err(|_| {
@@ -104,7 +102,6 @@ pub(super) fn listen_address() -> Kind<Listen> {
     text("ip:port or unix:/path", Listen::parse)
 }
 
-/// An address that the service dials.
 pub(super) fn dial_address() -> Kind<Address> {
     text("host:port", Address::parse)
 }

@@ -12,34 +12,28 @@ use serde_saphyr::{Location, Spanned, UserMessageFormatter};
 
 use super::errors::{Reader, SourceLocation};
 
-/// A value with its location.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) location: SourceLocation,
     pub(super) data: Data,
 }
 
-/// A value.
 #[derive(Debug)]
 pub(super) enum Data {
     /// Nothing: as if the member were absent.
     Null,
-    /// `true` or `false`.
     Bool(bool),
     /// A whole number that is not negative.
     Number(u64),
     /// A negative, fractional or very large number, as written.
     OtherNumber(String),
-    /// Text.
     Text(String),
-    /// A list.
     List(Vec<Node>),
     /// A section: its members in the order of the file, with the location of each name.
     Section(Vec<(String, SourceLocation, Node)>),
 }
 
 impl Data {
-    /// Describes the value for a message.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::Null => "nothing".into(),

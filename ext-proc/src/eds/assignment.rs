@@ -21,7 +21,6 @@ use twox_hash::XxHash3_64;
 
 use crate::pool::{Member, PoolTable};
 
-/// Limit of clusters of one stream.
 const CLUSTERS_MAX: usize = 1_000;
 
 /// The encoded endpoints of a cluster, and their version.
@@ -65,14 +64,11 @@ pub(super) enum Subscription {
     /// No request yet.
     #[default]
     Empty,
-    /// All clusters with a pool.
     All,
-    /// The clusters with these names.
     Named(BTreeSet<String>),
 }
 
 impl Subscription {
-    /// Subscribes to clusters by name.
     pub(super) fn named(names: BTreeSet<String>) -> Result<Self, Status> {
         if names.len() > CLUSTERS_MAX {
             return Err(Status::resource_exhausted(format!(

@@ -11,9 +11,7 @@ use crate::pool::PoolTable;
 
 /// The state of one stream, free of I/O.
 pub(super) trait StreamState: Default + Send + 'static {
-    /// Message of Envoy.
     type Request: Send + 'static;
-    /// Message to Envoy.
     type Response: Send + 'static;
 
     /// Handles a request of Envoy. Returns the reason if Envoy refuses the last response. An error ends the stream.
@@ -23,7 +21,6 @@ pub(super) trait StreamState: Default + Send + 'static {
     fn changes(&mut self, table: &PoolTable) -> Option<Self::Response>;
 }
 
-/// Serves one stream of Envoy.
 pub(super) fn follow<I, S>(
     context: Arc<EdsContext>,
     inbound: I,

@@ -17,7 +17,6 @@ impl<'a> Page<'a> {
         Self(encoder)
     }
 
-    /// Writes a family of counters.
     pub(super) fn counters<L: EncodeLabelSet>(
         &mut self,
         name: &str,
@@ -32,7 +31,6 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Writes a family of gauges.
     pub(super) fn gauges<L: EncodeLabelSet>(
         &mut self,
         name: &str,

@@ -52,7 +52,6 @@ impl PoolSnapshot {
     }
 }
 
-/// Writes the metrics of all pools.
 fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
     let mut page = Page::new(encoder);
     for (name, help, label, read) in LABELLED_COUNTERS {

@@ -21,7 +21,6 @@ pub struct ProbeMetrics {
     failures: Family<FailureLabel, Counter>,
 }
 
-/// The labels `pool` and `reason`.
 type FailureLabel = [(&'static str, String); 2];
 
 impl ProbeMetrics {
@@ -42,7 +41,6 @@ impl ProbeMetrics {
         }
     }
 
-    /// Returns the metrics of one pool's probes.
     pub(crate) fn pool(&self, pool: &Arc<str>) -> PoolProbeMetrics {
         let metrics = PoolProbeMetrics {
             all: self.clone(),
@@ -64,7 +62,6 @@ pub(crate) struct PoolProbeMetrics {
 }
 
 impl PoolProbeMetrics {
-    /// Records a probe.
     pub(crate) fn observe(&self, took: Duration, failure: Option<&ProbeError>) {
         let duration = self.all.duration.get_or_create(&self.label());
         duration.observe(took.as_secs_f64());

@@ -22,7 +22,6 @@ impl Collector for RegionCollector {
     }
 }
 
-/// Writes the metrics of the regions.
 pub(super) fn encode(
     encoder: DescriptorEncoder<'_>,
     status: Option<&RegionsStatus>,

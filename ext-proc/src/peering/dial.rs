@@ -126,7 +126,6 @@ struct NoReceiver;
 /// The reason why a link, or an attempt, ended; `None` for a redial.
 type LinkEnd = Option<LinkError>;
 
-/// The task that keeps a link.
 struct LinkTask<K> {
     connector: Connector,
     timeouts: LinkTimeouts,

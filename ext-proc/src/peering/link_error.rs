@@ -62,7 +62,6 @@ impl LinkError {
         Self::Unreachable(format!("{phase} took longer than {after_ms} ms"))
     }
 
-    /// A connection that broke.
     pub(super) fn broken(reason: impl Display) -> Self {
         Self::Unreachable(format!("the connection broke: {reason}"))
     }
@@ -82,7 +81,6 @@ impl LinkError {
         Self::Refused(format!("protocol: {reason}"))
     }
 
-    /// A failure of the TLS handshake.
     pub(super) fn handshake(error: &io::Error) -> Self {
         tls_error(error).map_or_else(|| Self::broken(error), Self::tls)
     }

@@ -33,7 +33,6 @@ pub enum SendError {
     TooLong,
 }
 
-/// The messages that wait to be sent on one link.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     session: Session,

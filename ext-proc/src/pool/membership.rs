@@ -98,7 +98,6 @@ impl Membership {
         }
     }
 
-    /// Removes an address.
     pub(crate) fn remove(&mut self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         let member = self.by_addr.remove(&addr);
         let member = member.ok_or(MembershipError::Unknown(addr))?;
@@ -114,7 +113,6 @@ impl Membership {
         Ok((member.id, !was_draining))
     }
 
-    /// Returns the address of a replica.
     pub(crate) fn addr_of(&self, id: ReplicaId) -> Option<SocketAddr> {
         self.endpoint_of(id).map(Endpoint::addr)
     }
@@ -123,7 +121,6 @@ impl Membership {
         self.endpoints.get(&id)
     }
 
-    /// Returns the id of the replica at an address.
     pub(crate) fn id_of(&self, addr: SocketAddr) -> Option<ReplicaId> {
         self.by_addr.get(&addr).map(|member| member.id)
     }

@@ -118,7 +118,6 @@ impl Pool {
         });
     }
 
-    /// Replaces the table of regions.
     pub(crate) fn set_peer_table(&self, peer_table: Option<Arc<PeerTable>>) {
         self.drive(|state, now| {
             let before = state.peer_table.clone();

@@ -18,7 +18,6 @@ use crate::config::{DnsSource, PoolConfig};
 
 /// Misses in a row after which an address leaves.
 const MISSES_MAX: u32 = 3;
-/// Longest time of one resolution.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Follows the sources of a pool until the pool is gone.
@@ -80,7 +79,6 @@ struct ResolvedName {
     source: Option<(String, u16)>,
     /// Misses in a row of each address.
     misses: BTreeMap<SocketAddr, u32>,
-    /// Whether a resolution has succeeded.
     is_resolved: bool,
     is_failing: bool,
 }

@@ -38,7 +38,6 @@ impl PendingReplies {
     }
 }
 
-/// The state behind a pool's lock.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) router: Router,
@@ -85,7 +84,6 @@ impl PoolState {
         self.router.handle(now, Event::Removed(replica));
     }
 
-    /// Submits a new request to the router.
     pub(crate) fn submit(&mut self, now: Time, request: &RouteRequest) -> (RequestId, Submission) {
         let request = self.resolve(request);
         let id = request.id;

@@ -28,7 +28,6 @@ pub(super) enum Quantity {
     CacheInfo,
 }
 
-/// A series of a metrics page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Series {
     pub(super) name: &'static str,
@@ -48,7 +47,6 @@ pub(super) enum Merge {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MetricTable {
-    /// The path of the metrics page.
     pub(super) path: &'static str,
     pub(super) series: &'static [Series],
     /// The label that distinguishes data-parallel ranks (or models, or versions).

@@ -13,7 +13,6 @@ pub(super) fn samples(page: &[u8]) -> impl Iterator<Item = Sample<'_>> {
 /// A line of a page: a name, and the unparsed rest.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample<'a> {
-    /// The name of the metric.
     pub(super) name: &'a [u8],
     rest: &'a [u8],
 }
@@ -71,7 +70,6 @@ pub(super) struct Labels<'a> {
 }
 
 impl<'a> Labels<'a> {
-    /// Returns the value of the label `name`.
     pub(super) fn get(self, name: &str) -> Option<&'a [u8]> {
         let mut labels = self;
         labels

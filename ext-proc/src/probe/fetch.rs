@@ -20,11 +20,7 @@ pub(crate) enum ProbeError {
     Http(#[from] HttpError),
     /// The replica answered with an error.
     #[error("GET {path} was answered with status {status}")]
-    Status {
-        /// The path of the request.
-        path: String,
-        status: u16,
-    },
+    Status { path: String, status: u16 },
     /// The page does not contain the replica's load.
     #[error(transparent)]
     Page(#[from] PageError),

@@ -22,16 +22,12 @@ pub(crate) enum PageError {
         "no usable value of {}: is it {engine}, are its metrics enabled?",
         engine.waiting_names().next().unwrap_or_default()
     )]
-    Missing {
-        /// The pool's engine.
-        engine: Engine,
-    },
+    Missing { engine: Engine },
     /// The page has too many ranks for one replica.
     #[error("more than {RANKS_MAX} data-parallel ranks: is this the page of one replica?")]
     TooManyRanks,
 }
 
-/// Detects the engine of a metrics page.
 pub(super) fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
     samples(page)
         .find_map(|sample| Engine::of_metric(sample.name))
@@ -79,7 +75,6 @@ fn parse_sample<'a>(
     (value.is_finite() && value >= 0.0).then_some((series.quantity, labels, value))
 }
 
-/// The values of one data-parallel rank.
 #[derive(Clone, Debug, Default)]
 struct Rank(BTreeMap<Quantity, f64>);
 

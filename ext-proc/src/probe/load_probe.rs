@@ -9,7 +9,6 @@ use super::load::{PageError, detect_engine, parse_load};
 use crate::config::{Engine, PoolConfig};
 use crate::http_client::HttpClient;
 
-/// Probes the load of one replica.
 #[derive(Debug)]
 pub(super) struct LoadProbe {
     http: HttpClient,
@@ -27,7 +26,6 @@ impl LoadProbe {
         }
     }
 
-    /// Reads the replica's load.
     pub(super) async fn probe(&mut self, config: &PoolConfig) -> Result<Load, ProbeError> {
         let (engine, path) = match (config.engine, &self.detected) {
             (Some(engine), _) => {

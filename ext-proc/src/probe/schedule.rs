@@ -13,7 +13,6 @@ const FAILURES_FREE: u32 = 3;
 /// The shortest pause is the interval divided by this: the rest that a slow engine gets.
 const REST_SHARE: u32 = 2;
 
-/// The schedule of one replica's probes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProbeSchedule {
     failures: u32,

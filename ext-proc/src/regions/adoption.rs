@@ -21,7 +21,6 @@ const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Name of a pool and address of a replica in it.
 type ReplicaKey = (Arc<str>, SocketAddr);
 
-/// Adopted replicas by owner.
 #[derive(Debug)]
 pub(super) struct Adoptions {
     pool_registry: Arc<PoolRegistry>,
@@ -52,7 +51,6 @@ impl Adoptions {
         self.update(peer);
     }
 
-    /// Releases all replicas of `peer`.
     pub(super) fn release(&mut self, peer: PeerId) {
         let replicas = self.owners.remove(&peer).map(|adopted| adopted.replicas);
         for key in replicas.into_iter().flatten() {

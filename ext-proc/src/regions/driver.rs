@@ -19,7 +19,6 @@ use crate::peering::{LinkEvent, Message};
 use crate::pool::PoolRegistry;
 use crate::sans_io::{DrivenCore, Driver};
 
-/// Driver of the core across regions.
 #[derive(Debug)]
 pub(super) struct RegionsDriver {
     pool_registry: Arc<PoolRegistry>,
@@ -49,7 +48,6 @@ impl RegionsDriver {
         Weak::clone(&self.this)
     }
 
-    /// Passes an event to the core.
     pub(super) fn handle(&self, event: Event) {
         self.drive(|core, now| core.regions.handle(now, event));
     }
@@ -71,7 +69,6 @@ impl RegionsDriver {
         });
     }
 
-    /// Handles an event of a link.
     pub(super) fn on_link_event(&self, key: LinkKey, event: LinkEvent) {
         match key {
             LinkKey::Peer(peer) => self.drive(|core, now| {
@@ -119,7 +116,6 @@ impl RegionsDriver {
         }
     }
 
-    /// Replies to a ping of a peer.
     pub(super) fn reply_to_peer(&self, peer: PeerId, ping: &Ping) -> Vec<Message> {
         let mut pools = reports(&self.pool_registry.table());
         self.drive(|core, now| {
@@ -220,7 +216,6 @@ impl Driver for RegionsDriver {
     fn finish(&self, (): ()) {}
 }
 
-/// Converts the configuration for the core.
 pub(super) fn regions_config<'a>(
     config: &RegionConfig,
     peers: impl Iterator<Item = (PeerId, &'a str)>,

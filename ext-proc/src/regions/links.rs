@@ -12,15 +12,13 @@ use super::sibling::Sibling;
 use super::status::LinkState;
 use crate::config::{Address, PeerConfig};
 use crate::peering::{
-    Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message, PeerEndpoint, SendError,
+    Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message, PeerEndpoint,
 };
 
 /// Other end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LinkKey {
-    /// A peer.
     Peer(PeerId),
-    /// A sibling.
     Sibling(Address),
 }
 
@@ -41,13 +39,12 @@ pub(super) struct PeerLink {
     dialer: Dialer,
 }
 
-/// Link to a sibling, and the sibling's state.
 #[derive(Debug)]
 pub(super) struct SiblingLink {
     pub(super) address: Address,
     pub(super) state: LinkState,
     pub(super) sibling: Sibling,
-    dialer: Dialer,
+    pub(super) dialer: Dialer,
 }
 
 impl Links {
@@ -111,7 +108,6 @@ impl Links {
         }
     }
 
-    /// Cuts all links.
     pub(super) fn clear(&mut self) {
         self.peers.clear();
         self.siblings.clear();
@@ -163,23 +159,15 @@ impl Links {
     }
 }
 
-impl SiblingLink {
-    pub(super) fn send(&self, message: &Message) -> Result<(), SendError> {
-        self.dialer.send(message)
-    }
-}
-
 impl LinkState {
     /// Applies an event of the link to `peer`, and logs a change.
     pub(super) fn update(&mut self, peer: &str, event: &LinkEvent) {
         let next = match event {
             LinkEvent::Up { .. } => Self::Up,
-            LinkEvent::Down { error, .. } => match error {
-                LinkError::Refused(_) => Self::Refused(error.to_string()),
-                LinkError::Unreachable(_) | LinkError::Local(_) => {
-                    Self::Unreachable(error.to_string())
-                }
-            },
+            LinkEvent::Down { error, .. } if matches!(error, LinkError::Refused(_)) => {
+                Self::Refused(error.to_string())
+            }
+            LinkEvent::Down { error, .. } => Self::Unreachable(error.to_string()),
             LinkEvent::Message { .. } => return,
         };
         if next.as_str() != self.as_str() {

@@ -17,7 +17,6 @@ const GATHER_TIME: Duration = Duration::from_millis(10);
 const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Placements per message; with the longest chains of a header, half of the size limit.
 const BATCH_MAX: usize = 128;
-/// Messages of one pool per round.
 const BATCHES_MAX: usize = 8;
 
 /// Sends placements to the siblings until the driver is gone.
@@ -57,7 +56,7 @@ fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     let mut core = driver.lock();
     let core = &mut *core;
     for link in &core.links.siblings {
-        match link.send(&message) {
+        match link.dialer.send(&message) {
             Ok(()) => core.counts.sent += 1,
             Err(_) => core.counts.dropped += 1,
         }

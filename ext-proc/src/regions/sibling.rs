@@ -13,7 +13,6 @@ use isotherm_router::{PeerReport, Time};
 /// Limit of pings without a reply.
 const PENDING_MAX: usize = 64;
 
-/// State of a sibling.
 #[derive(Debug, Default)]
 pub(super) struct Sibling {
     session: Option<Session>,
@@ -34,7 +33,6 @@ struct SiblingReport {
 }
 
 impl Sibling {
-    /// Handles a new link.
     pub(super) fn on_link_up(&mut self, session: Session) {
         self.session = Some(session);
         self.is_new = true;
@@ -105,7 +103,6 @@ impl Sibling {
         report.filter(|report| now.since(report.received) <= silence_max)
     }
 
-    /// Returns the sibling's reports.
     pub(super) fn reports(&self, now: Time, silence_max: Duration) -> &[(Arc<str>, PeerReport)] {
         let report = self.fresh_report(now, silence_max);
         report.map_or(&[], |report| &report.pools)

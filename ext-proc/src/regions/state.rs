@@ -119,7 +119,7 @@ impl DriverState {
                 .next_ping(now, self.seq, version, &advertisement)
             {
                 // A ping that cannot be sent counts as an unanswered one.
-                let _ = link.send(&Message::Ping(ping));
+                let _ = link.dialer.send(&Message::Ping(ping));
             }
         }
     }

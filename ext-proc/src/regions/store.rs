@@ -16,7 +16,6 @@ use isotherm_regions::{RegionName, RegionRecord};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-/// Version of the file's format.
 const FORMAT: u32 = 1;
 /// Largest file that is read or written, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;

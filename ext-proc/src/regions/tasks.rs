@@ -15,7 +15,6 @@ use crate::peering::{Credentials, CredentialsError, LinkEvent};
 use crate::pool::PoolTable;
 use crate::sans_io::Driver;
 
-/// Receives the events of links.
 pub(super) async fn receive_events(
     driver: Weak<RegionsDriver>,
     mut events: mpsc::Receiver<(LinkKey, LinkEvent)>,

@@ -28,7 +28,6 @@ const HEALTH_CHECKER: &[u8] = b"Envoy/HC";
 pub(super) struct EnvoyConnections(watch::Sender<usize>);
 
 impl EnvoyConnections {
-    /// Follows the count.
     pub(super) fn count(&self) -> watch::Receiver<usize> {
         self.0.subscribe()
     }
@@ -134,7 +133,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for TrackedConnection<S> {
 /// The clients of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallerKind {
-    /// Envoys only.
     Envoy,
     /// Any client; the user agent of its health checker identifies an Envoy.
     Any,

@@ -14,7 +14,6 @@ use crate::config::Listen;
 
 #[derive(Debug)]
 pub(super) enum Socket {
-    /// A TCP socket.
     Tcp(TcpListener),
     /// A Unix socket with its file.
     Unix(UnixListener, SocketFile),
@@ -83,7 +82,6 @@ impl AcceptedConnection {
     }
 }
 
-/// A TCP or Unix connection.
 pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}

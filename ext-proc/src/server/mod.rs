@@ -208,7 +208,6 @@ fn listen_all(
     Ok(listeners)
 }
 
-/// The tasks of a running service.
 #[derive(Debug)]
 struct ServerTasks {
     drain_max: Duration,

@@ -122,7 +122,6 @@ pub(crate) struct ExplainResponse {
     pub regions: Vec<RegionCandidateView>,
 }
 
-/// Properties of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RequestView {
     pub model: Option<String>,
@@ -136,7 +135,6 @@ pub(crate) struct RequestView {
     pub problem: Option<String>,
 }
 
-/// The decision on a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "action")]
 pub(crate) enum OutcomeView {

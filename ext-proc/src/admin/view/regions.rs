@@ -32,7 +32,6 @@ pub(crate) struct RegionPoolView {
     pub drain_per_s: f32,
 }
 
-/// Another region.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PeerView {
     #[serde(flatten)]

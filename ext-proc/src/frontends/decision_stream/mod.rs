@@ -27,7 +27,6 @@ pub(crate) struct DecisionMethod {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
-/// The decision service.
 pub(crate) type DecisionServer = StreamingServer<DecisionMethod>;
 
 impl StreamingMethod for DecisionMethod {

@@ -8,7 +8,6 @@ use isotherm_decision_proto::{
 
 use crate::frontends::request::reply::{ImmediateReply, Reply};
 
-/// Builds the response to one request.
 pub(super) fn response(request_id: u32, action: Action) -> DecisionResponse {
     DecisionResponse {
         request_id,

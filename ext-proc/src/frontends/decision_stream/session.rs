@@ -34,7 +34,6 @@ const OPEN_MAX: usize = 100_000;
 /// Limit of messages that are read before other streams of the connection get their turn.
 const MESSAGES_MAX: usize = 64;
 
-/// Limit of responses in one message.
 const RESPONSES_MAX: usize = 1024;
 
 /// The messages of the filter.

@@ -29,7 +29,6 @@ use stream::RequestStream;
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessMethod(pub(crate) Arc<RequestContext>);
 
-/// The external processing service.
 pub(crate) type ExtProcServer = StreamingServer<ProcessMethod>;
 
 impl StreamingMethod for ProcessMethod {

@@ -22,7 +22,6 @@ use crate::frontends::request::reply::{
 /// Namespace in which Envoy's load balancers look for the endpoint, besides the header (Gateway API Inference Extension).
 const LB_NAMESPACE: &str = "envoy.lb";
 
-/// Encodes the reply to a request.
 pub(super) fn encode(reply: Reply) -> ProcessingResponse {
     match reply {
         Reply::Route(reply) => route(reply),
@@ -96,7 +95,6 @@ fn immediate(reply: &ImmediateReply) -> ProcessingResponse {
     }))
 }
 
-/// Lets response headers pass.
 pub(super) fn response_headers() -> ProcessingResponse {
     response(Response::ResponseHeaders(HeadersResponse::default()))
 }
@@ -125,7 +123,6 @@ pub(super) fn body(body: HttpBody, full_duplex: bool, of_request: bool) -> Proce
     })
 }
 
-/// Lets request trailers pass.
 pub(super) fn request_trailers() -> ProcessingResponse {
     response(Response::RequestTrailers(TrailersResponse::default()))
 }

@@ -16,7 +16,6 @@ const REGION_BYTES_MAX: usize = 63;
 /// The parts of a request that the log, the header and the reply need besides the decision.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RequestSummary {
-    /// Prompt length in bytes.
     pub(super) prompt_bytes: u32,
     /// Region that forwarded the request.
     pub(super) forwarded_from: Option<String>,
@@ -109,7 +108,6 @@ fn visible(name: &str) -> String {
         .collect()
 }
 
-/// Logs a route to a replica.
 pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &RequestSummary) {
     let decision = &route.decision;
     tracing::debug!(
@@ -128,7 +126,6 @@ pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &Requ
     );
 }
 
-/// Logs a route to another region.
 pub(super) fn log_forward(
     pool: &Pool,
     request: RequestId,
@@ -151,7 +148,6 @@ pub(super) fn log_forward(
     );
 }
 
-/// Logs the outcome of a response.
 pub(super) fn log_outcome(pool: &Pool, request: RequestId, outcome: &Outcome) {
     tracing::debug!(
         pool = %pool.name(),

@@ -14,10 +14,8 @@ use super::reply::RequestHeaders;
 use crate::metrics::Metrics;
 use crate::pool::{PeerTable, RouteRequest, session_key};
 
-/// The headers of a request.
 #[derive(Debug, Default)]
 pub(crate) struct RequestHead {
-    /// HTTP method.
     pub(crate) method: String,
     /// Path with its query.
     pub(crate) path: String,
@@ -34,7 +32,6 @@ pub(crate) struct RequestHead {
 }
 
 impl RequestHead {
-    /// Reads names and values of headers.
     pub(crate) fn read<'a>(
         headers: impl Iterator<Item = (&'a str, &'a [u8])>,
         listener: ListenerKind,

@@ -43,7 +43,6 @@ pub(crate) struct RequestContext {
 /// Time by which Envoy waits longer than the queue keeps a request: the queue's own reply comes first.
 const WAIT_SLACK: Duration = Duration::from_secs(5);
 
-/// The life of a request.
 pub(super) struct RequestLifecycle {
     context: Arc<RequestContext>,
     stage: RequestStage,
@@ -99,7 +98,6 @@ impl RequestLifecycle {
         matches!(self.stage, RequestStage::Closed)
     }
 
-    /// Routes the request by its headers.
     pub(super) fn route(&mut self, head: RequestHead, table: &PoolTable) -> RouteStatus {
         let target = RouteTarget::of(&head, table);
         let is_forwarded = head

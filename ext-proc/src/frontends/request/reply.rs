@@ -104,7 +104,6 @@ impl RouteReply {
 /// Sends the request to another region, with what this region knows of it.
 #[derive(Debug)]
 pub(crate) struct ForwardReply {
-    /// Route to the region.
     pub(crate) route: ForwardRoute,
     /// Regions that were tried, including the one of this reply; comma-separated.
     pub(crate) tried: String,
@@ -155,7 +154,6 @@ impl PassThroughReply {
 pub(crate) struct ImmediateReply {
     /// Result under which the metrics count the reply.
     pub(crate) kind: RequestResult,
-    /// HTTP status.
     pub(crate) status: u16,
     pub(crate) body: Value,
     /// Delay after which the client may try again.
@@ -197,7 +195,6 @@ impl ImmediateReply {
         }
     }
 
-    /// Returns the headers of the response.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, Cow<'static, str>)> {
         let retry_after = self.retry_after.map(whole_seconds);
         [

@@ -44,7 +44,6 @@ pub(crate) enum RouteTarget {
 }
 
 impl RouteTarget {
-    /// Selects the target.
     pub(crate) fn of(head: &RequestHead, table: &PoolTable) -> Self {
         if head.is_decided {
             WARNING.call_once(|| {

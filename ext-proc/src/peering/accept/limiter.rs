@@ -12,7 +12,6 @@ const CONNECTIONS_PER_REGION_MAX: usize = 64;
 /// a status takes this service for dead.
 const REJECTED_PER_REGION_MAX: usize = 64;
 
-/// The connection of a verified caller.
 #[derive(Clone, Debug)]
 pub(super) struct VerifiedConnection {
     /// The region in the caller's certificate; `None` without TLS.

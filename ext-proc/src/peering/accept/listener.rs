@@ -19,7 +19,6 @@ use crate::peering::TransportSecurity;
 use crate::peering::credentials::region_of;
 use crate::peering::transport::Transport;
 
-/// The most handshakes at once.
 const HANDSHAKES_MAX: usize = 128;
 
 /// Bounds on draining a connection whose handshake failed, in time and bytes. A socket that closes with unread bytes resets

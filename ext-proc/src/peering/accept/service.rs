@@ -121,7 +121,6 @@ impl<H: MessageHandler> AcceptorContext<H> {
     }
 }
 
-/// A caller's stream.
 struct InboundStream<H: MessageHandler> {
     context: Arc<AcceptorContext<H>>,
     stopping: watch::Receiver<bool>,

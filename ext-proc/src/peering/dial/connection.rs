@@ -67,7 +67,6 @@ impl Connection {
         })
     }
 
-    /// Opens the stream.
     pub(super) async fn stream_messages(
         &self,
         outbound: impl Stream<Item = Envelope> + Send + 'static,
