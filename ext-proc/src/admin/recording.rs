@@ -23,7 +23,7 @@ use super::server::ConnectionLifetime;
 use super::{AdminState, pools, view};
 use crate::config::Config;
 use crate::recorder::RecordReader;
-use crate::recorder::event::{EndReason, RecordingEvent, RecordingSummary};
+use crate::recorder::event::{EndReason, RecordingEvent};
 use crate::recorder::salt::Salt;
 
 const REQUESTS_MAX: u64 = 1_000_000;
@@ -174,13 +174,7 @@ impl RecordingStream {
     }
 
     fn end(&self, reason: EndReason) -> RecordingEvent {
-        let summary = RecordingSummary {
-            why: reason,
-            recorded: self.recorded,
-            dropped: self.reader.dropped(),
-            failed: self.reader.failed(),
-            unfinished: self.reader.open(),
-        };
+        let summary = self.reader.summary(reason, self.recorded);
         tracing::info!(
             pool = %self.pool,
             reason = reason.as_str(),

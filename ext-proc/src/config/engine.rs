@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantArray};
 
 /// An inference engine whose metrics the service can read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Engine {
     /// vLLM.
@@ -24,14 +24,7 @@ pub enum Engine {
 
 impl Engine {
     /// Every engine, in the order in which a metrics page is compared with them.
-    pub const ALL: [Self; 6] = [
-        Self::Vllm,
-        Self::Sglang,
-        Self::Trtllm,
-        Self::Triton,
-        Self::Llamacpp,
-        Self::Tgi,
-    ];
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
     /// Returns the engine's name in a configuration file.
     pub fn option(self) -> &'static str {

@@ -103,7 +103,7 @@ section! {
         ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
         /// The engine, which names the metrics of the replicas. `auto` detects it by the names that a replica reports.
         engine as "engine": Option<Engine> = None,
-            choice([("auto", None)].into_iter().chain(Engine::ALL.map(|engine| (engine.option(), Some(engine)))));
+            choice([("auto", None)].into_iter().chain(Engine::ALL.iter().map(|engine| (engine.option(), Some(*engine)))));
         /// How the service probes replicas for their load.
         probe as "probe": ProbeConfig = ProbeConfig::default(), section_kind();
         /// Requests that wait for a replica.

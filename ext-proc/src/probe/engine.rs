@@ -179,7 +179,7 @@ impl Engine {
 
     /// Returns the engine that reports its waiting requests as the metric `name`.
     pub(super) fn of_metric(name: &[u8]) -> Option<Self> {
-        let mut engines = Self::ALL.into_iter();
+        let mut engines = Self::ALL.iter().copied();
         engines.find(|engine| engine.waiting_names().any(|known| known.as_bytes() == name))
     }
 }

@@ -53,7 +53,7 @@ impl LoadProbe {
     async fn detect(&mut self, config: &PoolConfig) -> Result<Load, ProbeError> {
         let mut paths = Vec::from_iter(config.probe.path.as_deref());
         if paths.is_empty() {
-            for path in Engine::ALL.map(|engine| engine.table().path) {
+            for path in Engine::ALL.iter().map(|engine| engine.table().path) {
                 if !paths.contains(&path) {
                     paths.push(path);
                 }

@@ -5,14 +5,6 @@
 //! therefore keys them with a random [`salt`] that is stored nowhere: equal prefixes have equal ids within one
 //! recording, and nothing can be compared across recordings.
 //!
-//! | module | content |
-//! | --- | --- |
-//! | this one | the tap of a pool: requests and their ends go into a bounded channel |
-//! | [`salt`] | ids in place of hashes |
-//! | [`event`] | the admin interface's response to `isotherm record` |
-//! | [`trace`] | the assembly of a trace from a complete recording |
-//! | [`trace_line`] | the format of the trace |
-//!
 //! Without a recording, a request costs the load of one flag. A recorded request costs a copy of a few numbers and of a
 //! pointer to its fingerprint; the reader of the recording hashes and writes. When the reader is too slow, records are
 //! dropped and counted.
@@ -36,7 +28,7 @@ use isotherm_router::{SessionKey, Time};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use event::RecordedRequest;
+use event::{EndReason, RecordedRequest, RecordingSummary};
 use salt::Salt;
 
 /// Limit of records that wait for the reader. A record has at most 6 KB, so all of them have at most 25 MB.
@@ -189,19 +181,16 @@ impl RecordReader {
         !self.is_reader_of(self.recorder.tape.lock().as_ref())
     }
 
-    /// Requests that were dropped because the reader was too slow.
-    pub fn dropped(&self) -> u64 {
-        self.counts.dropped.load(Ordering::Relaxed)
-    }
-
-    /// Requests that were left out because the engine responded with an error.
-    pub fn failed(&self) -> u64 {
-        self.counts.failed.load(Ordering::Relaxed)
-    }
-
-    /// Requests that have not ended.
-    pub fn open(&self) -> u64 {
-        self.counts.open.load(Ordering::Relaxed)
+    /// Summarises a recording that ends for the reason `why`.
+    pub fn summary(&self, why: EndReason, recorded: u64) -> RecordingSummary {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        RecordingSummary {
+            why,
+            recorded,
+            dropped: count(&self.counts.dropped),
+            failed: count(&self.counts.failed),
+            unfinished: count(&self.counts.open),
+        }
     }
 
     fn is_reader_of(&self, tape: Option<&Tape>) -> bool {

@@ -29,9 +29,9 @@ async fn a_request_is_recorded_when_it_ends() {
     let mut reader = recorder.start(at(1_000), 10).unwrap();
     let mut entry = begin(&recorder, 1_250).unwrap();
     entry.finish(&outcome(200));
-    assert_eq!(reader.open(), 1);
+    assert_eq!(reader.summary(EndReason::Time, 0).unfinished, 1);
     drop(entry);
-    assert_eq!(reader.open(), 0);
+    assert_eq!(reader.summary(EndReason::Time, 0).unfinished, 0);
     let salt = Salt::random().unwrap();
     let record = reader.next().await.unwrap().salted(&salt, Some("eu"));
     let expected = RecordedRequest {
@@ -74,7 +74,7 @@ async fn records_beyond_the_channels_limit_are_dropped_and_counted() {
     for ms in 0..RECORDS_MAX as u64 + 3 {
         drop(begin(&recorder, ms).unwrap());
     }
-    assert_eq!(reader.dropped(), 3);
+    assert_eq!(reader.summary(EndReason::Time, 0).dropped, 3);
     drop(reader);
     assert!(!recorder.is_on());
     assert!(begin(&recorder, 0).is_none());
@@ -87,5 +87,5 @@ async fn responses_with_an_error_are_left_out_of_a_recording() {
     begin(&recorder, 0).unwrap().finish(&outcome(500));
     reader.close();
     assert!(reader.next().await.is_none());
-    assert_eq!(reader.failed(), 1);
+    assert_eq!(reader.summary(EndReason::Time, 0).failed, 1);
 }

@@ -23,7 +23,7 @@ use crate::sans_io::{DrivenCore, Driver};
 pub(super) struct RegionsDriver {
     pool_registry: Arc<PoolRegistry>,
     core: DrivenCore<DriverState>,
-    this: Weak<Self>,
+    pub(super) this: Weak<Self>,
 }
 
 impl RegionsDriver {
@@ -42,10 +42,6 @@ impl RegionsDriver {
 
     pub(super) fn clock(&self) -> Clock {
         self.pool_registry.clock()
-    }
-
-    pub(super) fn weak(&self) -> Weak<Self> {
-        Weak::clone(&self.this)
     }
 
     pub(super) fn handle(&self, event: Event) {

@@ -63,7 +63,7 @@ impl RegionsDriver {
                 let interval = core.config.heartbeat;
                 let prober = core.prober.clone();
                 let mut task = JoinSet::new();
-                task.spawn(prober.run(self.weak(), peer, addresses, interval));
+                task.spawn(prober.run(self.this.clone(), peer, addresses, interval));
                 core.probes.insert(peer, task);
             }
             Effect::StopProbing(peer) => drop(core.probes.remove(&peer)),
