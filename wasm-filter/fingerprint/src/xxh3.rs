@@ -2,6 +2,7 @@
 //!
 //! WebAssembly has no 128-bit product and no byte swap, so [`hash_pair`] is written out. Under SIMD, `lanes` hashes the
 //! leaves of more than 240 bytes, nearly all bytes of a prompt: `twox-hash` has no SIMD for WebAssembly.
+//! `docs/decisions/0040-fingerprint.md` has the gain, as of 2026-11-23.
 
 use twox_hash::XxHash3_64;
 
