@@ -18,7 +18,7 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         3 => Just(Reach::Home),
         4 => Just(Reach::Regions(Vec::new())),
         1 => prop::collection::vec(0_u16..4, 0..3).prop_map(Reach::Regions),
-        2 => Just(Reach::Guest),
+        2 => Just(Reach::Forwarded),
     ];
     let end = prop_oneof![
         8 => Just(End::Answered),
@@ -167,4 +167,18 @@ proptest! {
         });
         prop_assert_eq!(&twice[0], &twice[1]);
     }
+}
+
+/// A restricted request waits only for the replicas of its subset that were there when it arrived.
+#[test]
+fn a_replica_added_after_a_restricted_request_is_no_candidate_of_it() {
+    let arrive = Op::Arrive {
+        blocks: vec![0],
+        session: 0,
+        subset: Some(vec![5, 3]),
+        reach: Reach::Home,
+    };
+    let wait = Op::Sleep { ms: 50 };
+    let ops = [Op::Add, Op::Add, arrive, Op::Add, Op::ProbeAll, wait];
+    run((PolicyName::DualMap, false), &ops);
 }

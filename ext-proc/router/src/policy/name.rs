@@ -49,7 +49,6 @@ impl PolicyName {
     ];
 
     /// Name in configurations and reports.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -57,7 +57,14 @@ impl DualMap {
 
     /// The two candidates of a request, among the usable replicas that may serve it.
     fn pair(&self, request: &Request, view: &View<'_>) -> Option<Pair> {
-        let is_open = |replica| is_usable(replica, view) && may_serve(request, replica, view);
+        let seq = view.queue.seq_of(request.id);
+        let queued = seq.and_then(|seq| view.queue.get(seq));
+        let pinned = queued.and_then(|queued| queued.pinned.as_deref());
+        let is_open = |replica| {
+            is_usable(replica, view)
+                && may_serve(request, replica, view)
+                && pinned.is_none_or(|replicas| replicas.contains(&replica))
+        };
         self.rings.pair(self.key(request), is_open)
     }
 

@@ -16,7 +16,7 @@ pub enum Reach {
     Home,
     /// Anywhere but to those.
     Regions(Vec<u16>),
-    Guest,
+    Forwarded,
 }
 
 /// Host that is reported to have served.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use isotherm_router::{
-    End, Event, Load, PeerId, ReplicaId, Request, RequestId, Scope, ServedBy, Time,
+    End, Event, Load, PeerId, PolicyName, ReplicaId, Request, RequestId, Scope, ServedBy, Time,
 };
 
 use super::super::{request, serves_in_order};
@@ -28,7 +28,7 @@ impl Naive {
         self.next_request += 1;
         request.scope = match reach {
             Reach::Home => Scope::Local,
-            Reach::Guest => Scope::Forwarded,
+            Reach::Forwarded => Scope::Forwarded,
             Reach::Regions(tried) => Scope::Regions {
                 tried: tried.iter().copied().map(PeerId).collect(),
             },
@@ -68,7 +68,9 @@ impl Naive {
         // An explanation does not know how long one that has come back has been on its way.
         let waits_matter = self.tells_times || !serves_in_order(self.config.policy);
         let is_known = since.arrived == self.now || !waits_matter;
-        let choice = Some(foretold.choice).filter(|_| is_known);
+        // Under `dual_map`, an arrival first assigns queued requests whose candidate has failed to another one.
+        let moves_others = self.config.policy == PolicyName::DualMap && self.waiting.len() > 1;
+        let choice = Some(foretold.choice).filter(|_| is_known && !moves_others);
         self.event_foretold(Event::Arrived(request), choice);
     }
 
