@@ -317,7 +317,7 @@ async fn certificates_that_cannot_be_used_are_counted() {
 }
 
 #[tokio::test]
-async fn an_operator_says_that_a_region_is_lost_and_takes_it_back() {
+async fn an_operator_declares_a_region_lost_and_revokes_it() {
     let service = Service::start(&region(0, 1)).await;
     let state = || async {
         let (_, seen) = service.request("GET", "/api/regions", None, "").await;
@@ -560,7 +560,7 @@ async fn a_web_page_cannot_ask_under_a_name_of_its_own() {
 }
 
 #[tokio::test]
-async fn who_connects_and_says_nothing_keeps_nobody_else_out() {
+async fn silent_connections_do_not_block_other_clients() {
     let service = Service::start(WITH_TOKEN).await;
     let mut silent = Vec::new();
     for _ in 0..200 {

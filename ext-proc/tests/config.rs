@@ -158,7 +158,7 @@ fn a_pool_without_a_cluster_uses_its_models_name_when_a_header_can_carry_it() {
 }
 
 #[test]
-fn a_file_that_is_not_there_says_so() {
+fn a_missing_file_is_reported() {
     let errors = config::load(&data("no-such-file.yaml")).unwrap_err();
     assert!(
         errors

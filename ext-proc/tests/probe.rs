@@ -190,7 +190,7 @@ async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
 }
 
 #[tokio::test]
-async fn a_replica_that_is_not_what_the_pool_says_is_left_out() {
+async fn a_replica_of_another_engine_gets_no_request() {
     let engine = FakeEngine::start(vllm(0)).await;
     let probed = ProbedReplica::start(&format!("engine: sglang, {FAST}"));
     probed.pool().add_replica(engine.addr).unwrap();

@@ -168,7 +168,6 @@ impl Regions {
 
     /// Returns the time of the next [`Self::handle_timeout`]. A call that is several intervals late counts as a suspension: all
     /// adopted replicas are released, because other regions may have taken this service for dead.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let silence_max = self.silence_max();
         let losses = self
@@ -233,7 +232,6 @@ impl Regions {
     }
 
     /// Returns the status as of `now`.
-    #[must_use]
     pub fn status(&self, now: Time) -> RegionsStatus {
         let peers = self.peers.keys();
         RegionsStatus {

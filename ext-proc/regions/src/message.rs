@@ -19,7 +19,6 @@ pub struct RegionName(Arc<str>);
 
 impl RegionName {
     /// The name as text.
-    #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -126,13 +125,11 @@ pub enum Liveness {
 
 impl Liveness {
     /// Whether the region is not heard.
-    #[must_use]
     pub const fn is_silent(self) -> bool {
         matches!(self, Self::Silent)
     }
 
     /// Whether the region is heard and has a gateway.
-    #[must_use]
     pub const fn is_up(self) -> bool {
         matches!(
             self,
@@ -170,7 +167,6 @@ pub struct RegionRecord {
 
 impl RegionRecord {
     /// Returns the versions of the parts.
-    #[must_use]
     pub const fn record_version(&self) -> RecordVersion {
         RecordVersion {
             replicas: self.version,

@@ -11,7 +11,6 @@ use super::{Regions, records};
 
 impl Regions {
     /// Returns this service's copy of its region's record.
-    #[must_use]
     pub fn own_record(&self) -> &Arc<RegionRecord> {
         &self.own
     }

@@ -73,7 +73,6 @@ pub enum RegionState {
 
 impl RegionState {
     /// The name in metrics and logs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

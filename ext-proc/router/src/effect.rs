@@ -101,7 +101,6 @@ pub enum RejectReason {
 
 impl Reason {
     /// The name in metrics and logs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }
@@ -109,7 +108,6 @@ impl Reason {
 
 impl RejectReason {
     /// The name in metrics and logs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -78,7 +78,6 @@ pub enum PeerAvailability {
 
 impl PeerAvailability {
     /// The name in metrics and logs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -16,7 +16,6 @@ const WORDS_INLINE: usize = 16;
 pub(crate) struct ReplicaIndex(pub(crate) u16);
 
 impl ReplicaIndex {
-    /// As an array index.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }

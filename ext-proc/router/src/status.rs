@@ -57,7 +57,6 @@ pub enum Availability {
 
 impl Availability {
     /// The name in metrics and logs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         self.into()
     }

@@ -17,13 +17,11 @@ impl Time {
     }
 
     /// Nanoseconds since the origin.
-    #[must_use]
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
     /// Duration since `earlier`; zero if this time is not later.
-    #[must_use]
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -25,7 +25,7 @@ fn a_local_replica_comes_first() {
 }
 
 #[test]
-fn a_request_that_must_stay_waits_here() {
+fn a_request_that_may_not_be_forwarded_waits() {
     let mut script = full(1);
     script.arrive(request(1, 1, &[1]));
     assert_eq!(script.effects(), []);
@@ -60,7 +60,7 @@ fn the_longest_match_decides_when_it_is_half_of_the_prompt() {
 }
 
 #[test]
-fn a_conversation_goes_on_where_it_went() {
+fn a_conversation_stays_in_its_region() {
     let mut script = full(1);
     for session in 0..40 {
         let mut went = Vec::new();
@@ -82,7 +82,7 @@ fn a_conversation_goes_on_where_it_went() {
 }
 
 #[test]
-fn a_warm_peer_without_room_is_passed_by() {
+fn a_warm_peer_without_free_capacity_is_skipped() {
     let mut script = full(1);
     script.arrive(traveller(1, 1, &[1, 2], &[]));
     assert_eq!(script.forwarded(), [(1, EU)]);
@@ -92,7 +92,7 @@ fn a_warm_peer_without_room_is_passed_by() {
 }
 
 #[test]
-fn without_a_match_the_soonest_one_is_chosen_queue_and_round_trip_together() {
+fn without_a_match_the_peer_with_the_least_queue_and_round_trip_is_selected() {
     let mut script = full(1);
     script.arrive(any(1));
     let went = script.forwardings();
@@ -145,7 +145,7 @@ fn a_ring_of_peers_keeps_a_session_together() {
 }
 
 #[test]
-fn what_was_forwarded_since_a_peer_was_asked_counts_against_its_room() {
+fn requests_forwarded_since_a_report_reduce_the_free_capacity() {
     let mut script = full(1);
     script.event(Event::PeerRemoved(PeerId(ASIA)));
     script.peer_says(EU, free_capacity(3));
@@ -195,7 +195,7 @@ fn an_older_report_changes_nothing() {
 }
 
 #[test]
-fn those_who_wait_leave_when_a_peer_gets_room_oldest_first() {
+fn queued_requests_leave_oldest_first_when_a_peer_gets_free_capacity() {
     let mut script = full(1);
     script.peer_says(EU, no_free_capacity());
     script.peer_says(ASIA, no_free_capacity());
@@ -218,7 +218,7 @@ fn those_who_wait_leave_when_a_peer_gets_room_oldest_first() {
 }
 
 #[test]
-fn local_room_serves_those_who_wait_before_any_peer_does() {
+fn a_local_replica_serves_queued_requests_before_a_peer() {
     let mut script = full(1);
     script.peer_says(EU, no_free_capacity());
     script.peer_says(ASIA, no_free_capacity());
@@ -230,7 +230,7 @@ fn local_room_serves_those_who_wait_before_any_peer_does() {
 }
 
 #[test]
-fn a_peer_that_is_not_heard_gets_nothing_until_its_next_report() {
+fn a_lost_peer_gets_no_request_until_its_next_report() {
     let mut script = full(1);
     script.event(Event::PeerLost(PeerId(EU)));
     script.arrive(any(1));
@@ -244,7 +244,7 @@ fn a_peer_that_is_not_heard_gets_nothing_until_its_next_report() {
 }
 
 #[test]
-fn a_report_grows_old_by_itself() {
+fn a_report_expires_without_an_event() {
     let mut script = full(1);
     let due = script.router.poll_timeout().unwrap();
     assert_eq!(due.since(script.now), Duration::from_millis(600));
@@ -253,7 +253,7 @@ fn a_report_grows_old_by_itself() {
 }
 
 #[test]
-fn a_guest_is_never_forwarded_and_waits_in_a_short_queue_only() {
+fn a_forwarded_request_is_never_forwarded_again_and_waits_in_a_short_queue_only() {
     let mut script = full(1);
     for id in 0..u64::from(script_tau()) + 1 {
         script.arrive(forwarded_request(id, id, &[id]));
@@ -273,7 +273,7 @@ fn a_guest_is_never_forwarded_and_waits_in_a_short_queue_only() {
 }
 
 #[test]
-fn a_guest_that_a_replica_is_free_for_does_not_mind_the_queue() {
+fn a_forwarded_request_with_a_free_replica_ignores_the_length_of_the_queue() {
     let mut script = full(2);
     for id in 0..10 {
         let pinned = Request {
@@ -288,7 +288,7 @@ fn a_guest_that_a_replica_is_free_for_does_not_mind_the_queue() {
 }
 
 #[test]
-fn a_region_that_does_not_keep_what_it_is_sent_loses_its_call() {
+fn a_peer_that_returns_a_request_gets_no_further_ones() {
     let mut script = full(1);
     let blocks: Vec<u64> = (0..20).collect();
     for id in 0..6 {
@@ -307,7 +307,7 @@ fn a_region_that_does_not_keep_what_it_is_sent_loses_its_call() {
 }
 
 #[test]
-fn without_any_replica_of_its_own_a_region_sends_all_away() {
+fn a_region_without_replicas_forwards_every_request() {
     let mut script = region(0);
     script.arrive(any(1));
     assert_eq!(script.forwarded(), [(1, EU)]);
@@ -329,7 +329,7 @@ fn without_any_replica_of_its_own_a_region_sends_all_away() {
 }
 
 #[test]
-fn a_full_queue_refuses_only_what_cannot_leave() {
+fn a_full_queue_rejects_only_requests_that_cannot_be_forwarded() {
     let tight = RouterConfig {
         queue: QueueLimits {
             length_max: 1,
@@ -346,7 +346,7 @@ fn a_full_queue_refuses_only_what_cannot_leave() {
 }
 
 #[test]
-fn who_gives_up_is_forgotten_at_home_too() {
+fn an_aborted_forwarded_request_is_removed() {
     let mut script = full(1);
     script.arrive(any(1));
     assert_eq!(script.stats().forwarded_in_flight, 1);
@@ -359,7 +359,7 @@ fn who_gives_up_is_forgotten_at_home_too() {
 }
 
 #[test]
-fn a_peer_that_left_and_came_again_is_another_one() {
+fn a_peer_that_is_removed_and_added_starts_anew() {
     let mut script = full(1);
     script.arrive(traveller(1, 1, &[1, 2], &[]));
     assert_eq!(script.forwarded(), [(1, EU)]);
@@ -374,7 +374,7 @@ fn a_peer_that_left_and_came_again_is_another_one() {
 }
 
 #[test]
-fn an_explanation_names_the_region_and_what_it_offers() {
+fn an_explanation_names_the_region_and_its_match() {
     let mut script = full(1);
     script.arrive(traveller(1, 1, &[1, 2], &[]));
     script.effects();
@@ -394,7 +394,7 @@ fn an_explanation_names_the_region_and_what_it_offers() {
 }
 
 #[test]
-fn a_report_says_what_peers_need_to_know() {
+fn a_report_holds_the_load_of_the_region() {
     let mut script = Script::new(
         RouterConfig {
             push: Push::Outstanding { max: 5 },

@@ -12,7 +12,7 @@ use support::script::Script;
 use support::{request, traveller};
 
 #[test]
-fn a_request_that_comes_back_goes_elsewhere_and_never_there_again() {
+fn a_returned_request_goes_to_another_peer() {
     let mut script = full(1);
     script.arrive(any(1));
     assert_eq!(script.forwarded(), [(1, EU)]);
@@ -31,7 +31,7 @@ fn a_request_that_comes_back_goes_elsewhere_and_never_there_again() {
 }
 
 #[test]
-fn a_request_that_came_back_finds_a_free_local_replica() {
+fn a_returned_request_takes_a_free_local_replica() {
     let mut script = full(1);
     script.arrive(any(1));
     assert_eq!(script.forwarded(), [(1, EU)]);
@@ -41,7 +41,7 @@ fn a_request_that_came_back_finds_a_free_local_replica() {
 }
 
 #[test]
-fn a_request_that_comes_back_refutes_the_report_that_it_was_sent_on() {
+fn a_returned_request_invalidates_the_report_of_its_peer() {
     let mut script = full(1);
     script.arrive(any(1));
     assert_eq!(script.forwarded(), [(1, EU)]);
@@ -63,7 +63,7 @@ fn a_request_that_comes_back_refutes_the_report_that_it_was_sent_on() {
 }
 
 #[test]
-fn a_peer_that_always_claims_room_and_always_refuses_is_left_alone() {
+fn a_peer_that_reports_free_capacity_and_returns_every_request_is_avoided() {
     let mut script = full(1);
     script.event(Event::PeerRemoved(PeerId(ASIA)));
     let mut id = 0;
@@ -94,7 +94,7 @@ fn a_peer_that_always_claims_room_and_always_refuses_is_left_alone() {
 }
 
 #[test]
-fn one_good_answer_and_a_peer_is_trusted_again() {
+fn a_peer_is_used_again_after_one_good_response() {
     let mut script = full(1);
     script.event(Event::PeerRemoved(PeerId(ASIA)));
     let back = |script: &mut Script, id: u64| {
@@ -125,7 +125,7 @@ fn one_good_answer_and_a_peer_is_trusted_again() {
 }
 
 #[test]
-fn an_end_of_which_nobody_says_how_is_no_praise_for_a_peer_that_refused() {
+fn an_end_without_an_outcome_does_not_restore_trust_in_a_peer() {
     let mut script = full(1);
     script.event(Event::PeerRemoved(PeerId(ASIA)));
     for id in 0..5 {
@@ -141,7 +141,7 @@ fn an_end_of_which_nobody_says_how_is_no_praise_for_a_peer_that_refused() {
 }
 
 #[test]
-fn a_peer_that_refuses_some_and_serves_others_is_only_full() {
+fn a_peer_that_returns_some_requests_and_serves_others_counts_as_full() {
     let mut script = full(1);
     script.event(Event::PeerRemoved(PeerId(ASIA)));
     for id in 0..3 {
@@ -168,7 +168,7 @@ fn a_peer_that_refuses_some_and_serves_others_is_only_full() {
 }
 
 #[test]
-fn a_return_that_a_sibling_took_in_counts_all_the_same() {
+fn a_return_through_a_sibling_counts_too() {
     let mut script = full(1);
     script.event(Event::PeerRemoved(PeerId(ASIA)));
     for id in 0..5 {
@@ -200,7 +200,7 @@ fn a_forwarded_request_that_failed_leaves_no_trace_in_the_index() {
 }
 
 #[test]
-fn a_request_that_comes_back_has_its_old_place_in_the_queue() {
+fn a_returned_request_keeps_its_position_in_the_queue() {
     let mut script = full(1);
     script.arrive(any(1));
     script.arrive(any(2));
@@ -224,7 +224,7 @@ fn a_request_that_comes_back_has_its_old_place_in_the_queue() {
 }
 
 #[test]
-fn a_full_queue_takes_a_request_back() {
+fn a_full_queue_accepts_a_returned_request() {
     let tight = RouterConfig {
         queue: QueueLimits {
             length_max: 1,
@@ -251,7 +251,7 @@ fn a_full_queue_takes_a_request_back() {
 }
 
 #[test]
-fn a_request_that_comes_back_too_late_is_refused_unless_there_is_room() {
+fn a_request_that_returns_past_the_wait_limit_is_rejected_unless_a_replica_is_free() {
     let mut script = full(1);
     script.arrive(any(1));
     script.arrive(any(2));

@@ -197,7 +197,7 @@ fn a_replica_that_a_sibling_keeps_busy_does_not_idle() {
 }
 
 #[test]
-fn two_services_together_do_not_send_a_replica_more_than_it_takes() {
+fn two_services_together_send_a_replica_no_more_than_it_admits() {
     let pending = RouterConfig {
         push: Push::Pending,
         ..config()
@@ -214,7 +214,7 @@ fn two_services_together_do_not_send_a_replica_more_than_it_takes() {
 }
 
 #[test]
-fn what_a_sibling_forwards_counts_against_the_peer_s_room_and_leads_there() {
+fn requests_that_a_sibling_forwards_reduce_the_peers_free_capacity_and_extend_its_index() {
     let [mut a, mut b] = pair(&config(), 0);
     let report = PeerReport {
         available: 1,

@@ -38,7 +38,6 @@ pub(super) struct Connection {
     token_file: Option<PathBuf>,
 }
 
-/// A client of the admin interface.
 #[derive(Debug)]
 pub(super) struct AdminClient {
     http: HttpClient,
@@ -66,13 +65,11 @@ impl AdminClient {
         })
     }
 
-    /// Requests the value at `path`.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
         let body = self.send(Method::GET, path, Bytes::new()).await?;
         self.parse(path, &collect(body).await?)
     }
 
-    /// Posts `value` to `path`.
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,

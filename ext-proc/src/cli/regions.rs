@@ -288,7 +288,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_service_without_regions_says_so() {
+    fn a_service_without_regions_reports_that() {
         assert!(list(&RegionsView::default()).contains("no section `region`"));
     }
 }

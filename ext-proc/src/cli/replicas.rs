@@ -89,7 +89,6 @@ pub(super) const HEADER: [&str; 10] = [
     "PROBED",
 ];
 
-/// Formats a replica as a row.
 pub(super) fn row(replica: &view::ReplicaView) -> Vec<String> {
     vec![
         replica.pool.clone(),

@@ -56,7 +56,6 @@ impl Address {
     }
 }
 
-/// Whether `text` can be the name of a host.
 pub(super) fn is_host_name(text: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
     (1..=HOST_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_allowed)

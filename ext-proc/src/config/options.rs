@@ -22,7 +22,6 @@ use super::text::{
 
 /// The most replicas that a pool lists.
 const REPLICAS_MAX: usize = 10_000;
-/// The most pools.
 const POOLS_MAX: usize = 1_000;
 /// The most aliases of a pool.
 const ALIASES_MAX: usize = 100;

@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn every_option_says_what_it_accepts_and_what_it_means() {
+    fn every_option_has_its_values_and_its_meaning() {
         for row in rows() {
             assert!(
                 !row.accepts.is_empty() && !row.meaning.is_empty(),

@@ -51,7 +51,6 @@ pub(super) struct TrackedConnection<S> {
     connection: Connection,
 }
 
-/// The connection of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Connection(Arc<ConnectionState>);
 

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rank_is_as_much_more_popular_as_zipf_says() {
+    fn the_popularity_of_ranks_follows_zipf() {
         let (mut rng, zipf) = (SeededRng::new(1), Zipf::new(100, 1.0));
         let mut counts = [0_u32; 100];
         for _ in 0..100_000 {

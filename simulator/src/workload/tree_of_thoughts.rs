@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trees_have_as_many_requests_as_the_paper_says() {
+    fn trees_have_the_papers_number_of_requests() {
         let mixed = TreeOfThoughts::mixed().generate(1);
         let sizes = |region| {
             let of = mixed
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thought_continues_those_on_its_way_from_the_root() {
+    fn a_thought_continues_its_path_from_the_root() {
         let workload = TreeOfThoughts::uniform().generate(1);
         let steps = &workload.sessions[0].steps;
         for step in &steps[1..] {

@@ -60,7 +60,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
                     let tried = (0..length).map(|_| peer(input));
                     Reach::Regions(tried.collect::<Result<_>>()?)
                 }
-                _ => Reach::Guest,
+                _ => Reach::Forwarded,
             },
         },
         11..=18 => Op::Finish {

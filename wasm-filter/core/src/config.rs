@@ -117,10 +117,7 @@ enum Role {
 }
 
 impl PluginConfig {
-    /// Parses the plugin's configuration.
-    ///
-    /// # Errors
-    /// When the text is not JSON, has unknown keys, or has invalid values.
+    /// Parses the plugin's configuration. Fails when the text is not JSON, has unknown keys, or has invalid values.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let RoleConfig { role } = from_json(json)?;
         Ok(match role {
@@ -173,7 +170,6 @@ impl RequestConfig {
     }
 
     /// The decision stream, if one is configured.
-    #[must_use]
     pub fn decision_stream(&self) -> Option<&DecisionStreamConfig> {
         self.decision_stream.as_ref()
     }

@@ -20,7 +20,6 @@ impl HeaderEdit {
     }
 
     /// The name of the header and its new value; `None` removes the header.
-    #[must_use]
     pub fn parts(&self) -> (&str, Option<&[u8]>) {
         match self {
             Self::Remove(name) => (name, None),

@@ -32,7 +32,6 @@ impl Api {
     /// The API of a path; `None` for a path without a known prompt.
     ///
     /// A query, a trailing slash and any prefix are ignored: gateways publish the APIs under prefixes.
-    #[must_use]
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split(['?', '#']).next().unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);

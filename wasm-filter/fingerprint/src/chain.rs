@@ -24,7 +24,6 @@ pub struct Fingerprint {
 
 impl Fingerprint {
     /// A chain of blocks; `None` unless their `end_bytes` increase strictly and stay within `total_bytes`.
-    #[must_use]
     pub fn new(blocks: Vec<BlockHash>, total_bytes: u32) -> Option<Self> {
         let mut previous = 0;
         for block in &blocks {
@@ -40,19 +39,16 @@ impl Fingerprint {
     }
 
     /// The blocks, shallowest first.
-    #[must_use]
     pub fn blocks(&self) -> &[BlockHash] {
         &self.blocks
     }
 
     /// The length of the whole rendered prompt in bytes, past the last block too.
-    #[must_use]
     pub fn total_bytes(&self) -> u32 {
         self.total_bytes
     }
 
     /// The bytes that the first `depth` blocks cover.
-    #[must_use]
     pub fn bytes_at(&self, depth: usize) -> u32 {
         depth
             .checked_sub(1)
@@ -61,7 +57,6 @@ impl Fingerprint {
     }
 
     /// The share of the prompt that the first `depth` blocks cover, from 0 to 1.
-    #[must_use]
     pub fn share_at(&self, depth: usize) -> f64 {
         if self.total_bytes == 0 {
             return 0.0;

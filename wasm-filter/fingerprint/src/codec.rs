@@ -52,7 +52,6 @@ pub enum DecodeError {
 
 impl Fingerprint {
     /// The header value: at most 2,048 characters for a rendered prompt of 1 MB.
-    #[must_use]
     pub fn encode(&self) -> String {
         let mut bytes = Vec::with_capacity(16 + self.blocks().len() * 10);
         bytes.push(VERSION);
@@ -70,10 +69,7 @@ impl Fingerprint {
         URL_SAFE_NO_PAD.encode(bytes)
     }
 
-    /// Decodes a value of [`Fingerprint::encode`]. Any bytes are safe.
-    ///
-    /// # Errors
-    /// When the value is not a fingerprint of this version.
+    /// Decodes a value of [`Fingerprint::encode`]. Any bytes are safe; others than a fingerprint of this version fail.
     pub fn decode(value: &[u8]) -> Result<Self, DecodeError> {
         if value.len() > HEADER_BYTES_MAX {
             return Err(DecodeError::TooLong);

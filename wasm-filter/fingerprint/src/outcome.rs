@@ -77,7 +77,6 @@ pub enum OutcomeError {
 
 impl Outcome {
     /// [`Self::ttft_us`], if the first byte comes with the first token.
-    #[must_use]
     pub fn first_token_us(&self) -> Option<u64> {
         self.ttft_us.filter(|_| self.is_stream)
     }
@@ -85,7 +84,6 @@ impl Outcome {
     /// The encoding:
     /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;upstream=..`,
     /// without unknown fields.
-    #[must_use]
     pub fn encode(&self) -> String {
         let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
         push(&mut value, "v=", Some(VERSION));
@@ -111,10 +109,7 @@ impl Outcome {
     }
 
     /// Parses a value that [`Outcome::encode`] wrote. Any bytes are safe. Unknown names are ignored, so that a newer filter
-    /// may report more.
-    ///
-    /// # Errors
-    /// When the value is not an outcome of this version.
+    /// may report more. A value that is not an outcome of this version fails.
     pub fn parse(value: &[u8]) -> Result<Self, OutcomeError> {
         if value.len() > OUTCOME_BYTES_MAX {
             return Err(OutcomeError::TooLong);

@@ -17,7 +17,6 @@ pub const SESSION_BYTES_MAX: usize = 256;
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
 /// The header value of a session key: at most [`SESSION_BYTES_MAX`] visible ASCII characters.
-#[must_use]
 pub fn encode(key: &[u8]) -> String {
     if key.len() <= SESSION_BYTES_MAX {
         let value: String = percent_encode(key, ESCAPED).collect();

@@ -17,7 +17,6 @@ pub struct Tokens {
 }
 
 /// The header value.
-#[must_use]
 pub fn encode(tokens: Tokens) -> String {
     let mut value = String::with_capacity(VALUE_BYTES_MAX);
     number::push(&mut value, tokens.prompt);
@@ -29,7 +28,6 @@ pub fn encode(tokens: Tokens) -> String {
 }
 
 /// Parses a value that [`encode`] wrote; `None` for any other value.
-#[must_use]
 pub fn parse(value: &[u8]) -> Option<Tokens> {
     let value = str::from_utf8(value).ok()?;
     let (prompt, output_max) = match value.split_once(';') {

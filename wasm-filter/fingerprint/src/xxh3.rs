@@ -6,7 +6,6 @@
 
 use twox_hash::XxHash3_64;
 
-/// The hash of bytes.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
     #[cfg(all(target_family = "wasm", target_feature = "simd128"))]
     if let Some(hash) = lanes::hash(bytes) {

@@ -10,7 +10,6 @@ use crate::Time;
 
 /// Failures in a row that open a breaker.
 pub(crate) const FAILURES_MAX: u32 = 5;
-/// First back-off.
 pub(crate) const BACK_OFF_MIN: Duration = Duration::from_secs(1);
 /// Longest back-off. Shorter than the default `queue.wait_ms_max`, so a request that is bound to this replica gets a trial.
 pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(16);
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_before_it_opened_says_nothing_of_the_time_after() {
+    fn requests_sent_before_the_breaker_opened_do_not_change_it_afterwards() {
         let mut breaker = Breaker::default();
         let old = breaker.sent(s(0));
         for _ in 0..FAILURES_MAX {

@@ -7,7 +7,6 @@ use crate::{Candidate, Choice, Explanation, Request, Time};
 
 impl Router {
     /// Explains the decision on a request that would arrive now.
-    #[must_use]
     pub fn explain(&self, now: Time, request: &Request) -> Explanation {
         let now = self.pool.now.max(now);
         let queued = self.queued(request.clone(), QueueSeq::LAST, self.pool.now, false);

@@ -37,7 +37,6 @@ impl Router {
     ///
     /// `drain_per_s` follows from Little's law: the requests that the replicas hold when their free capacity is used, divided
     /// by the learned service time; zero while no request has ended.
-    #[must_use]
     pub fn report(&self, _now: Time) -> PeerReport {
         let free_capacity = self.pool.replicas.free_capacity();
         let held = self.pool.in_flight.len() as u64 + free_capacity.unwrap_or_default();

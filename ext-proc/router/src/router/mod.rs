@@ -135,7 +135,6 @@ impl Router {
     }
 
     /// The time of the next call of [`Self::handle_timeout`].
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Time> {
         let deadline = self
             .pool
@@ -206,7 +205,6 @@ impl Router {
     }
 
     /// Statistics as of `now`.
-    #[must_use]
     pub fn stats(&self, now: Time) -> Stats {
         let oldest = self.pool.queue.oldest();
         Stats {

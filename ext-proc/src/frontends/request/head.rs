@@ -17,9 +17,7 @@ use crate::pool::{PeerTable, RouteRequest, session_key};
 #[derive(Debug, Default)]
 pub(crate) struct RequestHead {
     pub(crate) method: String,
-    /// Path with its query.
     pub(crate) path: String,
-    /// Model that the request names.
     pub(crate) model: Option<String>,
     /// Trusted headers about regions.
     pub(crate) origin: Origin,

@@ -33,7 +33,6 @@ pub(crate) enum RouteTarget {
     Pool(Arc<Pool>),
     /// Envoy's routes, with this cluster if there is one.
     PassThrough(Option<String>),
-    /// A reply with the list of models.
     ModelList,
     /// A reply with one model.
     Model(String),

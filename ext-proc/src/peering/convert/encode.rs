@@ -12,7 +12,6 @@ use crate::peering::message::Message;
 use crate::peering::wire::{self, Envelope, Payload};
 use crate::pool::{SharedPlacement, SharedTarget};
 
-/// The message of a stream.
 pub(in crate::peering) fn encode(session: Session, message: &Message) -> Envelope {
     let payload = match message {
         Message::Ping(ping) => Payload::Ping(wire::Ping {

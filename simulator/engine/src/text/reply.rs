@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_those_of_chats() {
+    fn reply_lengths_are_typical_of_chats() {
         let mut lengths: Vec<u32> = (0..1_000)
             .map(|digest| Reply::new(digest).natural_tokens())
             .collect();

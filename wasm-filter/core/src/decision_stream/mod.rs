@@ -124,10 +124,8 @@ impl DecisionStream {
         }
     }
 
-    /// Adds a request with the headers that the filter sets. Returns the message to send.
-    ///
-    /// # Errors
-    /// Returns the headers when the stream is not ready or full: the request continues without it.
+    /// Adds a request with the headers that the filter sets. Returns the message to send, or the headers when the stream is
+    /// not ready or full: the request continues without it.
     pub fn add_request(
         &mut self,
         id: u32,

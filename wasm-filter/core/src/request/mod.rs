@@ -140,13 +140,11 @@ impl RequestFlow {
     }
 
     /// Whether the filter must hold the request until its body is read.
-    #[must_use]
     pub fn is_held(&self) -> bool {
         matches!(self.prompt, PromptSource::Body(_))
     }
 
     /// Whether the announced body exceeds Envoy's buffer and Envoy's route allows no large read on top.
-    #[must_use]
     pub fn exceeds_buffer(&self) -> bool {
         self.is_held()
             && !self.config.allows_large_reads()
@@ -161,13 +159,11 @@ impl RequestFlow {
     }
 
     /// The bytes of the body that were read so far, which is the offset of the next piece.
-    #[must_use]
     pub fn body_bytes(&self) -> usize {
         self.body_bytes
     }
 
     /// Reads the next piece of the body. Returns whether the request must continue now.
-    #[must_use]
     pub fn feed(&mut self, piece: &[u8]) -> bool {
         self.body_bytes = self.body_bytes.saturating_add(piece.len());
         match &mut self.prompt {
@@ -183,7 +179,6 @@ impl RequestFlow {
     ///
     /// `peer_address` looks up the proxy's `ip:port` of the client. The filter calls it only when no other source has a
     /// session key and no header has the address, because the lookup is slow.
-    #[must_use]
     pub fn release(self, peer_address: impl FnOnce() -> Option<String>) -> Release {
         let config = self.config;
         let (found, model, coverage) = match self.prompt {
@@ -235,7 +230,6 @@ impl RequestFlow {
 }
 
 /// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
-#[must_use]
 pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
     let mut names: Vec<&str> = headers
         .iter()

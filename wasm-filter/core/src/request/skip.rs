@@ -30,7 +30,6 @@ impl SkipReason {
     ];
 
     /// The name of the reason in metrics.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UnknownPath => "unknown_path",

@@ -12,7 +12,6 @@ use serde::Deserialize;
 pub(crate) const FORMAT_HEADER: &str = "endpoint-load-metrics-format";
 /// The requested format of the report.
 pub(crate) const FORMAT: &str = "TEXT";
-/// The response header with the report.
 pub(super) const REPORT_HEADER: &str = "endpoint-load-metrics";
 /// The longest report that the filter reads, in bytes.
 const REPORT_BYTES_MAX: usize = 4096;

@@ -77,7 +77,6 @@ impl Extractor {
     }
 
     /// The result, which may be taken before the body has ended.
-    #[must_use]
     pub fn finish(self) -> Extraction {
         let mut visitor = self.visitor;
         let mut value = |goal| visitor.members.take(goal);

@@ -25,7 +25,6 @@ pub enum BodyError {
 
 impl BodyError {
     /// The name of this error in metrics and logs.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::NotJson => "not_json",
@@ -50,7 +49,6 @@ pub(crate) trait Visitor {
     fn close(&mut self);
     /// The name of a member. A name longer than [`fixed_buffer::KEY_BYTES_MAX`] is replaced by a digest that equals no real name.
     fn key(&mut self, key: &[u8]);
-    /// A string value begins.
     fn string_start(&mut self);
     /// The next contents of the string, unescaped.
     fn string_part(&mut self, part: &[u8]);

@@ -35,7 +35,6 @@ impl Rank {
         ReplicaIndex(self.0 as u16)
     }
 
-    /// Requests outstanding.
     #[expect(clippy::cast_possible_truncation, reason = "the highest part")]
     pub(crate) const fn outstanding(self) -> u32 {
         (self.0 >> 80) as u32
