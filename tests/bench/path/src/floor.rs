@@ -1,6 +1,6 @@
 //! `isotherm-bench-floor`: a minimal external processor for `cargo xtask bench path`.
 //!
-//! It passes every request and response, and uses its libraries as their documentation shows: generated types, the usual
+//! The floor passes every request and response, and uses its libraries as their documentation shows: generated types, the usual
 //! runtime, the usual buffers. Any cost of Isotherm's service beyond it is the cost of a decision.
 
 use std::net::SocketAddr;

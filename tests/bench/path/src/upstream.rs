@@ -1,6 +1,6 @@
 //! Replicas that respond at once, so that a measurement shows the path to them.
 //!
-//! They read the prompt to its end without parsing it, and run in the process of the load generator, whose CPU time does not
+//! The replicas read the prompt to its end without parsing it, and run in the process of the load generator, whose CPU time does not
 //! count. Each chunk of a stream is a write of its own, as an engine sends it: a few large writes would hide the cost of a
 //! thousand chunks.
 

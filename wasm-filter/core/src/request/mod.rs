@@ -164,6 +164,7 @@ impl RequestFlow {
     }
 
     /// Reads the next piece of the body. Returns whether the request must continue now.
+    #[must_use]
     pub fn feed(&mut self, piece: &[u8]) -> bool {
         self.body_bytes = self.body_bytes.saturating_add(piece.len());
         match &mut self.prompt {
@@ -179,6 +180,7 @@ impl RequestFlow {
     ///
     /// `peer_address` looks up the proxy's `ip:port` of the client. The filter calls it only when no other source has a
     /// session key and no header has the address, because the lookup is slow.
+    #[must_use]
     pub fn release(self, peer_address: impl FnOnce() -> Option<String>) -> Release {
         let config = self.config;
         let (found, model, coverage) = match self.prompt {
@@ -230,6 +232,7 @@ impl RequestFlow {
 }
 
 /// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
+#[must_use]
 pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
     let mut names: Vec<&str> = headers
         .iter()

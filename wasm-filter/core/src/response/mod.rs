@@ -72,6 +72,7 @@ impl ResponseFlow {
     /// A flow for a request that is sent now, and the header to add to the request.
     ///
     /// `header` looks up single headers, because a proxy copies all headers to pass all of them.
+    #[must_use]
     pub fn new(
         config: ResponseConfig,
         header: impl Fn(&'static str) -> Option<Vec<u8>>,
@@ -92,6 +93,7 @@ impl ResponseFlow {
     }
 
     /// Reads the headers of the response and returns their changes.
+    #[must_use]
     pub fn headers(&mut self, headers: &Headers) -> Vec<HeaderEdit> {
         self.status = headers::get(headers, ":status")
             .and_then(|status| str::from_utf8(status).ok()?.parse().ok());
@@ -116,6 +118,7 @@ impl ResponseFlow {
     /// Records a piece of the body and returns the range of its bytes that [`Self::feed`] needs.
     ///
     /// `now` is called for the first byte only.
+    #[must_use]
     pub fn body(&mut self, piece_bytes: usize, now: impl FnOnce() -> Nanoseconds) -> Range<usize> {
         if piece_bytes > 0 && self.first_byte_at.is_none() {
             self.first_byte_at = Some(now());
@@ -137,6 +140,7 @@ impl ResponseFlow {
     }
 
     /// The outcome at the end of the response; `None` for a response without headers.
+    #[must_use]
     pub fn outcome(&self, upstream: Option<String>) -> Option<Outcome> {
         let tail = self.tail.as_ref();
         let usage = tail
