@@ -52,7 +52,7 @@ fn a_comparison_is_deterministic_and_includes_baseline_and_oracle() {
     assert!(plan.policies.contains(&best));
     assert!(text.contains(&format!("Use {best}: ")), "{text}");
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(json["use_policy"], best.as_str());
+    assert_eq!(json["use_policy"], best.as_ref());
     assert_eq!(json["systems"][3]["name"], "oracle");
     assert_eq!(json["systems"][0]["requests"], 350);
 }

@@ -89,7 +89,7 @@ fn no_shipped_policy_is_far_ahead_of_the_oracle() {
         run(&setup, &workload).summary(slo).ttft_mean_s
     };
     let oracle = mean(Arrangement::Oracle);
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         let config = RouterConfig {
             push: Push::Blind,
             ..config(policy)

@@ -117,7 +117,7 @@ fn runs_with_regions_are_deterministic() {
 #[test]
 fn no_request_is_lost_under_any_policy_and_arrangement() {
     let workload = two_crowds();
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         let forwarding = six(Arrangement::Router(outstanding(policy, 4)));
         let shared = run_whole(&format!("{policy}, forwarding"), &forwarding, &workload);
         for region in 0..REGIONS {
@@ -147,7 +147,7 @@ fn no_request_is_lost_while_replicas_join_and_leave() {
         replica: 0,
         speed: 0.5,
     };
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         let setup = Setup {
             changes: vec![
                 at(300, Action::Join { region: 0, replica }),
@@ -158,7 +158,7 @@ fn no_request_is_lost_while_replicas_join_and_leave() {
             ],
             ..six(Arrangement::Router(outstanding(policy, 4)))
         };
-        let outcome = run_whole(policy.as_str(), &setup, &workload);
+        let outcome = run_whole(policy.as_ref(), &setup, &workload);
         assert_eq!(outcome.replicas.len(), REGIONS + 2);
         assert_eq!(outcome, run(&setup, &workload), "{policy} repeats itself");
     }

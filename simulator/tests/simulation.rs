@@ -29,7 +29,7 @@ fn a_single_request_takes_the_time_of_engine_and_network() {
 #[test]
 fn every_request_ends_once_under_every_policy() {
     let workload = chats(40, 4);
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         for push in [Push::Pending, Push::Outstanding { max: 8 }, Push::Blind] {
             let config = RouterConfig {
                 push,

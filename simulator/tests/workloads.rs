@@ -54,7 +54,7 @@ fn play(name: &str, system: &str, seed: u64, arrangement: Arrangement) -> Outcom
 #[test]
 fn no_request_is_lost_under_any_policy_in_any_push_mode() {
     for (name, _) in NAMES {
-        for policy in PolicyName::ALL {
+        for &policy in PolicyName::ALL {
             for push in MODES {
                 let config = RouterConfig {
                     push,
@@ -79,7 +79,7 @@ fn every_workload_is_deterministic_and_depends_on_the_seed() {
         ] {
             let bytes = |seed| {
                 let arrangement = Arrangement::Router(config(policy));
-                format!("{:?}", play(name, policy.as_str(), seed, arrangement))
+                format!("{:?}", play(name, policy.as_ref(), seed, arrangement))
             };
             let first = bytes(1);
             assert_eq!(first, bytes(1), "{name} {policy}");

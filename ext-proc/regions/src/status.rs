@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use strum::IntoStaticStr;
+use strum::{AsRefStr, IntoStaticStr};
 
 use super::event::{AdoptionBlocker, LinkFailure};
 use super::message::{Liveness, RegionName};
@@ -50,7 +50,18 @@ pub struct PeerRegionStatus {
 
 /// State of another region.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    AsRefStr,
+    IntoStaticStr,
+    Serialize,
+    Deserialize,
 )]
 #[strum(serialize_all = "snake_case")]
 #[serde(rename_all = "snake_case")]
@@ -71,13 +82,6 @@ pub enum RegionState {
     DeclaredLost,
 }
 
-impl RegionState {
-    /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// Counters since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionsCounters {
@@ -90,7 +94,7 @@ pub struct RegionsCounters {
     /// Rejected records: of another region, or too large.
     pub records_rejected: u64,
     /// Losses of peers.
-    pub peers_lost: u64,
+    pub regions_lost: u64,
     /// Adoptions.
     pub adoptions: u64,
     /// Reports of other regions that they have adopted replicas which this region has adopted.

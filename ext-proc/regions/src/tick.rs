@@ -44,7 +44,7 @@ impl Regions {
             };
             if !peer.is_lost && self.now.since(as_of) >= silence_max {
                 peer.is_lost = true;
-                self.counters.peers_lost += 1;
+                self.counters.regions_lost += 1;
                 self.effects.push_back(Effect::MarkPeerLost(*id));
             }
         }

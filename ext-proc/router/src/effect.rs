@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strum::IntoStaticStr;
+use strum::{AsRefStr, IntoStaticStr};
 
 use crate::{PeerId, ReplicaId, RequestId};
 
@@ -60,7 +60,7 @@ pub struct ForwardDecision {
 }
 
 /// The reason for a replica or a peer region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Reason {
     /// The cache holds the longest prefix.
@@ -80,7 +80,7 @@ pub enum Reason {
 }
 
 /// The reason for a rejection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum RejectReason {
     /// The queue is full.
@@ -97,18 +97,4 @@ pub enum RejectReason {
     RegionFull,
     /// The service shuts down.
     ShuttingDown,
-}
-
-impl Reason {
-    /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
-}
-
-impl RejectReason {
-    /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }

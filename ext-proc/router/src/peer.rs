@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use strum::IntoStaticStr;
+use strum::{AsRefStr, IntoStaticStr};
 
 use crate::Time;
 
@@ -53,7 +53,7 @@ pub struct PeerStatus {
 }
 
 /// Whether requests are forwarded to a peer, or why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum PeerAvailability {
     /// Requests are forwarded.
@@ -74,11 +74,4 @@ pub enum PeerAvailability {
     Paced,
     /// The queue is too long, counting the requests forwarded since the last report.
     LongQueue,
-}
-
-impl PeerAvailability {
-    /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }

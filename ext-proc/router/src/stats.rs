@@ -18,8 +18,6 @@ pub struct Stats {
     pub forwarded_in_flight: usize,
     /// Available replicas.
     pub available_replicas: usize,
-    /// Available peers.
-    pub available_peers: usize,
     /// Size of the prefix index.
     pub index: IndexStats,
     /// Size of the index over peers.
@@ -85,13 +83,13 @@ pub struct Counters {
     /// Requests forwarded from other regions and rejected, because the queue was too long.
     pub forwarded_in_rejected: u64,
     /// Placements sent to siblings.
-    pub shared_sent: u64,
+    pub placements_sent: u64,
     /// Placements received from siblings.
-    pub shared_received: u64,
+    pub placements_received: u64,
     /// Received placements that continue an unknown prefix.
-    pub shared_unattached: u64,
+    pub placements_unattached: u64,
     /// Placements dropped because the driver did not fetch them in time.
-    pub shared_dropped: u64,
+    pub placements_dropped: u64,
     /// Replicas rejected because there are too many.
     pub replicas_refused: u64,
 }

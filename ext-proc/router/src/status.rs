@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use strum::IntoStaticStr;
+use strum::{AsRefStr, IntoStaticStr};
 
 use crate::{Load, PeerAvailability, PeerId, Reason, ReplicaId, Time};
 
@@ -32,7 +32,7 @@ pub struct ReplicaStatus {
 }
 
 /// Whether a replica is available, or why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum Availability {
     /// Available.
@@ -53,13 +53,6 @@ pub enum Availability {
     NoHeadroom,
     /// The fixed limit of outstanding requests is reached.
     Full,
-}
-
-impl Availability {
-    /// The name in metrics and logs.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
 }
 
 /// Explanation of the decision for a request.

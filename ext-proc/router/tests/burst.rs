@@ -81,7 +81,7 @@ fn go(policy: PolicyName, push: Push, shape: Shape, replicas: usize, tasks: Vec<
 #[test]
 fn with_pending_no_request_waits_inside_a_busy_engine_while_another_idles() {
     for (name, shape) in shapes() {
-        for policy in PolicyName::ALL {
+        for &policy in PolicyName::ALL {
             if policy == PolicyName::DualMap {
                 // A prompt that all share has two replicas, and the others stay idle: that is what it is for.
                 continue;

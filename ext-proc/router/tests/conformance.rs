@@ -16,7 +16,7 @@ const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 2 }, Push::Bli
 
 /// All policies in all modes, with as many idle replicas.
 fn everywhere(replicas: u32, test: impl Fn(&str, Push, Script)) {
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         for push in MODES {
             let name = format!("{policy} {push:?}");
             test(&name, push, Script::new(config(policy, push), replicas));
@@ -26,7 +26,7 @@ fn everywhere(replicas: u32, test: impl Fn(&str, Push, Script)) {
 
 /// All policies in the modes that let requests wait here.
 fn where_requests_wait(replicas: u32, test: impl Fn(&str, PolicyName, Script)) {
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         for push in MODES.into_iter().filter(|push| *push != Push::Blind) {
             let name = format!("{policy} {push:?}");
             test(&name, policy, Script::new(config(policy, push), replicas));
@@ -488,7 +488,7 @@ fn an_aborted_request_is_not_sent() {
 #[test]
 fn a_policy_can_be_changed_while_requests_wait() {
     everywhere(2, |name, push, mut script| {
-        for policy in PolicyName::ALL {
+        for &policy in PolicyName::ALL {
             let config = config(policy, push);
             script.router.reconfigure(script.now, config);
             script.arrive(single(1_000));

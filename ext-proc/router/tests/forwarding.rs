@@ -249,7 +249,8 @@ fn a_report_expires_without_an_event() {
     let due = script.router.poll_timeout().unwrap();
     assert_eq!(due.since(script.now), Duration::from_millis(600));
     script.sleep(600);
-    assert_eq!(script.stats().available_peers, 0);
+    let peer = script.router.peers(script.now).next().unwrap();
+    assert_eq!(peer.availability, PeerAvailability::Stale);
 }
 
 #[test]

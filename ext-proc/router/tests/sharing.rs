@@ -57,7 +57,7 @@ fn only_the_new_blocks_of_a_prompt_are_shared() {
     assert_eq!(shared[0].parent, None);
     assert_eq!(shared[1].parent, shared[0].blocks.last().copied());
     assert_eq!(shared[1].target, Target::Replica(ReplicaId(0)));
-    assert_eq!(script.stats().counters.shared_sent, 2);
+    assert_eq!(script.stats().counters.placements_sent, 2);
 }
 
 #[test]
@@ -83,8 +83,8 @@ fn shared_placements_give_the_same_decisions() {
     }
     assert_eq!(a.stats().index.nodes, b.stats().index.nodes);
     assert_eq!(a.stats().index.entries, b.stats().index.entries);
-    assert_eq!(a.stats().counters.shared_unattached, 0);
-    assert_eq!(b.stats().counters.shared_received, 100);
+    assert_eq!(a.stats().counters.placements_unattached, 0);
+    assert_eq!(b.stats().counters.placements_received, 100);
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn blocks_behind_an_unknown_prefix_are_counted_and_ignored() {
     drop(placements(&mut a));
     a.arrive(request(2, 1, &[1, 2, 3]));
     share(&mut a, &mut b);
-    assert_eq!(b.stats().counters.shared_unattached, 1);
+    assert_eq!(b.stats().counters.placements_unattached, 1);
     assert_eq!(b.stats().index.nodes, 0);
     b.arrive(request(3, 1, &[1, 2, 3]));
     a.arrive(request(4, 1, &[1, 2, 3, 4]));
@@ -131,7 +131,7 @@ fn a_placement_on_an_unknown_replica_is_counted() {
     a.arrive(request(1, 1, &[1]));
     a.arrive(request(2, 2, &[2]));
     share(&mut a, &mut b);
-    assert_eq!(b.stats().counters.shared_unattached, 1);
+    assert_eq!(b.stats().counters.placements_unattached, 1);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn placements_beyond_the_limit_are_dropped_oldest_first() {
     }
     let shared = placements(&mut script);
     assert_eq!(shared.len(), 4_096);
-    assert_eq!(script.stats().counters.shared_dropped, 5_000 - 4_096);
+    assert_eq!(script.stats().counters.placements_dropped, 5_000 - 4_096);
     script.arrive(request(9_000, 1, &[4_999, 1]));
     let parent = placements(&mut script)[0].parent;
     assert_eq!(parent, shared.last().unwrap().blocks.last().copied());

@@ -174,13 +174,13 @@ fn in_pool(
     let outcome = match *choice {
         Choice::Dispatch { replica, reason } => view::OutcomeView::Dispatch {
             replica: replica_name(replica).unwrap_or_default(),
-            reason: reason.as_str().to_owned(),
+            reason: reason.as_ref().to_owned(),
         },
         Choice::Forward { peer, reason } => {
             let found = peers.iter().find(|candidate| candidate.peer == peer);
             view::OutcomeView::Forward {
                 region: found.map_or_else(String::new, |candidate| candidate.name.clone()),
-                reason: reason.as_str().to_owned(),
+                reason: reason.as_ref().to_owned(),
             }
         }
         Choice::Wait { replica, ahead } => view::OutcomeView::Wait {
@@ -188,7 +188,7 @@ fn in_pool(
             ahead,
         },
         Choice::Reject { reason } => view::OutcomeView::Reject {
-            reason: reason.as_str().to_owned(),
+            reason: reason.as_ref().to_owned(),
         },
     };
     let prompt_bytes = request.prompt_bytes;
@@ -215,7 +215,7 @@ fn candidate_view(candidate: &Candidate, prompt_bytes: u32) -> view::CandidateVi
         matched_share: share(candidate.matched_bytes, prompt_bytes),
         outstanding: candidate.outstanding,
         pending: candidate.pending,
-        availability: candidate.availability.as_str().to_owned(),
+        availability: candidate.availability.as_ref().to_owned(),
     }
 }
 
@@ -225,7 +225,7 @@ fn region_view(candidate: &PeerCandidate, prompt_bytes: u32) -> view::RegionCand
         matched_bytes: candidate.matched_bytes,
         matched_share: share(candidate.matched_bytes, prompt_bytes),
         estimated_ttft_ms: candidate.estimated_ttft.map(millis),
-        availability: candidate.availability.as_str().to_owned(),
+        availability: candidate.availability.as_ref().to_owned(),
     }
 }
 

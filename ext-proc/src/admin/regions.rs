@@ -85,7 +85,7 @@ impl<'a> PoolSnapshot<'a> {
         let report = status.report.as_ref();
         Some(view::PeerPoolView {
             pool: self.pool.name().to_string(),
-            availability: status.availability.as_str().to_owned(),
+            availability: status.availability.as_ref().to_owned(),
             report: report.map(|report| report_view(self.pool, report)),
             forwarded: status.forwarded,
             returned: status.returned,

@@ -92,7 +92,7 @@ fn replica_view(
     view::ReplicaView {
         pool: pool.to_string(),
         address: status.name,
-        availability: status.availability.as_str().to_owned(),
+        availability: status.availability.as_ref().to_owned(),
         draining: status.draining,
         adopted_from,
         outstanding: status.outstanding,

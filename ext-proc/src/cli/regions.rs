@@ -91,7 +91,7 @@ pub(super) fn rows(regions: &RegionsView) -> Vec<Vec<String>> {
 fn peer_rows(PeerView { region, pools }: &PeerView) -> Vec<Vec<String>> {
     let region = [
         region.name.clone(),
-        region.state.as_str().to_owned(),
+        region.state.as_ref().to_owned(),
         round_trip(region.round_trip_ms),
         heartbeat(region.heartbeat_age_ms),
     ];
@@ -184,7 +184,7 @@ pub(super) fn notes(regions: &RegionsView) -> String {
 
 /// Formats the state of a link with its reason, which may begin with the state itself.
 fn link_state(link: &LinkState) -> String {
-    match (link.as_str(), link.reason()) {
+    match (link.as_ref(), link.reason()) {
         (state, None) => state.to_owned(),
         (state, Some(reason)) if reason.starts_with(state) => reason.to_owned(),
         (state, Some(reason)) => format!("{state}: {reason}"),

@@ -88,7 +88,7 @@ section! {
         cluster as "cluster": Option<String> = None, optional(cluster_name()) => "the model's name; `default` for `*`";
         /// The policy that selects a replica.
         policy as "policy": PolicyName = RouterConfig::default().policy,
-            choice(PolicyName::ALL.map(|policy| (policy.as_str(), policy)));
+            choice(PolicyName::ALL.iter().map(|policy| (policy.as_ref(), *policy)));
         /// When a replica may get one more request: `pending` if its last probe shows an empty queue and its admission headroom allows it, `outstanding` below a fixed number, `blind` always.
         push as "push": Push = RouterConfig::default().push,
             choice([

@@ -6,6 +6,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
+/// Lists families whose metric has the name of the counter that it shows.
+macro_rules! counters {
+    ($($counter:ident: $help:literal,)*) => { &[$((stringify!($counter), $help, |c| c.$counter)),*] };
+}
+pub(super) use counters;
+
 /// Units that end a metric's name.
 const UNITS: [(&str, Unit); 2] = [("_seconds", Unit::Seconds), ("_bytes", Unit::Bytes)];
 

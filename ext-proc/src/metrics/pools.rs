@@ -10,7 +10,7 @@ use isotherm_router::{
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::page::{Page, count, flag};
+use super::page::{Page, count, counters, flag};
 use crate::pool::{Pool, PoolRegistry};
 
 /// Reads every pool of a registry at each scrape.
@@ -62,8 +62,13 @@ fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result
         page.counters(name, help, samples)?;
     }
     for (name, help, read) in COUNTERS {
-        page.counters(name, help, each_pool(pools, read))?;
+        page.counters(name, help, each_pool(pools, |stats| read(&stats.counters)))?;
     }
+    page.counters(
+        "index_evicted",
+        "Pairs of prefix and replica that the prefix index evicted to stay within its memory",
+        each_pool(pools, |stats| stats.index.evicted),
+    )?;
     for (name, help, read) in GAUGES {
         page.gauges(name, help, each_pool(pools, read))?;
     }
@@ -112,89 +117,26 @@ const LABELLED_COUNTERS: [LabelledFamily; 4] = [
     ),
 ];
 
-const COUNTERS: [Family<Stats, u64>; 17] = [
-    ("arrived", "Requests that need a replica", |s| {
-        s.counters.arrived
-    }),
-    ("queued", "Requests that waited in the queue", |s| {
-        s.counters.queued
-    }),
-    (
-        "retried_elsewhere",
-        "Responses of a replica other than the selected one",
-        |s| s.counters.retried_elsewhere,
-    ),
-    (
-        "predicted_cached_tokens",
-        "Prompt tokens that the prefix index predicted to be cached, over requests whose engine reports its cache hits",
-        |s| s.counters.predicted_cached_tokens,
-    ),
-    (
-        "measured_cached_tokens",
-        "Prompt tokens that engines found in their caches, over the same requests",
-        |s| s.counters.measured_cached_tokens,
-    ),
-    (
-        "prediction_error_tokens",
-        "Sum of the absolute differences of predicted and measured cached tokens",
-        |s| s.counters.prediction_error_tokens,
-    ),
-    (
-        "measured_prompt_tokens",
-        "Prompt tokens of the same requests",
-        |s| s.counters.measured_prompt_tokens,
-    ),
-    (
-        "false_hits",
-        "Predicted cache hits that did not happen and corrected the prefix index",
-        |s| s.counters.false_hits,
-    ),
-    (
-        "forwarded_prompt_tokens",
-        "Prompt tokens of forwarded requests whose engine reports its cache hits",
-        |s| s.counters.forwarded_prompt_tokens,
-    ),
-    (
-        "forwarded_cached_tokens",
-        "Prompt tokens that engines found in their caches, over the same forwarded requests",
-        |s| s.counters.forwarded_cached_tokens,
-    ),
-    (
-        "forwarded_in",
-        "Requests that other regions forwarded to this one",
-        |s| s.counters.forwarded_in,
-    ),
-    (
-        "forwarded_in_rejected",
-        "Requests of other regions that this region rejected because its queue was too long",
-        |s| s.counters.forwarded_in_rejected,
-    ),
-    (
-        "placements_sent",
-        "Placements (a prefix dispatched to a replica) sent to siblings",
-        |s| s.counters.shared_sent,
-    ),
-    (
-        "placements_received",
-        "Placements received from siblings",
-        |s| s.counters.shared_received,
-    ),
-    (
-        "placements_unattached",
-        "Received placements that continue a prefix unknown to this service",
-        |s| s.counters.shared_unattached,
-    ),
-    (
-        "placements_dropped",
-        "Placements that were not sent to siblings in time",
-        |s| s.counters.shared_dropped,
-    ),
-    (
-        "index_evicted",
-        "Pairs of prefix and replica that the prefix index evicted to stay within its memory",
-        |s| s.index.evicted,
-    ),
-];
+const COUNTERS: &[Family<Counters, u64>] = counters! {
+    arrived: "Requests that need a replica",
+    queued: "Requests that waited in the queue",
+    retried_elsewhere: "Responses of a replica other than the selected one",
+    predicted_cached_tokens: "Prompt tokens that the prefix index predicted to be cached, over requests whose engine \
+         reports its cache hits",
+    measured_cached_tokens: "Prompt tokens that engines found in their caches, over the same requests",
+    prediction_error_tokens: "Sum of the absolute differences of predicted and measured cached tokens",
+    measured_prompt_tokens: "Prompt tokens of the same requests",
+    false_hits: "Predicted cache hits that did not happen and corrected the prefix index",
+    forwarded_prompt_tokens: "Prompt tokens of forwarded requests whose engine reports its cache hits",
+    forwarded_cached_tokens: "Prompt tokens that engines found in their caches, over the same forwarded requests",
+    forwarded_in: "Requests that other regions forwarded to this one",
+    forwarded_in_rejected: "Requests of other regions that this region rejected because its queue was too long",
+    placements_sent: "Placements (a prefix dispatched to a replica) sent to siblings",
+    placements_received: "Placements received from siblings",
+    placements_unattached: "Received placements that continue a prefix unknown to this service",
+    placements_dropped: "Placements that were not sent to siblings in time",
+    replicas_refused: "Replicas left out because the pool has as many as it may have",
+};
 
 const GAUGES: [Family<Stats, f64>; 8] = [
     ("queue_length", "Requests in the queue", |s| {
@@ -298,7 +240,7 @@ fn by_reason<R: Copy + Into<&'static str>>(counts: &BTreeMap<R, u64>) -> Vec<(&'
 /// One sample per pool.
 fn each_pool<V>(
     pools: &[PoolSnapshot],
-    read: fn(&Stats) -> V,
+    read: impl Fn(&Stats) -> V,
 ) -> impl Iterator<Item = ([(&'static str, &str); 1], V)> {
     let pools = pools.iter();
     pools.map(move |pool| ([("pool", &*pool.pool)], read(&pool.stats)))
@@ -328,7 +270,7 @@ fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
         "1 while the replica accepts another request; state is available or the reason why not (failing: its requests \
          fail, whatever its probes report)",
         each().map(|(_, replica, [pool, name])| {
-            let state = ("state", replica.availability.as_str());
+            let state = ("state", replica.availability.as_ref());
             let is_available = replica.availability == Availability::Available;
             ([pool, name, state], flag(is_available))
         }),
@@ -357,7 +299,7 @@ fn encode_peers(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
         "peer_available",
         "1 while requests are forwarded to the peer; state is available or the reason why not",
         each().map(|(peer, [pool, region])| {
-            let state = ("state", peer.availability.as_str());
+            let state = ("state", peer.availability.as_ref());
             let is_available = peer.availability == PeerAvailability::Available;
             ([pool, region, state], flag(is_available))
         }),

@@ -3,10 +3,11 @@
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
+use isotherm_regions::RegionsCounters;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::page::{Page, flag};
+use super::page::{Page, counters, flag};
 use crate::regions::{LinkState, RegionsHandle, RegionsStatus};
 
 /// Reads the state of the regions at each scrape. A service without a section `region` has no samples.
@@ -30,16 +31,33 @@ pub(super) fn encode(
     encode_own_region(&mut page, status)?;
     encode_peers(&mut page, status)?;
     encode_siblings(&mut page, status)?;
-    for (name, help, read) in COUNTERS {
+    for (name, help, read) in LINK_COUNTERS {
         page.total(name, help, status.map_or(0, read))?;
+    }
+    for (name, help, read) in COUNTERS {
+        page.total(
+            name,
+            help,
+            status.map_or(0, |status| read(&status.counters)),
+        )?;
     }
     Ok(())
 }
 
 /// A counter: its name, its help, and how to read its value.
-type Counter = (&'static str, &'static str, fn(&RegionsStatus) -> u64);
+type Counter<T> = (&'static str, &'static str, fn(&T) -> u64);
 
-const COUNTERS: [Counter; 12] = [
+const COUNTERS: &[Counter<RegionsCounters>] = counters! {
+    heartbeats: "Heartbeats of other regions that were accepted",
+    heartbeats_rejected: "Heartbeats of other regions that were rejected: late, repeated, or not requested",
+    records_rejected: "Replica records of other regions that were rejected",
+    regions_lost: "Times that a region was lost",
+    suspensions: "Times that this service was suspended for so long that other regions may have taken it for dead",
+    adoptions: "Times that this region adopted the replicas of another",
+    adoption_conflicts: "Times that another region held the same adopted replicas; expected to stay zero",
+};
+
+const LINK_COUNTERS: [Counter<RegionsStatus>; 6] = [
     (
         "peer_handshakes_rejected",
         "Inbound links rejected: no certificate, a wrong certificate, too many links, or a malformed message",
@@ -54,34 +72,6 @@ const COUNTERS: [Counter; 12] = [
         "certificate_failures",
         "Times that changed certificate files were rejected; the previous ones stay in use until they expire",
         |s| s.certificate.rejected,
-    ),
-    (
-        "heartbeats",
-        "Heartbeats of other regions that were accepted",
-        |s| s.counters.heartbeats,
-    ),
-    (
-        "heartbeats_rejected",
-        "Heartbeats of other regions that were rejected: late, repeated, or not requested",
-        |s| s.counters.heartbeats_rejected,
-    ),
-    (
-        "records_rejected",
-        "Replica records of other regions that were rejected",
-        |s| s.counters.records_rejected,
-    ),
-    ("regions_lost", "Times that a region was lost", |s| {
-        s.counters.peers_lost
-    }),
-    (
-        "adoptions",
-        "Times that this region adopted the replicas of another",
-        |s| s.counters.adoptions,
-    ),
-    (
-        "adoption_conflicts",
-        "Times that another region held the same adopted replicas; expected to stay zero",
-        |s| s.counters.adoption_conflicts,
     ),
     (
         "sharing_sent",
@@ -126,7 +116,7 @@ fn encode_peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Res
         "region_link_up",
         "1 while the link to the region is up; state is up, dialling, unreachable or refused",
         peers().map(|(peer, region)| {
-            let state = ("state", peer.link.as_str());
+            let state = ("state", peer.link.as_ref());
             ([region, state], flag(peer.link == LinkState::Up))
         }),
     )?;
@@ -134,7 +124,7 @@ fn encode_peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Res
         "region_state",
         "1 for the state of the region: up, no_gateway, never_heard, lost, refused (the region runs and must not be \
          used), dead, declared_lost",
-        peers().map(|(peer, region)| ([region, ("state", peer.state.as_str())], 1.0)),
+        peers().map(|(peer, region)| ([region, ("state", peer.state.as_ref())], 1.0)),
     )?;
     page.gauges(
         "region_round_trip_seconds",
@@ -157,7 +147,7 @@ fn encode_siblings(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::
         "sibling_link_up",
         "1 while the link to the sibling is up; state is up, dialling, unreachable or refused",
         siblings().map(|(sibling, address)| {
-            let state = ("state", sibling.link.as_str());
+            let state = ("state", sibling.link.as_ref());
             ([address, state], flag(sibling.link == LinkState::Up))
         }),
     )?;

@@ -207,7 +207,7 @@ async fn a_placement_with_an_unknown_target_is_ignored() {
         SharedTarget::Peer("mars".into()),
     ];
     pool.apply_placements(strangers.map(placement));
-    assert_eq!(pool.stats().counters.shared_received, 0);
+    assert_eq!(pool.stats().counters.placements_received, 0);
 }
 
 #[tokio::test]

@@ -170,7 +170,7 @@ impl LinkState {
             LinkEvent::Down { error, .. } => Self::Unreachable(error.to_string()),
             LinkEvent::Message { .. } => return,
         };
-        if next.as_str() != self.as_str() {
+        if next.as_ref() != self.as_ref() {
             match next.reason() {
                 None => tracing::info!(to = peer, "link up"),
                 Some(reason) => tracing::warn!(to = peer, reason, "link down"),

@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use isotherm_regions::{RegionState, RegionsCounters};
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{AsRefStr, IntoStaticStr};
 
 /// Status of all regions.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,7 +98,7 @@ pub struct PlacementCounts {
 }
 
 /// State of a link that this service dials.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, AsRefStr, IntoStaticStr)]
 #[serde(rename_all = "snake_case", tag = "link", content = "link_error")]
 #[strum(serialize_all = "snake_case")]
 pub enum LinkState {
@@ -113,11 +113,6 @@ pub enum LinkState {
 }
 
 impl LinkState {
-    /// Returns the name for metrics and tables.
-    pub fn as_str(&self) -> &'static str {
-        self.into()
-    }
-
     /// Returns the reason why the link is down.
     pub fn reason(&self) -> Option<&str> {
         match self {

@@ -38,7 +38,7 @@ async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
         us.pool()
             .replicas()
             .iter()
-            .all(|replica| replica.availability.as_str() == "available")
+            .all(|replica| replica.availability.as_ref() == "available")
     })
     .await;
 
@@ -72,7 +72,7 @@ async fn an_adopted_replica_is_drained_before_it_leaves() {
         let replicas = us.pool().replicas();
         let draining = replicas
             .iter()
-            .filter(|r| r.availability.as_str() == "draining");
+            .filter(|r| r.availability.as_ref() == "draining");
         draining.count() == 1
     })
     .await;

@@ -34,7 +34,7 @@ async fn twins() -> (Node, Node, [FakeEngine; 2]) {
             replicas.len() == 2
                 && replicas
                     .iter()
-                    .all(|replica| replica.availability.as_str() == "available")
+                    .all(|replica| replica.availability.as_ref() == "available")
         })
         .await;
     }

@@ -27,7 +27,7 @@ async fn a_region_with_a_wrong_certificate_is_refused_until_it_has_a_right_one()
         })
         .await;
         let seen = node.sees("asia").unwrap();
-        assert_eq!(seen.link.as_str(), "refused");
+        assert_eq!(seen.link.as_ref(), "refused");
         assert!(seen.link.reason().unwrap().contains("TLS"), "{seen:?}");
     }
     throughout(

@@ -97,7 +97,7 @@ impl Service {
             let replicas = pool.replicas();
             replicas
                 .iter()
-                .any(|r| r.name == addr.to_string() && r.availability.as_str() == "available")
+                .any(|r| r.name == addr.to_string() && r.availability.as_ref() == "available")
         })
         .await;
         self.engines.push(engine);

@@ -65,7 +65,7 @@ impl System {
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Policy(policy) => policy.as_str(),
+            Self::Policy(policy) => policy.into(),
             Self::Oracle => "oracle",
         }
     }

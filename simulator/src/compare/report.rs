@@ -2,7 +2,7 @@
 
 use isotherm_report::number::percent;
 use isotherm_report::{Section, Table};
-use isotherm_router::{PolicyName, Push};
+use isotherm_router::Push;
 use serde::Serialize;
 
 use super::saving::Savings;
@@ -51,7 +51,7 @@ impl Report<'_> {
             slo_s: self.plan.slo.as_secs_f64(),
             seed: self.plan.seed,
             systems: &self.comparison.rows,
-            use_policy: self.comparison.best.map(PolicyName::as_str),
+            use_policy: self.comparison.best.map(Into::into),
             saving: self.saving.as_ref(),
             saved_share: self.saving.as_ref().map(Savings::share),
         })

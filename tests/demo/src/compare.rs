@@ -51,7 +51,7 @@ async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result
         () = imbalance.watch(stack.service()) => Duration::ZERO,
     };
     Ok(Run {
-        policy: scheme.policy.as_str().into(),
+        policy: scheme.policy.as_ref().into(),
         push: scheme.push.name().into(),
         duration_s: round(duration.as_secs_f64()),
         load_imbalance: round(imbalance.average()),
@@ -62,7 +62,7 @@ async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result
 /// A stack for one scheme with engines that run `speed` times faster than real time; not started yet.
 pub(crate) fn stack_builder(name: &str, pool: Pool, speed: f64, scheme: Scheme) -> StackBuilder {
     Stack::builder(name)
-        .pool(pool.policy(scheme.policy.as_str()).push(scheme.push.name()))
+        .pool(pool.policy(scheme.policy.as_ref()).push(scheme.push.name()))
         .service(move |config| set_probe_interval(config, speed))
         .envoy(show_decisions)
 }

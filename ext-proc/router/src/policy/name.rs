@@ -1,12 +1,25 @@
 //! Names of policies: parsed once, so that a misspelt one is an error and never silently something else.
 
-use core::str::FromStr;
-
-use strum::{Display, IntoStaticStr};
+use itertools::Itertools;
+use strum::{AsRefStr, Display, EnumString, IntoStaticStr, VariantArray};
 
 /// Name of a policy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr)]
-#[strum(serialize_all = "snake_case")]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    AsRefStr,
+    Display,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[strum(serialize_all = "snake_case", parse_err_ty = UnknownPolicy, parse_err_fn = unknown)]
 pub enum PolicyName {
     /// The least expected cost to all, chosen as late as possible.
     Isotherm,
@@ -34,45 +47,20 @@ pub enum PolicyName {
 
 impl PolicyName {
     /// All of them, in the order in which they are documented.
-    pub const ALL: [Self; 11] = [
-        Self::Isotherm,
-        Self::PrefixTree,
-        Self::CacheAware,
-        Self::Preble,
-        Self::MinTtft,
-        Self::ConsistentHash,
-        Self::DualMap,
-        Self::RoundRobin,
-        Self::Random,
-        Self::LeastOutstanding,
-        Self::PowerOfTwo,
-    ];
-
-    /// Name in configurations and reports.
-    pub fn as_str(self) -> &'static str {
-        self.into()
-    }
+    pub const ALL: &[Self] = Self::VARIANTS;
 }
 
-impl FromStr for PolicyName {
-    type Err = UnknownPolicy;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::ALL
-            .into_iter()
-            .find(|name| name.as_str() == text)
-            .ok_or_else(|| UnknownPolicy(text.chars().take(UNKNOWN_CHARS_MAX).collect()))
-    }
-}
+/// There is no policy of this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy \"{0}\"; use one of: {names}", names = PolicyName::ALL.iter().join(", "))]
+pub struct UnknownPolicy(String);
 
 /// Characters of a wrong name that an error repeats.
 const UNKNOWN_CHARS_MAX: usize = 64;
 
-/// There is no policy of this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no policy \"{0}\"; use one of: {names}", names = PolicyName::ALL.map(PolicyName::as_str).join(", ")
-)]
-pub struct UnknownPolicy(String);
+fn unknown(name: &str) -> UnknownPolicy {
+    UnknownPolicy(name.chars().take(UNKNOWN_CHARS_MAX).collect())
+}
 
 #[cfg(test)]
 mod tests {
@@ -81,7 +69,7 @@ mod tests {
     #[test]
     fn every_name_reads_back_as_itself() {
         for name in PolicyName::ALL {
-            assert_eq!(name.to_string().parse(), Ok(name));
+            assert_eq!(name.to_string().parse(), Ok(*name));
         }
     }
 
@@ -90,7 +78,7 @@ mod tests {
         let error = "prefix-tree".parse::<PolicyName>().unwrap_err().to_string();
         assert!(error.contains("\"prefix-tree\""), "{error}");
         for name in PolicyName::ALL {
-            assert!(error.contains(name.as_str()), "{error}");
+            assert!(error.contains(name.as_ref()), "{error}");
         }
     }
 }

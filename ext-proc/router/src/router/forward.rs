@@ -57,7 +57,7 @@ impl Router {
     /// Takes the oldest placement that the siblings have not got. There are none unless [`crate::RegionRules::share`] is set.
     pub fn poll_placement(&mut self) -> Option<Placement> {
         let placement = self.placements.pop_front()?;
-        self.counters.shared_sent += 1;
+        self.counters.placements_sent += 1;
         Some(placement)
     }
 
@@ -70,7 +70,7 @@ impl Router {
         }
         if self.placements.len() >= PLACEMENTS_MAX {
             self.placements.pop_front();
-            self.counters.shared_dropped += 1;
+            self.counters.placements_dropped += 1;
         }
         let (known, new) = blocks.split_at_checked(depth).unwrap_or((&[], blocks));
         self.placements.push_back(Placement {
@@ -82,7 +82,7 @@ impl Router {
 
     pub(super) fn shared(&mut self, placement: &Placement) {
         let (parent, blocks) = (placement.parent, &placement.blocks);
-        self.counters.shared_received += 1;
+        self.counters.placements_received += 1;
         let is_attached = match placement.target {
             Target::Replica(id) => self.pool.replicas.slot_of(id).is_some_and(|slot| {
                 self.pool.replicas.pushed_by_sibling(slot, self.pool.now);
@@ -91,7 +91,7 @@ impl Router {
             Target::Peer(id) => self.pool.peers.on_shared(id, parent, blocks, self.pool.now),
         };
         if !is_attached {
-            self.counters.shared_unattached += 1;
+            self.counters.placements_unattached += 1;
         }
     }
 

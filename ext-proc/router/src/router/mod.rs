@@ -215,7 +215,6 @@ impl Router {
             in_flight: self.pool.in_flight.len(),
             available_replicas: self.pool.replicas.available().len(),
             forwarded_in_flight: self.pool.forwarded.len(),
-            available_peers: self.pool.peers.available().len(),
             peer_index: self.pool.peers.index_stats(),
             index: self.pool.index.stats(),
             counters: self.counters.clone(),

@@ -54,7 +54,7 @@ pub(super) fn header(pool: &Pool, route: &Route, summary: &RequestSummary) -> St
     let decision = &route.decision;
     let match_ = (decision.matched_bytes, decision.matched_tokens);
     let target = format!("replica={}", route.chosen);
-    let reason = decision.reason.as_str();
+    let reason = decision.reason.as_ref();
     describe(target, pool, reason, match_, decision.queued_for, summary)
 }
 
@@ -67,7 +67,7 @@ pub(super) fn forward_header(
     let decision = &route.forwarding;
     let match_ = (decision.matched_bytes, decision.matched_tokens);
     let target = format!("region={}", route.peer.name);
-    let reason = decision.reason.as_str();
+    let reason = decision.reason.as_ref();
     describe(target, pool, reason, match_, decision.queued_for, summary)
 }
 
@@ -115,7 +115,7 @@ pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &Requ
         request = request.0,
         replica = %route.chosen,
         fallbacks = ?route.fallbacks,
-        reason = decision.reason.as_str(),
+        reason = decision.reason.as_ref(),
         prompt_bytes = summary.prompt_bytes,
         matched_bytes = decision.matched_bytes,
         matched_tokens = decision.matched_tokens,
@@ -137,7 +137,7 @@ pub(super) fn log_forward(
         pool = %pool.name(),
         request = request.0,
         region = %route.peer.name,
-        reason = decision.reason.as_str(),
+        reason = decision.reason.as_ref(),
         prompt_bytes = summary.prompt_bytes,
         matched_bytes = decision.matched_bytes,
         matched_tokens = decision.matched_tokens,

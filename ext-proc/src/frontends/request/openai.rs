@@ -47,7 +47,7 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
         }
         RejectReason::ShuttingDown => "The service is being restarted. Try again.",
     };
-    error(message, "server_error", None, reason.as_str())
+    error(message, "server_error", None, reason.as_ref())
 }
 
 /// Returns the list of models; `created` is the start of the service, in seconds since 1970.

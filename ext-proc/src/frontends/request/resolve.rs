@@ -80,7 +80,7 @@ impl RequestLifecycle {
         tracing::debug!(
             pool = %pool.name(),
             request = guard.id().0,
-            reason = reason.as_str(),
+            reason = reason.as_ref(),
             origin = summary.forwarded_from,
             "rejected"
         );
@@ -93,7 +93,7 @@ impl RequestLifecycle {
             let cluster = Some(pool.cluster());
             return Reply::PassThrough(PassThroughReply::to(cluster, &summary.headers));
         }
-        let (details, body) = (reason.as_str(), openai::rejected(reason));
+        let (details, body) = (reason.into(), openai::rejected(reason));
         self.close(if is_forwarded {
             ImmediateReply::to_region(details, body, Some(retry_after))
         } else {

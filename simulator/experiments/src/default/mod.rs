@@ -87,7 +87,7 @@ fn systems() -> Vec<(String, Arrangement)> {
         OURS.to_owned(),
         shipped(PolicyName::Isotherm, Push::Pending),
     )];
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         if policy != PolicyName::Isotherm {
             systems.push((policy.to_string(), shipped(policy, Push::Pending)));
             systems.push((format!("{policy} / blind"), shipped(policy, Push::Blind)));

@@ -113,11 +113,11 @@ fn lengths(c: &mut Criterion) {
 }
 
 fn policies(c: &mut Criterion) {
-    for policy in PolicyName::ALL {
+    for &policy in PolicyName::ALL {
         let make = || Load::new(config(policy, 1 << 30), 1_000, 100_000);
         let mut load = Later::new(&make);
         let next = |load: &mut Load| load.passing_request(Kind::Mixed);
-        measure(c, "policy", policy.as_str(), &mut load, End::Refused, next);
+        measure(c, "policy", policy.as_ref(), &mut load, End::Refused, next);
     }
 }
 

@@ -148,7 +148,7 @@ async fn forwarding(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Res
     for (region, own) in REGIONS.iter().zip(&engines) {
         let pool = Pool::new(MODEL).with_addresses(own.addresses().to_vec());
         let Scheme { policy, push } = plan.scheme;
-        builder = builder.region(region, pool.policy(policy.as_str()).push(push.name()));
+        builder = builder.region(region, pool.policy(policy.as_ref()).push(push.name()));
     }
     let regions = builder.start().await?;
     let mut addresses = Vec::new();
