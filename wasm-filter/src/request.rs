@@ -2,6 +2,7 @@
 //! the decision stream.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use isotherm_fingerprint::names;
 use isotherm_wasm_filter_core::request::{Release, RequestFlow, strip};
@@ -20,7 +21,7 @@ const COPY_BYTES_MAX: usize = 128 * 1024;
 
 /// The state that all requests of a plugin instance share.
 pub(crate) struct RequestRole {
-    pub(crate) config: Rc<RequestConfig>,
+    pub(crate) config: Arc<RequestConfig>,
     pub(crate) metrics: RequestMetrics,
     pub(crate) connection: Option<SharedConnection>,
 }
@@ -121,7 +122,7 @@ impl HttpContext for RequestContext {
         let headers = self.get_http_request_headers_bytes();
         let config = &self.role.config;
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
-        let mut flow = RequestFlow::new(Rc::clone(config), &headers, !end_of_stream);
+        let mut flow = RequestFlow::new(Arc::clone(config), &headers, !end_of_stream);
         if !flow.is_held() {
             return self.release(flow);
         }

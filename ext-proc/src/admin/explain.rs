@@ -6,7 +6,6 @@
 //!
 //! A body may have tens of megabytes. The service reads it outside the threads that answer Envoy, two at a time.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use axum::body::Bytes;
@@ -116,9 +115,9 @@ fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), Ap
     Ok((headers, problem))
 }
 
-fn parse_config(filter: Option<&RawValue>) -> Result<Rc<RequestConfig>, ApiError> {
+fn parse_config(filter: Option<&RawValue>) -> Result<Arc<RequestConfig>, ApiError> {
     let Some(filter) = filter else {
-        return Ok(Rc::new(RequestConfig::default()));
+        return Ok(Arc::new(RequestConfig::default()));
     };
     match PluginConfig::parse(filter.get().as_bytes()) {
         Ok(PluginConfig::Request(config)) => Ok(config),

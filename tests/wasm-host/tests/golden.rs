@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails may panic")]
 
 use std::fs;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use isotherm_fingerprint::names;
 use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow};
@@ -75,7 +75,7 @@ fn in_wasm(case: &Case, piece_bytes: usize) -> Headers {
 
 /// The headers that the native build sets, by name, and how far it could read.
 fn natively(case: &Case) -> (Headers, PromptCoverage) {
-    let config: Rc<RequestConfig> = match PluginConfig::parse(CONFIGURATION.as_bytes()).unwrap() {
+    let config: Arc<RequestConfig> = match PluginConfig::parse(CONFIGURATION.as_bytes()).unwrap() {
         PluginConfig::Request(config) => config,
         PluginConfig::Response(_) => unreachable!(),
     };

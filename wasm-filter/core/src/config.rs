@@ -5,7 +5,7 @@
 //! `docs/filter-configuration.md` lists the keys.
 
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use isotherm_fingerprint::MemberPaths;
 use serde::Deserialize;
@@ -24,7 +24,7 @@ const DECISION_STREAM_TIMEOUT_MS: u32 = 500;
 #[derive(Clone, Debug)]
 pub enum PluginConfig {
     /// The role in front of the external processor: turns the prompt into headers.
-    Request(Rc<RequestConfig>),
+    Request(Arc<RequestConfig>),
     /// The role behind the external processor: turns the response into one trailer.
     Response(ResponseConfig),
 }
@@ -121,7 +121,7 @@ impl PluginConfig {
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
         let RoleConfig { role } = from_json(json)?;
         Ok(match role {
-            Role::Request => Self::Request(Rc::new(from_json::<RequestConfig>(json)?.resolve()?)),
+            Role::Request => Self::Request(Arc::new(from_json::<RequestConfig>(json)?.resolve()?)),
             Role::Response => Self::Response(from_json(json)?),
         })
     }
@@ -281,7 +281,7 @@ fn check_name(name: &str, path: &str, errors: &mut Vec<String>) {
 mod tests {
     use super::*;
 
-    fn request(json: &str) -> Rc<RequestConfig> {
+    fn request(json: &str) -> Arc<RequestConfig> {
         match PluginConfig::parse(json.as_bytes()).unwrap() {
             PluginConfig::Request(config) => config,
             PluginConfig::Response(_) => panic!("another role"),

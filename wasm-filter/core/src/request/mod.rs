@@ -16,7 +16,7 @@ mod skip;
 mod source;
 mod tier;
 
-use std::rc::Rc;
+use std::sync::Arc;
 
 use isotherm_fingerprint::{Api, Extraction, Extractor, names, session, tokens};
 
@@ -31,7 +31,7 @@ use crate::response::orca;
 /// The state of a request in the filter.
 #[derive(Debug)]
 pub struct RequestFlow {
-    config: Rc<RequestConfig>,
+    config: Arc<RequestConfig>,
     prompt: PromptSource,
     session: RankedValue,
     tier: RankedValue,
@@ -107,7 +107,7 @@ enum PromptSource {
 impl RequestFlow {
     /// Reads the headers of a request. `has_body` is false for a request that ends with its headers.
     #[must_use]
-    pub fn new(config: Rc<RequestConfig>, headers: &Headers, has_body: bool) -> Self {
+    pub fn new(config: Arc<RequestConfig>, headers: &Headers, has_body: bool) -> Self {
         let is_forwarded =
             config.trusted_origin && headers::get(headers, names::FINGERPRINT).is_some();
         let prompt = if is_forwarded {

@@ -8,14 +8,14 @@ use crate::headers::from_pairs;
 
 const CHAT: &str = r#"{"model":"llama","user":"u-1","max_tokens":64,"messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
 
-fn config(json: &str) -> Rc<RequestConfig> {
+fn config(json: &str) -> Arc<RequestConfig> {
     match PluginConfig::parse(json.as_bytes()).unwrap() {
         PluginConfig::Request(config) => config,
         PluginConfig::Response(_) => panic!("another role"),
     }
 }
 
-fn usual() -> Rc<RequestConfig> {
+fn usual() -> Arc<RequestConfig> {
     config(
         r#"{"role":"request","pools":[{"models":["llama"],"cluster":"llama-pool"}],"default_cluster":"rest"}"#,
     )
@@ -37,7 +37,7 @@ fn set<'a>(release: &'a Release, name: &str) -> Option<&'a str> {
 }
 
 /// Sends a body in pieces of `piece_bytes` and releases the request at its end, or when the flow says so.
-fn send(config: Rc<RequestConfig>, headers: &Headers, body: &[u8], piece_bytes: usize) -> Release {
+fn send(config: Arc<RequestConfig>, headers: &Headers, body: &[u8], piece_bytes: usize) -> Release {
     let mut flow = RequestFlow::new(config, headers, !body.is_empty());
     if flow.is_held() {
         for piece in body.chunks(piece_bytes) {
@@ -95,7 +95,7 @@ fn a_body_is_released_at_the_limit_with_the_fingerprint_of_its_beginning() {
 
 #[test]
 fn a_body_that_exceeds_the_buffer_can_be_released_at_once() {
-    let announcing = |config: Rc<RequestConfig>, bytes: &str| {
+    let announcing = |config: Arc<RequestConfig>, bytes: &str| {
         RequestFlow::new(config, &chat_with(&[("content-length", bytes)]), true)
     };
     let with_room = config(r#"{"role":"request","request_body_buffer_limit":4194304}"#);
