@@ -53,6 +53,7 @@ impl AdoptionMonitor {
         }
         let client = reqwest::Client::builder()
             .timeout(RESPONSE_TIME_MAX)
+            .pool_max_idle_per_host(0)
             .build()?;
         let observations = Arc::default();
         let mut sweeps = JoinSet::new();

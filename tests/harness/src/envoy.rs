@@ -8,6 +8,7 @@ use std::process::Command;
 
 use crate::document::Document;
 use crate::process::Process;
+use crate::service::admin_client;
 use crate::tools::Tools;
 use crate::wait::{WAIT_MAX, wait_for};
 
@@ -43,7 +44,7 @@ impl Envoy {
             .arg(admin_path(directory))
             .args(["--disable-hot-restart", "--log-level", "warning"])
             .args(["--concurrency", &workers.to_string()]);
-        let client = reqwest::Client::builder().timeout(WAIT_MAX).build()?;
+        let client = admin_client()?;
         let (process, admin) = launch(&mut command, directory, &client).await?;
         Ok(Self {
             command,

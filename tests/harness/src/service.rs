@@ -58,7 +58,7 @@ impl Service {
             listen,
             admin,
             token,
-            client: reqwest::Client::builder().timeout(WAIT_MAX).build()?,
+            client: admin_client()?,
             process: None,
         })
     }
@@ -157,6 +157,13 @@ impl Service {
         ensure!(status.is_success(), "{method} {path}: {status}: {text}");
         Ok(serde_json::from_str(&text).unwrap_or(Value::String(text)))
     }
+}
+
+/// A client for admin interfaces. It opens a connection for each request: a server closes an idle connection after some
+/// seconds, at times in the moment in which the next request is sent on it.
+pub(crate) fn admin_client() -> anyhow::Result<reqwest::Client> {
+    let client = reqwest::Client::builder().timeout(WAIT_MAX);
+    Ok(client.pool_max_idle_per_host(0).build()?)
 }
 
 const CONFIG_FILE: &str = "isotherm.yaml";
