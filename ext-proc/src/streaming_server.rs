@@ -22,8 +22,6 @@ use tower::service_fn;
 pub(crate) trait StreamingMethod: Clone + Send + 'static {
     const SERVICE: &'static str;
     const METHOD: &'static str;
-    /// Longest message that is read, in bytes.
-    const MESSAGE_BYTES_MAX: usize;
     /// Initial size of each of a stream's two buffers, in bytes.
     const BUFFER_BYTES: usize;
     /// Bytes that are gathered before they are sent.
@@ -32,6 +30,9 @@ pub(crate) trait StreamingMethod: Clone + Send + 'static {
     type Response: prost::Message + Send + 'static;
     /// Messages of the server on one stream.
     type ResponseStream: Stream<Item = Result<Self::Response, Status>> + Send + 'static;
+
+    /// Longest message that is read, in bytes.
+    fn message_bytes_max(&self) -> usize;
 
     /// Serves a new stream.
     /// Fails when the service does not serve the stream.
@@ -65,6 +66,7 @@ where
 
     fn call(&mut self, request: http::Request<B>) -> Self::Future {
         let method = self.0.clone();
+        let message_bytes_max = method.message_bytes_max();
         let serve = service_fn(move |request: Request<Streaming<M::Request>>| {
             ready(method.serve(request).map(Response::new))
         });
@@ -75,7 +77,7 @@ where
                 return Ok(Status::unimplemented(message).into_http());
             }
             let mut grpc = Grpc::new(BufferedCodec::<M>(PhantomData))
-                .apply_max_message_size_config(Some(M::MESSAGE_BYTES_MAX), None);
+                .apply_max_message_size_config(Some(message_bytes_max), None);
             Ok(grpc.streaming(serve, request).await)
         })
     }

@@ -34,8 +34,8 @@ pub use engine::Engine;
 pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use listen::Listen;
 pub use options::{
-    AdminConfig, DnsSource, PeerConfig, ProbeConfig, RecordingConfig, RegionConfig, Sources,
-    TlsFiles,
+    AdminConfig, DnsSource, ExtProcConfig, PeerConfig, ProbeConfig, RecordingConfig, RegionConfig,
+    Sources, TlsFiles, TrustedHeaders,
 };
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
@@ -50,6 +50,8 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// The HTTP interface for operators.
     pub admin: AdminConfig,
+    /// Requests from gateways.
+    pub ext_proc: ExtProcConfig,
     /// Whether clients get the header `x-isotherm-decision`.
     pub decision_header: bool,
     /// Time that a stopping service waits for open streams.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use isotherm_router::{Eviction, PolicyName, Push, RouterConfig};
+use strum::{AsRefStr, VariantArray};
 
 use super::address::Address;
 use super::engine::Engine;
@@ -45,6 +46,8 @@ section! {
         listen as "listen": Vec<Listen> = vec![Listen::default()], list(listen_address(), LISTEN_MAX);
         /// The HTTP interface for operators.
         admin as "admin": AdminConfig = AdminConfig::default(), section_kind();
+        /// Requests from gateways, each on a stream of its own (external processing).
+        ext_proc as "ext_proc": ExtProcConfig = ExtProcConfig::default(), section_kind();
         /// Whether clients get the header `x-isotherm-decision`, which names the selected replica and the reason.
         decision_header as "decision_header": bool = false, boolean();
         /// How long a stopping service waits for open streams.
@@ -67,6 +70,40 @@ section! {
         /// A file with the bearer token that every request which changes something must carry. Relative to the configuration file. Without a token, such requests are rejected.
         token_file as "token_file": Option<PathBuf> = None, optional(path());
     }
+}
+
+section! {
+    /// Requests from gateways, each on a stream of its own.
+    pub struct ExtProcConfig {
+        /// Whether the `x-isotherm-*` headers of a request come from the filter. `auto` trusts them if the gateway sends no request bodies: such a gateway has the filter in front. Headers that are not trusted are removed.
+        trusted_headers as "trusted_headers": TrustedHeaders = TrustedHeaders::Auto,
+            choice(TrustedHeaders::VARIANTS.iter().map(|trusted| (trusted.as_ref(), *trusted)));
+        /// Whether Envoy's filter has `allow_mode_override: true`. The service then asks for the body of a request that has no fingerprint.
+        mode_override as "mode_override": bool = false, boolean();
+        /// The most bytes of a body that the service reads before it decides. The rest passes through unread.
+        prompt_bytes_max as "prompt_bytes_max": usize = 4 << 20, number("bytes", 1_024..=1 << 30);
+        /// The most bytes of bodies that the service holds at once. Beyond it, the service decides on the bytes that have arrived.
+        held_bytes_max as "held_bytes_max": usize = 1 << 30, number("bytes", 1 << 20..=1 << 40);
+        /// The longest message that the service accepts. A gateway that buffers bodies sends each as one message.
+        message_bytes_max as "message_bytes_max": usize = 64 << 20, number("bytes", 1 << 16..=1 << 31);
+        /// The most endpoints in a reply: the selected replica and its fallbacks. Use 1 for a gateway that accepts a single address, such as agentgateway.
+        endpoints_max as "endpoints_max": usize = 4, number("number", 1..=4);
+        /// For conformance tests only: a request selects its replica in `test-epp-endpoint-selection`, and its response names the replica in `x-conformance-test-served-endpoint`.
+        conformance as "conformance": bool = false, boolean();
+    }
+}
+
+/// Whether the service trusts the `x-isotherm-*` headers of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsRefStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum TrustedHeaders {
+    /// If the gateway sends no request bodies.
+    #[default]
+    Auto,
+    /// The filter is in front of every gateway.
+    Always,
+    /// No gateway has the filter.
+    Never,
 }
 
 section! {

@@ -155,6 +155,7 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
     let differs = [
         ("listen", old.listen != new.listen),
         ("admin", old.admin != new.admin),
+        ("ext_proc", old.ext_proc != new.ext_proc),
         ("drain_ms_max", old.drain_max != new.drain_max),
         ("region", old.region.is_some() != new.region.is_some()),
         ("region.name", region(|old, new| old.name != new.name)),

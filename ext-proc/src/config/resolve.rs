@@ -38,6 +38,7 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
     Config {
         listen: raw.listen,
         admin: raw.admin,
+        ext_proc: raw.ext_proc,
         decision_header: raw.decision_header,
         drain_max: raw.drain_max,
         pools,

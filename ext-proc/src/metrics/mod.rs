@@ -33,6 +33,8 @@ pub const PREFIX: &str = "isotherm";
 pub struct Metrics {
     /// Open ext_proc streams: requests that Envoy has open with this service.
     pub ext_proc_streams: Gauge,
+    /// Bytes of request bodies that the service holds.
+    pub held_bytes: Gauge,
     /// Open decision streams.
     pub decision_streams: Gauge,
     /// Envoys that subscribe to endpoints.
@@ -103,6 +105,10 @@ impl Metrics {
             ext_proc_streams: register.metric(
                 "ext_proc_streams",
                 "Requests that Envoy has open with this service",
+            ),
+            held_bytes: register.metric(
+                "held_bytes",
+                "Bytes of request bodies that the service holds until it has decided",
             ),
             decision_streams: register.metric(
                 "decision_streams",

@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use isotherm_router::{PeerId, ReplicaId};
 
 use super::endpoint::Endpoint;
+use super::request::EndpointMatch;
 
 /// Limit of replicas of one pool.
 pub const REPLICAS_MAX: usize = 10_000;
@@ -123,6 +124,15 @@ impl Membership {
 
     pub(crate) fn id_of(&self, addr: SocketAddr) -> Option<ReplicaId> {
         self.by_addr.get(&addr).map(|member| member.id)
+    }
+
+    /// Returns the replicas that a gateway names.
+    pub(crate) fn named(&self, endpoint: EndpointMatch) -> impl Iterator<Item = ReplicaId> {
+        let range = match endpoint {
+            EndpointMatch::Port(addr) => addr..=addr,
+            EndpointMatch::Host(ip) => SocketAddr::new(ip, 0)..=SocketAddr::new(ip, u16::MAX),
+        };
+        self.by_addr.range(range).map(|(_, member)| member.id)
     }
 
     /// Returns all members in the order of their addresses.

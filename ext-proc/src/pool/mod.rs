@@ -46,7 +46,7 @@ pub use in_flight::InFlightGuard;
 pub use membership::{Member, MembershipError, REPLICAS_MAX};
 pub use peer_table::{PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
-pub use request::{RouteRequest, session_key};
+pub use request::{EndpointMatch, RouteRequest, session_key};
 pub use shared_placement::{SharedPlacement, SharedTarget};
 pub use tasks::follow_sources;
 pub(crate) use tasks::for_each_pool;

@@ -1,6 +1,6 @@
 //! A request before the pool has decided on it.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
@@ -22,9 +22,26 @@ pub struct RouteRequest {
     /// Output limit of the request in tokens, if it sets one.
     pub output_tokens_max: Option<u32>,
     /// Replicas that may serve the request, if the gateway restricts them.
-    pub subset: Option<Vec<SocketAddr>>,
+    pub subset: Option<Vec<EndpointMatch>>,
     /// Whether the request may leave this region, and the regions that were tried before.
     pub scope: Scope,
+}
+
+/// Replicas that a gateway names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndpointMatch {
+    /// The replica at this address and port.
+    Port(SocketAddr),
+    /// Every replica at this address.
+    Host(IpAddr),
+}
+
+impl EndpointMatch {
+    /// Parses `ip:port` or `ip`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let port = text.parse().map(Self::Port).ok();
+        port.or_else(|| text.parse().map(Self::Host).ok())
+    }
 }
 
 /// Hashes the value of a session header into a session key. Every instance of the service computes the same key: their

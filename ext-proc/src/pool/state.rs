@@ -111,9 +111,11 @@ impl PoolState {
             prompt_tokens: request.prompt_tokens,
             output_tokens_max: request.output_tokens_max,
             scope: request.scope.clone(),
-            subset: request.subset.as_ref().map(|addrs| {
-                let ids = addrs.iter().map(|addr| self.membership.id_of(*addr));
-                ids.flatten().collect()
+            subset: request.subset.as_ref().map(|endpoints| {
+                let ids = endpoints
+                    .iter()
+                    .flat_map(|named| self.membership.named(*named));
+                ids.collect()
             }),
         }
     }

@@ -14,9 +14,10 @@ use tonic_health::server::HealthService;
 
 use super::envoys::{CallerKind, EnvoyConnections, EnvoyDetector, TrackedConnection};
 use super::listen::Connection;
+use crate::config::ExtProcConfig;
 use crate::eds::EdsService;
 use crate::frontends::decision_stream::{DecisionMethod, DecisionServer};
-use crate::frontends::ext_proc::{ExtProcServer, ProcessMethod};
+use crate::frontends::ext_proc::{ExtProcServer, ProcessMethod, Settings};
 use crate::frontends::request::RequestContext;
 use crate::metrics::Metrics;
 use crate::pool::PoolRegistry;
@@ -52,6 +53,7 @@ pub(super) struct Services {
 impl Services {
     /// Creates the services. Their streams end when `stopped` turns true.
     pub(super) fn new(
+        ext_proc: ExtProcConfig,
         pool_registry: &Arc<PoolRegistry>,
         metrics: Arc<Metrics>,
         stopped: &watch::Receiver<bool>,
@@ -64,7 +66,10 @@ impl Services {
             started_unix_s: unix_time_s(),
         });
         Self {
-            ext_proc: StreamingServer(ProcessMethod(Arc::clone(&context))),
+            ext_proc: StreamingServer(ProcessMethod {
+                context: Arc::clone(&context),
+                settings: Arc::new(Settings::new(ext_proc)),
+            }),
             decisions: StreamingServer(DecisionMethod {
                 context,
                 stopping: stopped.clone(),

@@ -143,6 +143,7 @@ impl Server {
         let probes = probe::spawn(&pool_registry, self.probe_metrics)
             .context("cannot start a thread for probes")?;
         let (drain_max, token_file) = (self.config.drain_max, self.config.admin.token_file.clone());
+        let ext_proc = self.config.ext_proc.clone();
         let sources = follow_sources(&pool_registry);
         let registry_to_apply = Arc::clone(&pool_registry);
         let apply = move |config: &Config| registry_to_apply.apply(config);
@@ -156,7 +157,14 @@ impl Server {
         let region = self
             .region
             .map(|region| region.start(reloader.config(), envoys.count()));
-        let services = grpc::Services::new(&pool_registry, self.metrics, &stopped, health, envoys);
+        let services = grpc::Services::new(
+            ext_proc,
+            &pool_registry,
+            self.metrics,
+            &stopped,
+            health,
+            envoys,
+        );
         let listeners = listen_all(self.sockets, &services, &stopped)?;
         let (admin_stopping, admin_stopped) = watch::channel(false);
         let admin = Admin {

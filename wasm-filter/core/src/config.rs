@@ -163,6 +163,15 @@ impl Default for RequestConfig {
 }
 
 impl RequestConfig {
+    /// The same configuration with another `buffer_bytes_max`.
+    #[must_use]
+    pub fn with_buffer(self, buffer_bytes_max: usize) -> Self {
+        Self {
+            buffer_bytes_max,
+            ..self
+        }
+    }
+
     /// Whether Envoy can buffer the held bytes and one more read.
     pub(crate) fn allows_large_reads(&self) -> bool {
         let needed_bytes = self.buffer_bytes_max.saturating_add(ENVOY_BUFFER_BYTES);

@@ -27,18 +27,23 @@ pub(crate) struct DecisionMethod {
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
+/// Requests that arrive together share a message, at a few kilobytes each.
+const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 pub(crate) type DecisionServer = StreamingServer<DecisionMethod>;
 
 impl StreamingMethod for DecisionMethod {
     const SERVICE: &'static str = SERVICE;
     const METHOD: &'static str = METHOD;
-    /// Requests that arrive together share a message, at a few kilobytes each.
-    const MESSAGE_BYTES_MAX: usize = 4 * 1024 * 1024;
     const BUFFER_BYTES: usize = 8 * 1024;
     const YIELD_BYTES: usize = 32 * 1024;
     type Request = ClientMessage;
     type Response = ServerMessage;
     type ResponseStream = DecisionSession<Streaming<ClientMessage>>;
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
 
     fn serve(
         &self,

@@ -245,7 +245,7 @@ impl<I: Inbound> DecisionSession<I> {
             && open.lifecycle.is_in_flight()
             && !end.outcome.is_empty()
         {
-            open.lifecycle.finish(Some(&end.outcome));
+            open.lifecycle.finish_reported(Some(&end.outcome));
         }
     }
 }

@@ -1,15 +1,30 @@
 //! The gRPC service `envoy.service.ext_proc.v3.ExternalProcessor`, the server side of Envoy's external processing filter.
 //!
-//! Envoy sends request headers and response trailers only. The shipped configuration switches everything else off: once
-//! the filter has read prompts and responses, the service has no use for them. A message of another kind gets a reply
-//! that lets it pass.
+//! A gateway sends one stream for each request, and announces which parts of it follow:
+//!
+//! | gateway | request | response |
+//! | --- | --- | --- |
+//! | with the filter in front (`envoy/standalone.yaml`) | headers with the fingerprint | the filter's trailer |
+//! | of the Gateway API Inference Extension, full duplex | the service reads the body, and sends it back | the same |
+//! | the same, buffered | the body is one message; the decision goes into its reply | streamed or none |
+//! | the same, without announced modes | the service replies to the headers after the body | none |
+//!
+//! Where the service reads bodies, it runs the filter's own code on them, and no header of the client counts as the
+//! filter's. [`stream`] has the steps.
 //!
 //! A delayed reply to the request headers *is* the queue. Envoy's `message_timeout` is short, so that Envoy notices at
 //! once when the service hangs. For a request that has to wait, the service first extends that timeout
 //! (`override_message_timeout`), and replies when the pool decides. Envoy ignores an extension beyond
 //! `max_message_timeout`, which must exceed the pools' `wait_ms_max` by five seconds.
 
+mod body;
+mod conformance;
+mod held_bytes;
+mod mode;
+mod prompt;
+mod reader;
 mod response;
+mod settings;
 mod stream;
 mod subset;
 
@@ -23,19 +38,21 @@ use tonic::{Request, Status};
 
 use super::request::{ListenerKind, RequestContext};
 use crate::streaming_server::{StreamingMethod, StreamingServer};
+pub(crate) use settings::Settings;
 use stream::RequestStream;
 
 /// The method `Process`; one call for each request.
 #[derive(Clone, Debug)]
-pub(crate) struct ProcessMethod(pub(crate) Arc<RequestContext>);
+pub(crate) struct ProcessMethod {
+    pub(crate) context: Arc<RequestContext>,
+    pub(crate) settings: Arc<Settings>,
+}
 
 pub(crate) type ExtProcServer = StreamingServer<ProcessMethod>;
 
 impl StreamingMethod for ProcessMethod {
     const SERVICE: &'static str = "envoy.service.ext_proc.v3.ExternalProcessor";
     const METHOD: &'static str = "Process";
-    /// Envoy limits request headers to 60 KiB by default, and sends a streamed body in pieces below its buffer limit of 1 MiB.
-    const MESSAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
     /// Most messages have a few hundred bytes.
     const BUFFER_BYTES: usize = 512;
     /// A stream has at most one reply ready.
@@ -43,6 +60,10 @@ impl StreamingMethod for ProcessMethod {
     type Request = ProcessingRequest;
     type Response = ProcessingResponse;
     type ResponseStream = BoxStream<'static, Result<ProcessingResponse, Status>>;
+
+    fn message_bytes_max(&self) -> usize {
+        self.settings.config.message_bytes_max
+    }
 
     fn serve(
         &self,
@@ -54,8 +75,8 @@ impl StreamingMethod for ProcessMethod {
             }
             Some(_) | None => ListenerKind::Clients,
         };
-        let context = Arc::clone(&self.0);
-        let replies = RequestStream::replies(context, listener, request.into_inner());
+        let (context, settings) = (Arc::clone(&self.context), Arc::clone(&self.settings));
+        let replies = RequestStream::replies(context, settings, listener, request.into_inner());
         Ok(Box::pin(replies))
     }
 }

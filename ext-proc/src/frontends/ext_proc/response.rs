@@ -4,48 +4,133 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::header_value_option::HeaderAppendAction;
 use envoy_types::pb::envoy::config::core::v3::{HeaderValue, HeaderValueOption};
+use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::ProcessingMode;
+use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::{
+    BodySendMode, HeaderSendMode,
+};
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
-    BodyMutation, BodyResponse, CommonResponse, HeaderMutation, HeadersResponse, HttpBody,
-    ImmediateResponse, ProcessingResponse, StreamedBodyResponse, TrailersResponse,
-    body_mutation::Mutation,
+    BodyResponse, CommonResponse, HeaderMutation, HeadersResponse, ImmediateResponse,
+    ProcessingResponse, TrailersResponse,
 };
 use envoy_types::pb::envoy::r#type::v3::HttpStatus;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Duration as PbDuration, Struct, Value};
 use isotherm_fingerprint::{names, session};
+use isotherm_wasm_filter_core::HeaderEdit;
+use isotherm_wasm_filter_core::response::orca;
 
+use super::conformance;
+use super::mode::{BodyMode, StreamModes};
 use crate::frontends::request::reply::{
     ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply,
 };
 
 /// Namespace in which Envoy's load balancers look for the endpoint, besides the header (Gateway API Inference Extension).
-const LB_NAMESPACE: &str = "envoy.lb";
+pub(super) const LB_NAMESPACE: &str = "envoy.lb";
 
-pub(super) fn encode(reply: Reply) -> ProcessingResponse {
-    match reply {
-        Reply::Route(reply) => route(reply),
+/// The message that carries the decision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum RequestPhase {
+    /// The reply to the headers.
+    #[default]
+    Headers,
+    /// The reply to the buffered body: the headers are still at the gateway.
+    Body,
+}
+
+/// The parts of a reply that the gateway determines, not the decision.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RouteForm {
+    pub(super) phase: RequestPhase,
+    /// Whether the gateway speaks the endpoint picker protocol alone: it has no use for Isotherm's own headers.
+    pub(super) is_picker: bool,
+    pub(super) endpoints_max: usize,
+    /// Internal headers of the client to remove.
+    pub(super) forged: Vec<String>,
+    /// Whether the service reads the response, and asks the engine for its load.
+    pub(super) reads_response: bool,
+    pub(super) client_wants_report: bool,
+    /// The modes of a gateway that buffers bodies which the service does not need.
+    pub(super) response_override: Option<StreamModes>,
+}
+
+pub(super) fn encode(reply: Reply, form: &RouteForm) -> ProcessingResponse {
+    let reply = match reply {
+        Reply::Route(reply) => route(reply, form),
         Reply::Forward(reply) => forward(reply),
         Reply::PassThrough(reply) => pass_through(reply),
-        Reply::Immediate(reply) => immediate(&reply),
+        Reply::Immediate(reply) => return immediate(&reply),
+    };
+    reply.encode(form)
+}
+
+/// The changes to a request that continues.
+#[derive(Default)]
+struct RequestChanges {
+    set: Vec<HeaderValueOption>,
+    remove: Vec<String>,
+    metadata: Option<Struct>,
+}
+
+impl RequestChanges {
+    /// Encodes the changes. Envoy then selects the route again.
+    fn encode(self, form: &RouteForm) -> ProcessingResponse {
+        let mut remove = self.remove;
+        remove.extend_from_slice(&form.forged);
+        let changes = CommonResponse {
+            header_mutation: Some(HeaderMutation {
+                set_headers: self.set,
+                remove_headers: remove,
+            }),
+            clear_route_cache: true,
+            ..CommonResponse::default()
+        };
+        let message = match form.phase {
+            RequestPhase::Headers => Response::RequestHeaders(HeadersResponse {
+                response: Some(changes),
+            }),
+            RequestPhase::Body => Response::RequestBody(BodyResponse {
+                response: Some(changes),
+            }),
+        };
+        ProcessingResponse {
+            dynamic_metadata: self.metadata,
+            mode_override: form
+                .response_override
+                .map(|modes| override_buffering(modes, BodySendMode::None)),
+            ..response(message)
+        }
     }
 }
 
-fn route(reply: RouteReply) -> ProcessingResponse {
-    let mut set = vec![set_header(names::DESTINATION, &reply.endpoints)];
-    set.extend(reply.cluster.map(|name| set_header(names::CLUSTER, &name)));
-    set.extend(
-        reply
-            .decision
-            .map(|text| set_header(names::DECISION, &text)),
-    );
-    ProcessingResponse {
-        dynamic_metadata: Some(lb_metadata(reply.endpoints)),
-        ..continue_request(set, reply.removed.names())
+fn route(reply: RouteReply, form: &RouteForm) -> RequestChanges {
+    let endpoints = first_endpoints(&reply.endpoints, form.endpoints_max);
+    let mut set = vec![set_header(names::DESTINATION, endpoints)];
+    if form.reads_response && !form.client_wants_report {
+        set.push(set_header(orca::FORMAT_HEADER, orca::FORMAT));
+    }
+    if !form.is_picker {
+        set.extend(reply.cluster.map(|name| set_header(names::CLUSTER, &name)));
+        let decision = reply.decision;
+        set.extend(decision.map(|text| set_header(names::DECISION, &text)));
+    }
+    RequestChanges {
+        metadata: Some(lb_metadata(endpoints.to_owned())),
+        set,
+        remove: reply.removed.names().map(str::to_owned).collect(),
     }
 }
 
-fn forward(reply: ForwardReply) -> ProcessingResponse {
+/// Returns the first `count` of a comma-separated list.
+fn first_endpoints(endpoints: &str, count: usize) -> &str {
+    let mut commas = endpoints.match_indices(',');
+    let end = commas.nth(count.saturating_sub(1));
+    end.and_then(|(end, _)| endpoints.get(..end))
+        .unwrap_or(endpoints)
+}
+
+fn forward(reply: ForwardReply) -> RequestChanges {
     let mut set = vec![
         set_header(names::CLUSTER, &reply.route.peer.cluster),
         set_header(names::ORIGIN, reply.route.peer_table.own()),
@@ -58,12 +143,71 @@ fn forward(reply: ForwardReply) -> ProcessingResponse {
             .decision
             .map(|text| set_header(names::DECISION, &text)),
     );
-    continue_request(set, std::iter::once(names::DESTINATION))
+    RequestChanges {
+        set,
+        remove: vec![names::DESTINATION.to_owned()],
+        metadata: None,
+    }
 }
 
-fn pass_through(reply: PassThroughReply) -> ProcessingResponse {
+fn pass_through(reply: PassThroughReply) -> RequestChanges {
     let set = reply.cluster.map(|name| set_header(names::CLUSTER, &name));
-    continue_request(set.into_iter().collect(), reply.removed.names())
+    RequestChanges {
+        set: set.into_iter().collect(),
+        remove: reply.removed.names().map(str::to_owned).collect(),
+        metadata: None,
+    }
+}
+
+/// Asks Envoy for the body of a request, before the reply to its headers (Envoy 1.40, `allow_mode_override`).
+pub(super) fn ask_for_body() -> ProcessingResponse {
+    mode_override(ProcessingMode {
+        request_body_mode: BodySendMode::FullDuplexStreamed.into(),
+        request_trailer_mode: HeaderSendMode::Send.into(),
+        response_trailer_mode: HeaderSendMode::Send.into(),
+        ..ProcessingMode::default()
+    })
+}
+
+/// Replies to the headers of a request whose body follows as one message, and removes forged headers.
+pub(super) fn await_body(forged: Vec<String>, modes: StreamModes) -> ProcessingResponse {
+    let mutation = HeaderMutation {
+        remove_headers: forged,
+        ..HeaderMutation::default()
+    };
+    let headers = response(Response::RequestHeaders(HeadersResponse {
+        response: Some(CommonResponse {
+            header_mutation: Some(mutation),
+            ..CommonResponse::default()
+        }),
+    }));
+    ProcessingResponse {
+        mode_override: Some(override_buffering(modes, BodySendMode::Buffered)),
+        ..headers
+    }
+}
+
+/// The modes of a gateway that buffers, with responses streamed instead: a buffered one would reach its client only at its
+/// end. Envoy ignores an override that its configuration does not allow.
+fn override_buffering(modes: StreamModes, request: BodySendMode) -> ProcessingMode {
+    let response = match modes.response {
+        BodyMode::Buffered | BodyMode::Streamed => BodySendMode::Streamed,
+        BodyMode::FullDuplex => BodySendMode::FullDuplexStreamed,
+        BodyMode::None => BodySendMode::None,
+    };
+    ProcessingMode {
+        request_body_mode: request.into(),
+        response_header_mode: HeaderSendMode::Send.into(),
+        response_body_mode: response.into(),
+        ..ProcessingMode::default()
+    }
+}
+
+fn mode_override(mode: ProcessingMode) -> ProcessingResponse {
+    ProcessingResponse {
+        mode_override: Some(mode),
+        ..ProcessingResponse::default()
+    }
 }
 
 /// Extends the time that Envoy waits for the reply.
@@ -95,32 +239,23 @@ fn immediate(reply: &ImmediateReply) -> ProcessingResponse {
     }))
 }
 
-pub(super) fn response_headers() -> ProcessingResponse {
-    response(Response::ResponseHeaders(HeadersResponse::default()))
-}
-
-/// Lets a piece of a body pass. In Envoy's full-duplex mode, the service has to send each piece back.
-pub(super) fn body(body: HttpBody, full_duplex: bool, of_request: bool) -> ProcessingResponse {
-    let mutation = full_duplex.then_some(BodyMutation {
-        mutation: Some(Mutation::StreamedResponse(StreamedBodyResponse {
-            body: body.body,
-            end_of_stream: body.end_of_stream,
-            end_of_stream_without_message: body.end_of_stream_without_message,
-            grpc_message_compressed: body.grpc_message_compressed,
-            drain_complete: false,
-        })),
-    });
-    let body = BodyResponse {
+/// Lets the headers of a response pass, with the changes that the filter would make. `served` is for conformance tests.
+pub(super) fn response_headers(edits: &[HeaderEdit], served: Option<&str>) -> ProcessingResponse {
+    let mut mutation = HeaderMutation::default();
+    for edit in edits {
+        match edit.parts() {
+            (name, Some(value)) => mutation.set_headers.push(set_header_bytes(name, value)),
+            (name, None) => mutation.remove_headers.push(name.to_owned()),
+        }
+    }
+    let served = served.map(|endpoint| set_header(conformance::SERVED, endpoint));
+    mutation.set_headers.extend(served);
+    response(Response::ResponseHeaders(HeadersResponse {
         response: Some(CommonResponse {
-            body_mutation: mutation,
+            header_mutation: Some(mutation),
             ..CommonResponse::default()
         }),
-    };
-    response(if of_request {
-        Response::RequestBody(body)
-    } else {
-        Response::ResponseBody(body)
-    })
+    }))
 }
 
 pub(super) fn request_trailers() -> ProcessingResponse {
@@ -132,24 +267,7 @@ pub(super) fn response_trailers() -> ProcessingResponse {
     response(Response::ResponseTrailers(TrailersResponse::default()))
 }
 
-/// Lets the request continue; Envoy selects its route again.
-fn continue_request(
-    set_headers: Vec<HeaderValueOption>,
-    remove: impl Iterator<Item = &'static str>,
-) -> ProcessingResponse {
-    response(Response::RequestHeaders(HeadersResponse {
-        response: Some(CommonResponse {
-            header_mutation: Some(HeaderMutation {
-                set_headers,
-                remove_headers: remove.map(str::to_owned).collect(),
-            }),
-            clear_route_cache: true,
-            ..CommonResponse::default()
-        }),
-    }))
-}
-
-fn response(response: Response) -> ProcessingResponse {
+pub(super) fn response(response: Response) -> ProcessingResponse {
     ProcessingResponse {
         response: Some(response),
         ..ProcessingResponse::default()
@@ -157,14 +275,36 @@ fn response(response: Response) -> ProcessingResponse {
 }
 
 fn set_header(key: &str, value: &str) -> HeaderValueOption {
+    set_header_bytes(key, value.as_bytes())
+}
+
+fn set_header_bytes(key: &str, value: &[u8]) -> HeaderValueOption {
     HeaderValueOption {
         header: Some(HeaderValue {
             key: key.to_owned(),
-            raw_value: value.as_bytes().to_owned(),
+            raw_value: value.to_owned(),
             ..HeaderValue::default()
         }),
         append_action: HeaderAppendAction::OverwriteIfExistsOrAdd.into(),
         ..HeaderValueOption::default()
+    }
+}
+
+/// Returns the value of a header. Gateways write one of two members.
+pub(super) fn value(header: &HeaderValue) -> &[u8] {
+    if header.raw_value.is_empty() {
+        header.value.as_bytes()
+    } else {
+        &header.raw_value
+    }
+}
+
+/// Like [`value`], without a copy.
+pub(super) fn into_value(value: String, raw_value: Vec<u8>) -> Vec<u8> {
+    if raw_value.is_empty() {
+        value.into_bytes()
+    } else {
+        raw_value
     }
 }
 

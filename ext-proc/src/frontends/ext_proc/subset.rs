@@ -1,12 +1,13 @@
 //! The gateway's restriction of a request to some replicas (endpoint picker protocol of the Gateway API Inference
 //! Extension): dynamic metadata `envoy.lb.subset_hint`, key `x-gateway-destination-endpoint-subset`.
 //!
-//! The first version of the protocol has a comma-separated string there, and later ones a list. Both are read.
-
-use std::net::SocketAddr;
+//! The first version of the protocol has a comma-separated string there, and later ones a list. Both are read. An entry is
+//! `ip:port`, or `ip` for every replica at that address (the data-parallel ranks of a pod).
 
 use envoy_types::pb::envoy::config::core::v3::Metadata;
 use envoy_types::pb::google::protobuf::value::Kind;
+
+use crate::pool::EndpointMatch;
 
 const NAMESPACE: &str = "envoy.lb.subset_hint";
 const KEY: &str = "x-gateway-destination-endpoint-subset";
@@ -16,7 +17,7 @@ const SUBSET_MAX: usize = 1_000;
 
 /// Returns the replicas that may serve the request; `None` without a restriction. Entries that are no addresses name no
 /// replica. A restriction without any address therefore leaves no replica, and the protocol has the request rejected.
-pub(super) fn read(metadata: &Metadata) -> Option<Vec<SocketAddr>> {
+pub(super) fn read(metadata: &Metadata) -> Option<Vec<EndpointMatch>> {
     let hint = metadata.filter_metadata.get(NAMESPACE)?;
     let kind = hint.fields.get(KEY)?.kind.as_ref()?;
     let texts: Vec<&str> = match kind {
@@ -32,13 +33,15 @@ pub(super) fn read(metadata: &Metadata) -> Option<Vec<SocketAddr>> {
         Kind::NullValue(_) => return None,
         Kind::NumberValue(_) | Kind::BoolValue(_) | Kind::StructValue(_) => Vec::new(),
     };
-    Some(
-        texts
-            .into_iter()
-            .take(SUBSET_MAX)
-            .filter_map(|text| text.trim().parse().ok())
-            .collect(),
-    )
+    Some(parse(texts.into_iter()))
+}
+
+/// Parses a list of endpoints.
+pub(super) fn parse<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<EndpointMatch> {
+    let parsed = texts
+        .take(SUBSET_MAX)
+        .map(|text| EndpointMatch::parse(text.trim()));
+    parsed.flatten().collect()
 }
 
 #[cfg(test)]
@@ -61,8 +64,8 @@ mod tests {
     #[test]
     fn a_string_and_a_list_name_the_same_replicas() {
         let text = |text: &str| Kind::StringValue(text.to_owned());
-        let expected: Vec<SocketAddr> = ["10.0.0.1:8000", "[::1]:8000"]
-            .map(|addr| addr.parse().unwrap())
+        let expected: Vec<_> = ["10.0.0.1:8000", "[::1]:8000"]
+            .map(|text| EndpointMatch::parse(text).unwrap())
             .into();
         let list = ListValue {
             values: vec![

@@ -21,6 +21,8 @@ pub(super) struct RequestSummary {
     pub(super) forwarded_from: Option<String>,
     /// Regions that were tried before, comma-separated.
     pub(super) tried: String,
+    /// Whether the gateway sends no request without an endpoint.
+    pub(super) needs_endpoint: bool,
     /// Headers that the reply depends on.
     pub(super) headers: RequestHeaders,
 }
@@ -44,6 +46,7 @@ impl RequestSummary {
             prompt_bytes: request.fingerprint.total_bytes(),
             forwarded_from,
             tried,
+            needs_endpoint: head.needs_endpoint,
             headers: head.headers,
         }
     }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::{Fingerprint, names, tokens};
 use isotherm_router::Tier;
+use isotherm_wasm_filter_core::HeaderEdit;
 use percent_encoding::percent_decode;
 
 use super::origin::{ListenerKind, Origin};
@@ -21,6 +22,10 @@ pub(crate) struct RequestHead {
     pub(crate) model: Option<String>,
     /// Trusted headers about regions.
     pub(crate) origin: Origin,
+    /// Whether the request came with a fingerprint.
+    pub(crate) has_fingerprint: bool,
+    /// Whether the gateway sends no request without an endpoint (endpoint picker protocol).
+    pub(crate) needs_endpoint: bool,
     /// Whether the filter got a decision on its decision stream already.
     pub(crate) is_decided: bool,
     /// Headers that the reply depends on.
@@ -47,10 +52,22 @@ impl RequestHead {
 
     /// Returns the request for the pool, with its scope.
     pub(crate) fn route_request(&self, peer_table: Option<&PeerTable>) -> RouteRequest {
-        let must_stay = self.request.subset.is_some();
+        // Only Isotherm's own Envoy configuration has routes to other regions.
+        let must_stay = self.request.subset.is_some() || self.needs_endpoint;
         RouteRequest {
             scope: self.origin.scope(peer_table, must_stay),
             ..self.request.clone()
+        }
+    }
+
+    /// Takes the headers in that the filter's code sets after it has read a body.
+    pub(crate) fn apply(&mut self, edits: &[HeaderEdit], metrics: &Metrics) {
+        for edit in edits {
+            if let (name, Some(value)) = edit.parts()
+                && self.take(name, value, ListenerKind::Clients).is_none()
+            {
+                metrics.count_bad_header(known_name(name));
+            }
         }
     }
 
@@ -76,6 +93,7 @@ impl RequestHead {
             names::DECIDED => self.is_decided = true,
             names::FINGERPRINT => {
                 self.request.fingerprint = Arc::new(Fingerprint::decode(value).ok()?);
+                self.has_fingerprint = true;
             }
             _ => {}
         }

@@ -93,11 +93,6 @@ impl RequestLifecycle {
         matches!(self.stage, RequestStage::InFlight(_))
     }
 
-    /// Whether no message about the request may follow.
-    pub(super) fn is_closed(&self) -> bool {
-        matches!(self.stage, RequestStage::Closed)
-    }
-
     pub(super) fn route(&mut self, head: RequestHead, table: &PoolTable) -> RouteStatus {
         let target = RouteTarget::of(&head, table);
         let is_forwarded = head
@@ -195,19 +190,27 @@ impl RequestLifecycle {
     }
 
     /// Ends the response, with the outcome that the filter reports.
-    pub(super) fn finish(&mut self, outcome: Option<&[u8]>) {
+    pub(super) fn finish_reported(&mut self, outcome: Option<&[u8]>) {
+        let outcome = match outcome.map(Outcome::parse) {
+            Some(Err(_)) => {
+                self.context.metrics.count_bad_header(names::OUTCOME);
+                None
+            }
+            parsed => parsed.and_then(Result::ok),
+        };
+        self.finish(outcome);
+    }
+
+    /// Ends the response.
+    pub(super) fn finish(&mut self, outcome: Option<Outcome>) {
         let stage = std::mem::replace(&mut self.stage, RequestStage::Closed);
         let RequestStage::InFlight(guard) = stage else {
             return;
         };
-        match outcome.map(Outcome::parse) {
-            Some(Ok(outcome)) => {
+        match outcome {
+            Some(outcome) => {
                 describe::log_outcome(guard.pool(), guard.id(), &outcome);
                 guard.finish(&outcome);
-            }
-            Some(Err(_)) => {
-                self.context.metrics.count_bad_header(names::OUTCOME);
-                guard.finish_without_outcome();
             }
             None => guard.finish_without_outcome(),
         }

@@ -86,7 +86,7 @@ impl RequestLifecycle {
         );
         guard.reject();
         let is_forwarded = summary.forwarded_from.is_some();
-        if reason == RejectReason::ShuttingDown && !is_forwarded {
+        if reason == RejectReason::ShuttingDown && !is_forwarded && !summary.needs_endpoint {
             // A service that stops must not fail a request that Envoy can place alone. For a forwarded request, its own
             // region finds a better place.
             self.stage = RequestStage::PassedThrough;
@@ -94,12 +94,15 @@ impl RequestLifecycle {
             return Reply::PassThrough(PassThroughReply::to(cluster, &summary.headers));
         }
         let (details, body) = (reason.into(), openai::rejected(reason));
+        // The endpoint picker protocol has a status of its own for shed load.
+        let is_shed = summary.needs_endpoint && reason == RejectReason::QueueFull;
+        let status = if is_shed { 429 } else { 503 };
         self.close(if is_forwarded {
             ImmediateReply::to_region(details, body, Some(retry_after))
         } else {
             ImmediateReply {
                 retry_after: Some(retry_after),
-                ..ImmediateReply::new(RequestResult::Rejected, 503, body, details)
+                ..ImmediateReply::new(RequestResult::Rejected, status, body, details)
             }
         })
     }

@@ -13,7 +13,8 @@
 //! A request for a pool with neither model nor body (`GET`, `HEAD`, `OPTIONS`: a health page, a version) takes no capacity
 //! of an engine: it passes through to the pool's cluster, and is never queued. With a pool for any model, the list of
 //! models is such a request, since only the engine knows its models. A pool whose sources have not reported its
-//! replicas (the service has just started) takes no requests: Envoy may know the replicas already.
+//! replicas (the service has just started) takes no requests: Envoy may know the replicas already. Neither holds for a
+//! gateway that sends no request without an endpoint: it gets an endpoint, or a rejection.
 
 use std::sync::{Arc, Once};
 
@@ -65,7 +66,7 @@ impl RouteTarget {
         }
         if let Some(model) = &head.model {
             return match table.for_model(model) {
-                Some(pool) => Self::in_pool(pool),
+                Some(pool) => Self::in_pool(pool, head),
                 None => Self::UnknownModel(model.clone()),
             };
         }
@@ -75,15 +76,17 @@ impl RouteTarget {
             .as_deref()
             .and_then(|c| table.for_cluster(c));
         match by_cluster.or_else(|| table.default_pool()) {
-            Some(pool) if is_bodiless(&head.method) => Self::PassThrough(Some(pool.cluster())),
-            Some(pool) => Self::in_pool(pool),
+            Some(pool) if is_bodiless(&head.method) && !head.needs_endpoint => {
+                Self::PassThrough(Some(pool.cluster()))
+            }
+            Some(pool) => Self::in_pool(pool, head),
             None if Api::from_path(&head.path).is_some() => Self::MissingModel,
             None => Self::PassThrough(None),
         }
     }
 
-    fn in_pool(pool: &Arc<Pool>) -> Self {
-        if pool.has_synced() {
+    fn in_pool(pool: &Arc<Pool>, head: &RequestHead) -> Self {
+        if pool.has_synced() || head.needs_endpoint {
             Self::Pool(Arc::clone(pool))
         } else {
             Self::PassThrough(Some(pool.cluster()))

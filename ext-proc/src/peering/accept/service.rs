@@ -36,12 +36,15 @@ impl<H> Clone for LinkMethod<H> {
 impl<H: MessageHandler> StreamingMethod for LinkMethod<H> {
     const SERVICE: &'static str = wire::SERVICE;
     const METHOD: &'static str = wire::METHOD;
-    const MESSAGE_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
     const BUFFER_BYTES: usize = 8 * 1024;
     const YIELD_BYTES: usize = 32 * 1024;
     type Request = Envelope;
     type Response = Envelope;
     type ResponseStream = BoxStream<'static, Result<Envelope, Status>>;
+
+    fn message_bytes_max(&self) -> usize {
+        MESSAGE_BYTES_MAX
+    }
 
     fn serve(&self, request: Request<Streaming<Envelope>>) -> Result<Self::ResponseStream, Status> {
         let accepted = stream::once(self.clone().accept(request));

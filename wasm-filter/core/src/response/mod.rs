@@ -6,7 +6,7 @@
 //! tail drops it: streams of Anthropic's API report the prompt tokens there. The flow reads nothing of a compressed body, an
 //! error or another media type. A response without a body gets no trailer, because a proxy cannot add one.
 
-pub(crate) mod orca;
+pub mod orca;
 mod tail;
 mod usage;
 
@@ -51,11 +51,8 @@ pub struct ResponseFlow {
 
 impl ResponseFlow {
     /// A flow for a request that is sent now. `decision` is the header value for the client.
-    pub(crate) fn sent(
-        now: Nanoseconds,
-        client_wants_report: bool,
-        decision: Option<Vec<u8>>,
-    ) -> Self {
+    #[must_use]
+    pub fn sent(now: Nanoseconds, client_wants_report: bool, decision: Option<Vec<u8>>) -> Self {
         Self {
             sent_at: now,
             first_byte_at: None,

@@ -9,9 +9,9 @@ use isotherm_fingerprint::outcome::LoadReport;
 use serde::Deserialize;
 
 /// The request header that asks an engine for its report.
-pub(crate) const FORMAT_HEADER: &str = "endpoint-load-metrics-format";
+pub const FORMAT_HEADER: &str = "endpoint-load-metrics-format";
 /// The requested format of the report.
-pub(crate) const FORMAT: &str = "TEXT";
+pub const FORMAT: &str = "TEXT";
 pub(super) const REPORT_HEADER: &str = "endpoint-load-metrics";
 /// The longest report that the filter reads, in bytes.
 const REPORT_BYTES_MAX: usize = 4096;

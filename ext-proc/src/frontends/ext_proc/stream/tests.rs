@@ -1,11 +1,21 @@
+use std::time::Duration;
+
 use futures_util::stream::BoxStream;
+use isotherm_fingerprint::names;
 use isotherm_router::Load;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
-use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, HttpTrailers};
+use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
+use envoy_types::pb::envoy::service::ext_proc::v3::body_mutation::Mutation;
+use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    HeaderMutation, HttpBody, HttpHeaders, HttpTrailers, ProtocolConfiguration,
+    StreamedBodyResponse,
+};
 
 use super::*;
 use crate::clock::Clock;
@@ -15,27 +25,176 @@ use crate::pool::{Pool, PoolRegistry};
 
 type Answers = BoxStream<'static, Result<ProcessingResponse, Status>>;
 
+/// A service with one pool `m`, whose replicas are `127.0.0.1:1`, `127.0.0.1:2`, ...
+struct Service {
+    context: Arc<RequestContext>,
+    settings: Arc<Settings>,
+    pool: Arc<Pool>,
+}
+
+/// An open stream of a gateway.
+struct Gateway {
+    messages: mpsc::UnboundedSender<ProcessingRequest>,
+    replies: Answers,
+}
+
+impl Service {
+    fn new(replicas: u16, ext_proc: &str) -> Self {
+        let config = format!(
+            "pools: [{{ model: m, queue: {{ length_max: 0 }} }}]\next_proc: {{ {ext_proc} }}"
+        );
+        let config = config::parse(&config).unwrap();
+        let metrics = Arc::new(Metrics::register(&mut Registry::default()));
+        let pool_registry = PoolRegistry::new(&config, Arc::clone(&metrics), Clock::start());
+        let pool = pool_registry.pool_for("m").unwrap();
+        for port in 1..=replicas {
+            let replica = pool.add_replica(([127, 0, 0, 1], port).into()).unwrap();
+            pool.probed(replica, Load::default(), pool.clock().now());
+        }
+        let context = Arc::new(RequestContext {
+            pool_registry: Arc::new(pool_registry),
+            metrics,
+            started_unix_s: 0,
+        });
+        Self {
+            context,
+            settings: Arc::new(Settings::new(config.ext_proc)),
+            pool,
+        }
+    }
+
+    fn open(&self) -> Gateway {
+        let (messages, inbound) = mpsc::unbounded_channel();
+        let inbound = UnboundedReceiverStream::new(inbound).map(Ok);
+        let (context, settings) = (Arc::clone(&self.context), Arc::clone(&self.settings));
+        let replies = RequestStream::replies(context, settings, ListenerKind::Clients, inbound);
+        Gateway {
+            messages,
+            replies: replies.boxed(),
+        }
+    }
+
+    fn held_bytes(&self) -> i64 {
+        self.context.metrics.held_bytes.get()
+    }
+}
+
+impl Gateway {
+    fn send(&self, request: Request) {
+        self.messages.send(message(request)).unwrap();
+    }
+
+    /// Sends the headers of a chat, as the first message of a stream with these modes.
+    fn send_headers(&self, modes: Option<(BodySendMode, BodySendMode)>, more: &[(&str, &str)]) {
+        let protocol_config = modes.map(|(request, response)| ProtocolConfiguration {
+            request_body_mode: request.into(),
+            response_body_mode: response.into(),
+            ..ProtocolConfiguration::default()
+        });
+        let headers = Request::RequestHeaders(headers(more));
+        let first = ProcessingRequest {
+            protocol_config,
+            ..message(headers)
+        };
+        self.messages.send(first).unwrap();
+    }
+
+    fn send_body(&self, body: &[u8], end_of_stream: bool) {
+        self.send(Request::RequestBody(piece(body, end_of_stream)));
+    }
+
+    async fn reply(&mut self) -> ProcessingResponse {
+        let reply = timeout(Duration::from_secs(10), self.replies.next());
+        reply.await.unwrap().unwrap().unwrap()
+    }
+
+    fn has_no_reply(&mut self) -> bool {
+        self.replies.next().now_or_never().is_none()
+    }
+}
+
+fn headers(pairs: &[(&str, &str)]) -> HttpHeaders {
+    let headers = pairs.iter().map(|(name, value)| HeaderValue {
+        key: (*name).into(),
+        raw_value: (*value).into(),
+        ..HeaderValue::default()
+    });
+    HttpHeaders {
+        headers: Some(HeaderMap {
+            headers: headers.collect(),
+        }),
+        ..HttpHeaders::default()
+    }
+}
+
+fn piece(body: &[u8], end_of_stream: bool) -> HttpBody {
+    HttpBody {
+        body: body.to_vec(),
+        end_of_stream,
+        ..HttpBody::default()
+    }
+}
+
+const CHAT: [(&str, &str); 2] = [(":method", "POST"), (":path", "/v1/chat/completions")];
+const BODY: &[u8] =
+    br#"{"model":"m","messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
+/// A chat that is long enough for a block of the fingerprint.
+fn long_chat() -> Vec<u8> {
+    let content = "Why is the sky blue? ".repeat(100);
+    let chat = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{content}"}}]}}"#);
+    chat.into_bytes()
+}
+
+const FULL_DUPLEX: Option<(BodySendMode, BodySendMode)> = Some((
+    BodySendMode::FullDuplexStreamed,
+    BodySendMode::FullDuplexStreamed,
+));
+
+/// The changes of a reply to the headers or to a buffered body.
+fn changes(reply: &ProcessingResponse) -> HeaderMutation {
+    let changes = match reply.response.clone().unwrap() {
+        Response::RequestHeaders(headers) => headers.response,
+        Response::RequestBody(body) => body.response,
+        other => panic!("{other:?}"),
+    };
+    changes.unwrap().header_mutation.unwrap()
+}
+
+fn destination(reply: &ProcessingResponse) -> Option<String> {
+    let set = changes(reply).set_headers;
+    let header = set.into_iter().filter_map(|set| set.header);
+    let mut found = header.filter(|header| header.key == names::DESTINATION);
+    found
+        .next()
+        .map(|header| String::from_utf8(header.raw_value).unwrap())
+}
+
+fn streamed(reply: ProcessingResponse) -> StreamedBodyResponse {
+    let body = match reply.response.unwrap() {
+        Response::RequestBody(body) | Response::ResponseBody(body) => body,
+        other => panic!("{other:?}"),
+    };
+    match body.response.unwrap().body_mutation.unwrap().mutation {
+        Some(Mutation::StreamedResponse(piece)) => piece,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn status(reply: ProcessingResponse) -> i32 {
+    match reply.response.unwrap() {
+        Response::ImmediateResponse(reply) => reply.status.unwrap().code,
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A request that was sent to the only replica, and how Envoy goes on about it.
 async fn sent() -> (Arc<Pool>, mpsc::UnboundedSender<ProcessingRequest>, Answers) {
-    let config = config::parse("pools: [{ model: m }]").unwrap();
-    let metrics = Arc::new(Metrics::register(&mut Registry::default()));
-    let pool_registry = PoolRegistry::new(&config, Arc::clone(&metrics), Clock::start());
-    let pool = pool_registry.pool_for("m").unwrap();
-    let replica = pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
-    pool.probed(replica, Load::default(), pool.clock().now());
-    let context = Arc::new(RequestContext {
-        pool_registry: Arc::new(pool_registry),
-        metrics,
-        started_unix_s: 0,
-    });
-    let (envoy, messages) = mpsc::unbounded_channel();
-    let inbound = UnboundedReceiverStream::new(messages).map(Ok);
-    let mut answers = RequestStream::replies(context, ListenerKind::Clients, inbound).boxed();
-    let headers = Request::RequestHeaders(HttpHeaders::default());
-    envoy.send(message(headers)).unwrap();
-    answers.next().await.unwrap().unwrap();
-    assert_eq!(pool.stats().in_flight, 1);
-    (pool, envoy, answers)
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &[]);
+    gateway.reply().await;
+    assert_eq!(service.pool.stats().in_flight, 1);
+    (service.pool, gateway.messages, gateway.replies)
 }
 
 fn message(request: Request) -> ProcessingRequest {
@@ -87,4 +246,237 @@ async fn a_malformed_outcome_ends_the_response() {
     assert!(answers.next().await.is_some());
     drop(answers);
     assert_eq!(pool.stats().counters.finished_ok, 1);
+}
+
+#[tokio::test]
+async fn a_full_duplex_body_is_read_and_sent_back_behind_the_decision() {
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    let body = long_chat();
+    let (first, second) = body.split_at(20);
+    gateway.send_body(first, false);
+    assert!(gateway.has_no_reply());
+    assert_eq!(service.held_bytes(), 20);
+    gateway.send_body(second, true);
+    let reply = gateway.reply().await;
+    assert_eq!(destination(&reply).as_deref(), Some("127.0.0.1:1"));
+    assert!(
+        reply
+            .dynamic_metadata
+            .unwrap()
+            .fields
+            .contains_key("envoy.lb")
+    );
+    for (part, is_end) in [(first, false), (second, true)] {
+        let piece = streamed(gateway.reply().await);
+        assert_eq!((&*piece.body, piece.end_of_stream), (part, is_end));
+    }
+    assert!(gateway.has_no_reply());
+    assert_eq!(service.held_bytes(), 0);
+    assert!(
+        service.pool.stats().index.entries > 0,
+        "the prompt was read"
+    );
+}
+
+#[tokio::test]
+async fn a_body_with_trailers_ends_with_their_reply() {
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    gateway.send_body(BODY, false);
+    gateway.send(Request::RequestTrailers(HttpTrailers::default()));
+    assert!(destination(&gateway.reply().await).is_some());
+    assert!(!streamed(gateway.reply().await).end_of_stream);
+    let last = gateway.reply().await.response.unwrap();
+    assert!(matches!(last, Response::RequestTrailers(_)), "{last:?}");
+}
+
+#[tokio::test]
+async fn a_long_piece_is_sent_back_in_short_ones() {
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    let body = [BODY, &[b' '; 150_000]].concat();
+    gateway.send_body(&body, true);
+    gateway.reply().await;
+    let mut back = Vec::new();
+    for number in 1..=3 {
+        let piece = streamed(gateway.reply().await);
+        assert!(piece.body.len() <= 62_000);
+        assert_eq!(piece.end_of_stream, number == 3);
+        back.extend(piece.body);
+    }
+    assert!(back == body);
+}
+
+#[tokio::test]
+async fn a_body_beyond_the_limit_is_decided_on_its_beginning() {
+    for limit in ["prompt_bytes_max: 1024", "held_bytes_max: 1048576"] {
+        let service = Service::new(1, limit);
+        let mut gateway = service.open();
+        gateway.send_headers(FULL_DUPLEX, &CHAT);
+        let beginning = [&BODY[..40], &[b'x'; 1 << 20]].concat();
+        gateway.send_body(&beginning, false);
+        assert!(destination(&gateway.reply().await).is_some(), "{limit}");
+        for _ in 0..beginning.len().div_ceil(62_000) {
+            assert!(!streamed(gateway.reply().await).end_of_stream);
+        }
+        gateway.send_body(b"rest", true);
+        assert_eq!(streamed(gateway.reply().await).body, b"rest");
+    }
+}
+
+#[tokio::test]
+async fn the_decision_on_a_buffered_body_is_in_its_reply() {
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    let buffered = Some((BodySendMode::Buffered, BodySendMode::Buffered));
+    let forged = ("x-isotherm-session", "forged");
+    gateway.send_headers(buffered, &[CHAT[0], CHAT[1], forged]);
+    let reply = gateway.reply().await;
+    assert_eq!(destination(&reply), None);
+    assert_eq!(changes(&reply).remove_headers, ["x-isotherm-session"]);
+    let modes = reply.mode_override.unwrap();
+    assert_eq!(modes.request_body_mode(), BodySendMode::Buffered);
+    assert_eq!(modes.response_body_mode(), BodySendMode::Streamed);
+    gateway.send_body(BODY, true);
+    assert!(destination(&gateway.reply().await).is_some());
+}
+
+#[tokio::test]
+async fn a_gateway_without_modes_gets_its_reply_after_it_has_closed() {
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    let plain = HeaderValue {
+        key: "content-type".into(),
+        value: "application/json".into(),
+        ..HeaderValue::default()
+    };
+    gateway.send(Request::RequestHeaders(HttpHeaders {
+        headers: Some(HeaderMap {
+            headers: vec![plain],
+        }),
+        ..HttpHeaders::default()
+    }));
+    gateway.send_body(&long_chat(), true);
+    drop(gateway.messages);
+    let reply = gateway.replies.next().await.unwrap().unwrap();
+    assert!(destination(&reply).is_some());
+    assert!(
+        gateway.replies.next().await.is_some(),
+        "the reply to the body"
+    );
+    assert!(gateway.replies.next().await.is_none());
+    assert!(service.pool.stats().index.entries > 0);
+}
+
+#[tokio::test]
+async fn a_fingerprint_of_the_filter_needs_no_body() {
+    let fingerprint = ("x-isotherm-fingerprint", "AQEA");
+    let service = Service::new(1, "trusted_headers: always");
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &[CHAT[0], CHAT[1], fingerprint]);
+    assert!(destination(&gateway.reply().await).is_some());
+    gateway.send_body(BODY, true);
+    assert_eq!(streamed(gateway.reply().await).body, BODY);
+}
+
+#[tokio::test]
+async fn a_fingerprint_of_the_client_is_removed_and_the_body_read() {
+    let fingerprint = ("x-isotherm-fingerprint", "AQEA");
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &[CHAT[0], CHAT[1], fingerprint]);
+    assert!(gateway.has_no_reply());
+    gateway.send_body(BODY, true);
+    let reply = gateway.reply().await;
+    assert_eq!(changes(&reply).remove_headers, ["x-isotherm-fingerprint"]);
+}
+
+#[tokio::test]
+async fn without_a_fingerprint_the_service_asks_for_the_body_where_it_may() {
+    let service = Service::new(1, "mode_override: true");
+    let none = Some((BodySendMode::None, BodySendMode::None));
+    let mut gateway = service.open();
+    gateway.send_headers(none, &CHAT);
+    let asked = gateway.reply().await;
+    assert_eq!(asked.response, None);
+    let mode = asked.mode_override.unwrap().request_body_mode();
+    assert_eq!(mode, BodySendMode::FullDuplexStreamed);
+    gateway.send_body(BODY, true);
+    assert!(destination(&gateway.reply().await).is_some());
+    assert_eq!(streamed(gateway.reply().await).body, BODY);
+
+    let mut gateway = service.open();
+    let fingerprint = ("x-isotherm-fingerprint", "AQEA");
+    gateway.send_headers(none, &[CHAT[0], CHAT[1], fingerprint]);
+    assert!(destination(&gateway.reply().await).is_some());
+}
+
+#[tokio::test]
+async fn the_usage_of_a_response_is_read_while_it_passes() {
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    gateway.send_body(BODY, true);
+    gateway.reply().await;
+    gateway.reply().await;
+    let ok = [(":status", "200"), ("content-type", "application/json")];
+    gateway.send(Request::ResponseHeaders(headers(&ok)));
+    gateway.reply().await;
+    let usage = br#"{"usage":{"prompt_tokens":70,"completion_tokens":5,"prompt_tokens_details":{"cached_tokens":0}}}"#;
+    gateway.send(Request::ResponseBody(piece(usage, true)));
+    assert_eq!(streamed(gateway.reply().await).body, usage);
+    assert!(gateway.replies.next().await.is_none());
+    let counters = service.pool.stats().counters;
+    assert_eq!(
+        (counters.finished_ok, counters.measured_prompt_tokens),
+        (1, 70)
+    );
+}
+
+#[tokio::test]
+async fn a_stream_stays_open_for_a_request_that_outlasts_its_response() {
+    let service = Service::new(1, "prompt_bytes_max: 1024");
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    gateway.send_body(&[b'x'; 2_000], false);
+    gateway.reply().await;
+    gateway.reply().await;
+    gateway.send(Request::ResponseHeaders(headers(&[(":status", "400")])));
+    gateway.reply().await;
+    gateway.send(Request::ResponseBody(piece(b"", true)));
+    gateway.reply().await;
+    gateway.send_body(b"rest", true);
+    assert_eq!(streamed(gateway.reply().await).body, b"rest");
+}
+
+#[tokio::test]
+async fn rejections_have_the_status_of_the_endpoint_picker_protocol() {
+    let unknown = br#"{"model":"other","messages":[]}"#;
+    for (replicas, body, expected) in [(0, BODY, 503), (1, unknown, 404)] {
+        let mut gateway = Service::new(replicas, "").open();
+        gateway.send_headers(FULL_DUPLEX, &CHAT);
+        gateway.send_body(body, true);
+        assert_eq!(status(gateway.reply().await), expected);
+        assert!(gateway.replies.next().await.is_none());
+    }
+}
+
+#[tokio::test]
+async fn a_subset_by_address_names_every_rank_of_a_pod() {
+    let service = Service::new(2, "conformance: true, endpoints_max: 1");
+    let select = |text| ("test-epp-endpoint-selection", text);
+    for (selected, expected) in [("127.0.0.1", 1), ("127.0.0.1:2", 1), ("10.0.0.1", 0)] {
+        let mut gateway = service.open();
+        gateway.send_headers(FULL_DUPLEX, &[CHAT[0], CHAT[1], select(selected)]);
+        gateway.send_body(BODY, true);
+        let reply = gateway.reply().await;
+        match expected {
+            0 => assert_eq!(status(reply), 503),
+            _ => assert!(!destination(&reply).unwrap().contains(','), "{reply:?}"),
+        }
+    }
 }

@@ -1,0 +1,65 @@
+//! Reads the prompt of a request, and holds the body until the service has decided.
+//!
+//! A gateway without the filter sends the body itself. The reader runs the filter's own code on it, so a request gets the
+//! same fingerprint with and without the filter.
+
+use std::sync::Arc;
+
+use envoy_types::pb::envoy::service::ext_proc::v3::HttpBody;
+use isotherm_wasm_filter_core::request::RequestFlow;
+use isotherm_wasm_filter_core::{HeaderEdit, Headers};
+
+use super::held_bytes::HeldBytes;
+use super::settings::Settings;
+
+/// The prompt of one request, as far as it has arrived.
+#[derive(Debug)]
+pub(super) struct PromptReader {
+    settings: Arc<Settings>,
+    flow: RequestFlow,
+    body: HeldBody,
+}
+
+/// The part of a body that the service holds.
+#[derive(Debug)]
+pub(super) struct HeldBody {
+    pub(super) pieces: Vec<HttpBody>,
+    /// Released together with the pieces.
+    held: HeldBytes,
+}
+
+impl PromptReader {
+    /// Starts to read a request; `None` if its prompt cannot be read.
+    pub(super) fn start(
+        settings: &Arc<Settings>,
+        held: HeldBytes,
+        headers: &Headers,
+        has_body: bool,
+    ) -> Option<Self> {
+        let flow = RequestFlow::new(Arc::clone(&settings.filter), headers, has_body);
+        flow.is_held().then(|| Self {
+            settings: Arc::clone(settings),
+            flow,
+            body: HeldBody {
+                pieces: Vec::new(),
+                held,
+            },
+        })
+    }
+
+    /// Reads the next piece of the body. Returns whether the service must decide on what it has.
+    pub(super) fn feed(&mut self, piece: HttpBody) -> bool {
+        let is_complete = self.flow.feed(&piece.body);
+        let bytes_max = self.settings.config.held_bytes_max;
+        let is_within_limit = self.body.held.hold(piece.body.len(), bytes_max);
+        let is_end = piece.end_of_stream;
+        self.body.pieces.push(piece);
+        is_end || is_complete || !is_within_limit
+    }
+
+    /// Returns the headers that the filter would set, and the body.
+    pub(super) fn finish(self) -> (Vec<HeaderEdit>, HeldBody) {
+        // The address of the client is in a header, if the gateway knows it.
+        (self.flow.release(|| None).edits, self.body)
+    }
+}

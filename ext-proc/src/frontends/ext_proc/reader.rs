@@ -1,0 +1,76 @@
+//! Reads the response of a request for its outcome, where the gateway sends responses.
+//!
+//! The reader runs the filter's own code. A filter behind the gateway's external processing reports the outcome in a
+//! trailer; that report comes first, since the filter sees the response sooner.
+
+use std::time::Instant;
+
+use envoy_types::pb::envoy::config::core::v3::Metadata;
+use envoy_types::pb::google::protobuf::value::Kind;
+use isotherm_fingerprint::names;
+use isotherm_fingerprint::outcome::Outcome;
+use isotherm_wasm_filter_core::response::ResponseFlow;
+use isotherm_wasm_filter_core::{HeaderEdit, Headers};
+
+use super::response::LB_NAMESPACE;
+
+/// The response of one request, as far as it has arrived.
+#[derive(Debug)]
+pub(super) struct ResponseReader {
+    flow: ResponseFlow,
+    started: Instant,
+    /// The endpoint that responded, if the gateway names it.
+    pub(super) served: Option<String>,
+}
+
+impl ResponseReader {
+    /// Starts a reader for a request that is sent now. `decision` is the header value for the client.
+    pub(super) fn start(client_wants_report: bool, decision: Option<String>) -> Self {
+        Self {
+            flow: ResponseFlow::sent(0, client_wants_report, decision.map(String::into_bytes)),
+            started: Instant::now(),
+            served: None,
+        }
+    }
+
+    /// Records that the whole request has been sent.
+    pub(super) fn end_request(&mut self) {
+        let now = nanoseconds_since(self.started);
+        self.flow.end_request(now);
+    }
+
+    /// Reads the headers of the response and returns their changes.
+    pub(super) fn headers(
+        &mut self,
+        headers: &Headers,
+        metadata: Option<&Metadata>,
+    ) -> Vec<HeaderEdit> {
+        self.served = metadata.and_then(served);
+        self.flow.headers(headers)
+    }
+
+    /// Reads a piece of the body.
+    pub(super) fn body(&mut self, piece: &[u8]) {
+        let started = self.started;
+        let range = self.flow.body(piece.len(), || nanoseconds_since(started));
+        self.flow.feed(piece.get(range).unwrap_or_default());
+    }
+
+    /// Returns the outcome at the end of the response; `None` for a response without headers.
+    pub(super) fn outcome(&self) -> Option<Outcome> {
+        self.flow.outcome(self.served.clone())
+    }
+}
+
+fn nanoseconds_since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The endpoint that responded (endpoint picker protocol since version 1.0).
+fn served(metadata: &Metadata) -> Option<String> {
+    let lb = metadata.filter_metadata.get(LB_NAMESPACE)?;
+    match lb.fields.get(names::DESTINATION_SERVED)?.kind.as_ref()? {
+        Kind::StringValue(endpoint) => Some(endpoint.clone()),
+        _ => None,
+    }
+}

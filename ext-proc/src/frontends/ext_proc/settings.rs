@@ -1,0 +1,44 @@
+//! What all streams share besides the pools.
+
+use std::sync::Arc;
+
+use isotherm_fingerprint::names;
+use isotherm_wasm_filter_core::request::strip;
+use isotherm_wasm_filter_core::{Headers, RequestConfig};
+
+use super::mode::StreamModes;
+use crate::config::{ExtProcConfig, TrustedHeaders};
+
+/// The configuration of external processing, and of the filter's code that reads bodies.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(super) config: ExtProcConfig,
+    pub(super) filter: Arc<RequestConfig>,
+}
+
+impl Settings {
+    /// Derives the settings from the configuration.
+    pub(crate) fn new(config: ExtProcConfig) -> Self {
+        let filter = RequestConfig::default().with_buffer(config.prompt_bytes_max);
+        Self {
+            config,
+            filter: Arc::new(filter),
+        }
+    }
+
+    /// Whether the internal headers of a request come from the filter. A gateway that sends no bodies has it in front.
+    pub(super) fn trusts_headers(&self, modes: StreamModes) -> bool {
+        match self.config.trusted_headers {
+            TrustedHeaders::Auto => !modes.sends_bodies(),
+            TrustedHeaders::Always => true,
+            TrustedHeaders::Never => false,
+        }
+    }
+
+    /// The internal headers of a client, which the service removes where no filter does. The endpoint is overwritten.
+    pub(super) fn forged(&self, headers: &Headers) -> Vec<String> {
+        let edits = strip(&self.filter, headers).into_iter();
+        let names = edits.map(|edit| edit.parts().0.to_owned());
+        names.filter(|name| name != names::DESTINATION).collect()
+    }
+}
