@@ -20,6 +20,7 @@ mod tree;
 
 use std::fs::File;
 use std::io::Read;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ pub use engine::Engine;
 pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use listen::Listen;
 pub use options::{
-    AdminConfig, DnsSource, ExtProcConfig, PeerConfig, ProbeConfig, RecordingConfig, RegionConfig,
-    Sources, TlsFiles, TrustedHeaders,
+    AdminConfig, DnsSource, ExtProcConfig, ListenTls, PeerConfig, ProbeConfig, RecordingConfig,
+    RegionConfig, Sources, TlsFiles, TrustedHeaders,
 };
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
@@ -48,6 +49,10 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub struct Config {
     /// Addresses on which Envoy reaches the service.
     pub listen: Vec<Listen>,
+    /// Addresses with TLS.
+    pub tls: Option<ListenTls>,
+    /// An address for health checks alone.
+    pub health_listen: Option<SocketAddr>,
     /// The HTTP interface for operators.
     pub admin: AdminConfig,
     /// Requests from gateways.
@@ -103,6 +108,11 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
         })?;
     let folder = path.parent().unwrap_or(Path::new(""));
     config.admin.token_file = config.admin.token_file.map(|file| folder.join(file));
+    if let Some(tls) = &mut config.tls {
+        for file in tls.certificate.iter_mut().chain(&mut tls.key) {
+            *file = folder.join(&file);
+        }
+    }
     if let Some(region) = &mut config.region {
         region.resolve_paths(folder);
     }

@@ -44,6 +44,10 @@ section! {
     pub(super) struct RawConfig {
         /// Addresses on which Envoy reaches the service by gRPC (external processing, decision streams, endpoint discovery, health).
         listen as "listen": Vec<Listen> = vec![Listen::default()], list(listen_address(), LISTEN_MAX);
+        /// Further addresses of the same gRPC interface, with TLS. Gateways of the Inference Extension expect it, and check no certificate.
+        tls as "tls": Option<ListenTls> = None, optional(section_kind());
+        /// An address that serves gRPC health checks alone, for an orchestrator. `listen` serves them, too.
+        health_listen as "health_listen": Option<SocketAddr> = None, optional(socket_address());
         /// The HTTP interface for operators.
         admin as "admin": AdminConfig = AdminConfig::default(), section_kind();
         /// Requests from gateways, each on a stream of its own (external processing).
@@ -69,6 +73,18 @@ section! {
         listen as "listen": SocketAddr = ADMIN_LISTEN, socket_address();
         /// A file with the bearer token that every request which changes something must carry. Relative to the configuration file. Without a token, such requests are rejected.
         token_file as "token_file": Option<PathBuf> = None, optional(path());
+    }
+}
+
+section! {
+    /// Addresses with TLS.
+    pub struct ListenTls {
+        /// The addresses.
+        listen as "listen": Vec<SocketAddr> = Vec::new(), list(socket_address(), LISTEN_MAX) => "must be given";
+        /// The chain of the service's certificate, as PEM. The service reads changed files again. Relative to the configuration file, like the key.
+        certificate as "certificate": Option<PathBuf> = None, optional(path()) => "a self-signed certificate, made at each start";
+        /// The certificate's private key, as PEM.
+        key as "key": Option<PathBuf> = None, optional(path());
     }
 }
 

@@ -154,6 +154,8 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
     };
     let differs = [
         ("listen", old.listen != new.listen),
+        ("tls", old.tls != new.tls),
+        ("health_listen", old.health_listen != new.health_listen),
         ("admin", old.admin != new.admin),
         ("ext_proc", old.ext_proc != new.ext_proc),
         ("drain_ms_max", old.drain_max != new.drain_max),

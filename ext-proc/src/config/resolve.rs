@@ -15,6 +15,7 @@ const ANY_CLUSTER: &str = "default";
 /// Resolves a file. The result is meaningful only if `reader` has no mistakes.
 pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
     check_listen(&raw, reader);
+    check_tls(&raw, reader);
     let mut models = UniqueNames::new("model");
     let mut clusters = UniqueNames::new("cluster");
     let mut pools = Vec::new();
@@ -37,6 +38,8 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
     }
     Config {
         listen: raw.listen,
+        tls: raw.tls,
+        health_listen: raw.health_listen,
         admin: raw.admin,
         ext_proc: raw.ext_proc,
         decision_header: raw.decision_header,
@@ -58,6 +61,15 @@ fn check_listen(raw: &RawConfig, reader: &mut Reader) {
             taken.claim(address, &entry, reader);
         }
     }
+    let with_tls = raw.tls.as_ref().map_or(&[][..], |tls| &tls.listen);
+    for (entry, address) in reader.entries("tls.listen", with_tls) {
+        if address.port() != 0 {
+            taken.claim(address, &entry, reader);
+        }
+    }
+    if let Some(address) = raw.health_listen.filter(|address| address.port() != 0) {
+        taken.claim(address, "health_listen", reader);
+    }
     if raw.admin.listen.port() != 0 {
         taken.claim(raw.admin.listen, "admin.listen", reader);
     }
@@ -67,6 +79,21 @@ fn check_listen(raw: &RawConfig, reader: &mut Reader) {
         .filter(|region| region.listen.port() != 0)
     {
         taken.claim(region.listen, "region.listen", reader);
+    }
+}
+
+/// Checks that a certificate has its key, and that there is an address.
+fn check_tls(raw: &RawConfig, reader: &mut Reader) {
+    let Some(tls) = &raw.tls else { return };
+    if tls.listen.is_empty() {
+        reader.error(
+            "tls.listen",
+            "must be given: an address such as 0.0.0.0:9002",
+        );
+    }
+    if tls.certificate.is_some() != tls.key.is_some() {
+        let message = "`certificate` and `key` belong together: give both or none";
+        reader.error("tls", message);
     }
 }
 

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use envoy_types::pb::envoy::service::endpoint::v3::endpoint_discovery_service_server::EndpointDiscoveryServiceServer;
 use futures_util::Stream;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::HealthService;
@@ -28,6 +30,8 @@ use crate::streaming_server::StreamingServer;
 /// 200, and Envoy then times out on requests that have not reached the service.
 const STREAMS_MAX: u32 = 100_000;
 
+/// Limit of open streams of one connection for health checks.
+const HEALTH_STREAMS_MAX: u32 = 16;
 /// Flow-control window of a stream, in bytes: HTTP/2's own default instead of the server's 1 MiB.
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
 
@@ -103,6 +107,22 @@ pub(super) async fn serve(
         .add_service(EnvoyDetector::new(services.endpoints, CallerKind::Envoy))
         .add_service(EnvoyDetector::new(services.health, CallerKind::Any))
         .serve_with_incoming_shutdown(connections, stop)
+        .await?;
+    Ok(())
+}
+
+/// Serves health checks alone until `stop` resolves.
+pub(super) async fn serve_health(
+    health: HealthServer<HealthService>,
+    socket: TcpListener,
+    stop: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    Server::builder()
+        .max_concurrent_streams(HEALTH_STREAMS_MAX)
+        .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
+        .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
+        .add_service(health)
+        .serve_with_incoming_shutdown(TcpListenerStream::new(socket), stop)
         .await?;
     Ok(())
 }

@@ -1,22 +1,70 @@
 //! The sockets that Envoy connects to.
 
 use std::io::{self, ErrorKind};
-use std::net;
+use std::net::{self, SocketAddr};
 use std::os::unix;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use crate::config::Listen;
+use super::tls::GatewayTls;
+use crate::config::{Config, Listen};
 
 #[derive(Debug)]
 pub(super) enum Socket {
     Tcp(TcpListener),
+    /// A TCP socket whose connections have TLS.
+    Tls(TcpListener, Arc<GatewayTls>),
     /// A Unix socket with its file.
     Unix(UnixListener, SocketFile),
+}
+
+/// The sockets of a configuration.
+#[derive(Debug)]
+pub(super) struct Listeners {
+    pub(super) sockets: Vec<Socket>,
+    pub(super) tls: Option<Arc<GatewayTls>>,
+    /// For health checks alone.
+    pub(super) health: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Opens the sockets.
+    /// Fails when an address cannot be listened on, or the certificate cannot be used.
+    pub(super) async fn open(config: &Config) -> anyhow::Result<Self> {
+        let mut listeners = Self {
+            sockets: Vec::new(),
+            tls: None,
+            health: None,
+        };
+        for address in &config.listen {
+            let socket = Socket::open(address).await;
+            let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
+            listeners.sockets.push(socket);
+        }
+        if let Some(tls) = &config.tls {
+            let shared = Arc::new(GatewayTls::load(tls)?);
+            for address in &tls.listen {
+                let socket = bind(*address, "tls.listen").await?;
+                let socket = Socket::Tls(socket, Arc::clone(&shared));
+                listeners.sockets.push(socket);
+            }
+            listeners.tls = Some(shared);
+        }
+        if let Some(address) = config.health_listen {
+            listeners.health = Some(bind(address, "health_listen").await?);
+        }
+        Ok(listeners)
+    }
+}
+
+async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
+    let socket = TcpListener::bind(address).await;
+    socket.with_context(|| format!("cannot listen on {address} (`{option}`)"))
 }
 
 /// The file of a Unix socket, which is removed on drop.
@@ -49,6 +97,11 @@ impl Socket {
                 stream.set_nodelay(true)?;
                 Ok(AcceptedConnection::Tcp(stream.into_std()?))
             }
+            Self::Tls(listener, tls) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(AcceptedConnection::Tls(stream.into_std()?, Arc::clone(tls)))
+            }
             Self::Unix(listener, _file) => {
                 let (stream, _) = listener.accept().await?;
                 Ok(AcceptedConnection::Unix(stream.into_std()?))
@@ -59,7 +112,7 @@ impl Socket {
     /// Returns the address, with the port that the system chose.
     pub(super) fn address(&self) -> anyhow::Result<Listen> {
         match self {
-            Self::Tcp(listener) => Ok(Listen::Tcp(listener.local_addr()?)),
+            Self::Tcp(listener) | Self::Tls(listener, _) => Ok(Listen::Tcp(listener.local_addr()?)),
             Self::Unix(_, file) => Ok(Listen::Unix(file.0.clone())),
         }
     }
@@ -69,14 +122,16 @@ impl Socket {
 #[derive(Debug)]
 pub(super) enum AcceptedConnection {
     Tcp(net::TcpStream),
+    Tls(net::TcpStream, Arc<GatewayTls>),
     Unix(unix::net::UnixStream),
 }
 
 impl AcceptedConnection {
-    /// Registers the connection with the current runtime.
-    pub(super) fn into_stream(self) -> io::Result<Box<dyn Connection>> {
+    /// Registers the connection with the current runtime, and encrypts it if it has TLS.
+    pub(super) async fn into_stream(self) -> anyhow::Result<Box<dyn Connection>> {
         Ok(match self {
             Self::Tcp(stream) => Box::new(TcpStream::from_std(stream)?),
+            Self::Tls(stream, tls) => Box::new(tls.accept(TcpStream::from_std(stream)?).await?),
             Self::Unix(stream) => Box::new(UnixStream::from_std(stream)?),
         })
     }

@@ -9,6 +9,7 @@ mod envoys;
 mod grpc;
 mod listen;
 mod readiness;
+mod tls;
 mod workers;
 
 use std::future::Future;
@@ -32,7 +33,7 @@ use crate::probe;
 use crate::regions::{RegionsRuntime, RegionsServer};
 use crate::shutdown;
 use envoys::EnvoyConnections;
-use listen::Socket;
+use listen::{Listeners, Socket};
 use workers::Workers;
 
 /// Longest time that the admin interface may take for its last responses.
@@ -54,7 +55,7 @@ pub struct Server {
     metrics: Arc<Metrics>,
     probe_metrics: ProbeMetrics,
     registry: Arc<Registry>,
-    sockets: Vec<Socket>,
+    listeners: Listeners,
     admin: TcpListener,
     region: Option<RegionsServer>,
 }
@@ -72,11 +73,7 @@ impl Server {
             Clock::start(),
         ));
         registry.register_collector(Box::new(PoolCollector(Arc::clone(&pool_registry))));
-        let mut sockets = Vec::new();
-        for address in &config.listen {
-            let socket = Socket::open(address).await;
-            sockets.push(socket.with_context(|| format!("cannot listen on {address}"))?);
-        }
+        let listeners = Listeners::open(&config).await?;
         let admin = TcpListener::bind(config.admin.listen).await;
         let admin =
             admin.with_context(|| format!("cannot listen on {} (admin)", config.admin.listen))?;
@@ -95,7 +92,7 @@ impl Server {
             metrics,
             probe_metrics,
             registry: Arc::new(registry),
-            sockets,
+            listeners,
             admin,
             region,
         })
@@ -103,7 +100,8 @@ impl Server {
 
     /// The addresses for Envoy, with the ports that the system chose.
     pub fn addresses(&self) -> anyhow::Result<Vec<Listen>> {
-        self.sockets.iter().map(Socket::address).collect()
+        let sockets = self.listeners.sockets.iter();
+        sockets.map(Socket::address).collect()
     }
 
     /// The address of the admin interface.
@@ -148,7 +146,7 @@ impl Server {
         let registry_to_apply = Arc::clone(&pool_registry);
         let apply = move |config: &Config| registry_to_apply.apply(config);
         let reloader = Reloader::new(self.config, self.file, apply);
-        let reloads = reloader.follow();
+        let mut reloads = reloader.follow();
         let health =
             readiness::announce(Arc::clone(&pool_registry), serving, stopped.clone()).await;
 
@@ -165,7 +163,19 @@ impl Server {
             health,
             envoys,
         );
-        let listeners = listen_all(self.sockets, &services, &stopped)?;
+        let Listeners {
+            sockets,
+            tls,
+            health,
+        } = self.listeners;
+        let mut listeners = listen_all(sockets, &services, &stopped)?;
+        if let Some(socket) = health {
+            let stop = is_true(stopped.clone());
+            listeners.spawn(grpc::serve_health(services.health.clone(), socket, stop));
+        }
+        if let Some(tls) = tls {
+            reloads.spawn(tls.follow());
+        }
         let (admin_stopping, admin_stopped) = watch::channel(false);
         let admin = Admin {
             pool_registry: Arc::clone(&pool_registry),

@@ -5,8 +5,9 @@
 //! ready until it stops, whatever the replicas do: without a healthy replica it still gives the right reply, and Envoy
 //! alone would send requests to replicas that are known to fail.
 //!
-//! gRPC health knows four names: `liveness`, which is `SERVING` while the process runs, and `readiness`, the name of the
-//! ext_proc service, and the empty name, which all report readiness.
+//! gRPC health knows five names: `liveness`, which is `SERVING` while the process runs, and `readiness`, the name of the
+//! ext_proc service, `inference-extension` (the name in charts of the Inference Extension), and the empty name, which all
+//! report readiness.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +26,7 @@ use crate::pool::{Pool, PoolRegistry};
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 const LIVENESS: &str = "liveness";
-const READY_NAMES: [&str; 3] = ["readiness", ExtProcServer::NAME, ""];
+const READY_NAMES: [&str; 4] = ["readiness", ExtProcServer::NAME, "inference-extension", ""];
 
 /// Reports readiness to `serving` and to the returned health service, until the service stops.
 pub(super) async fn announce(

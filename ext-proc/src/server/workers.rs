@@ -139,11 +139,16 @@ fn work(
         .context("cannot make a runtime for connections")?;
     let envoys: EnvoyConnections = services.envoys.clone();
     runtime.block_on(async {
-        let incoming = ReceiverStream::new(assigned).filter_map(|accepted| {
-            let stream = accepted.into_stream().map(|stream| envoys.track(stream));
+        // A slow handshake keeps no other connection waiting.
+        let streams = ReceiverStream::new(assigned)
+            .map(AcceptedConnection::into_stream)
+            .buffer_unordered(ASSIGNED_MAX);
+        let incoming = streams.filter_map(|stream| {
             // An error here would end the server, so it only drops the connection.
-            let stream = stream.inspect_err(|error| tracing::warn!(%error, "connection lost"));
-            std::future::ready(stream.ok().map(Ok))
+            let stream = stream.inspect_err(|error| {
+                tracing::warn!(error = format!("{error:#}"), "connection lost");
+            });
+            std::future::ready(stream.ok().map(|stream| Ok(envoys.track(stream))))
         });
         tokio::select! {
             served = grpc::serve(services, incoming, stop) => served,

@@ -122,7 +122,8 @@ fn content(file: &Path, reason: &dyn std::fmt::Display) -> CredentialsError {
     CredentialsError(format!("{}: {reason}", file.display()))
 }
 
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+/// Reads a chain of certificates.
+pub(crate) fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
     let bytes = read(file)?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
@@ -132,7 +133,8 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Credentials
     }
 }
 
-fn key(file: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
+/// Reads a private key.
+pub(crate) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
     PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| content(file, &error))
 }
 

@@ -1,0 +1,101 @@
+//! TLS towards gateways: with a certificate from files, which the service reads again when they change, or with a
+//! self-signed one that it makes at its start.
+//!
+//! Gateways of the Inference Extension encrypt the connection to an endpoint picker and check no certificate, so a
+//! self-signed one serves them. Envoy's upstream connections offer TLS 1.2 unless they are configured otherwise.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use parking_lot::RwLock;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::server::TlsStream;
+
+use crate::config::ListenTls;
+use crate::file_watcher::FileWatcher;
+use crate::peering::{certificates, key};
+
+/// Longest time of a handshake.
+const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
+/// The name in a self-signed certificate.
+const SELF_SIGNED_NAME: &str = "isotherm";
+/// The ALPN protocol of gRPC.
+const ALPN: &[u8] = b"h2";
+
+/// The certificate of the service, and its files if it has any.
+#[derive(Debug)]
+pub(super) struct GatewayTls {
+    files: Option<(PathBuf, PathBuf)>,
+    current: RwLock<Arc<ServerConfig>>,
+}
+
+impl GatewayTls {
+    /// Reads the files, or makes a certificate.
+    /// Fails when a file cannot be read, or the key does not belong to the certificate.
+    pub(super) fn load(config: &ListenTls) -> anyhow::Result<Self> {
+        let files = config.certificate.clone().zip(config.key.clone());
+        let current = RwLock::new(server_config(files.as_ref())?);
+        Ok(Self { files, current })
+    }
+
+    /// Encrypts an accepted connection.
+    /// Fails when the handshake fails or takes too long.
+    pub(super) async fn accept<S>(&self, stream: S) -> anyhow::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.current.read()));
+        let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream));
+        let handshake = handshake.await.context("the TLS handshake took too long")?;
+        handshake.context("the TLS handshake failed")
+    }
+
+    /// Reads changed files again. Later connections use their content; after an error they use the old content.
+    pub(super) async fn follow(self: Arc<Self>) {
+        let Some((certificate, key)) = self.files.clone() else {
+            return;
+        };
+        let mut watcher = FileWatcher::new([certificate, key]);
+        loop {
+            watcher.changed().await;
+            let this = Arc::clone(&self);
+            let loaded = tokio::task::spawn_blocking(move || server_config(this.files.as_ref()));
+            // The runtime is shutting down.
+            let Ok(loaded) = loaded.await else { return };
+            match loaded {
+                Ok(config) => *self.current.write() = config,
+                Err(error) => tracing::error!(
+                    error = format!("{error:#}"),
+                    "the new certificate of `tls` is refused; the old one stays in use"
+                ),
+            }
+        }
+    }
+}
+
+fn server_config(files: Option<&(PathBuf, PathBuf)>) -> anyhow::Result<Arc<ServerConfig>> {
+    let (chain, key) = match files {
+        Some((chain_file, key_file)) => (certificates(chain_file)?, key(key_file)?),
+        None => self_signed()?,
+    };
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .context("the certificate and the key of `tls` cannot be used")?;
+    config.alpn_protocols = vec![ALPN.to_vec()];
+    Ok(Arc::new(config))
+}
+
+fn self_signed() -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {
+    let made = rcgen::generate_simple_self_signed(vec![SELF_SIGNED_NAME.to_owned()])
+        .context("cannot make a certificate")?;
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+    Ok((vec![made.cert.der().clone()], key.into()))
+}
