@@ -12,6 +12,7 @@ mod envoy;
 mod examples;
 mod exports;
 mod filter;
+mod mesh_tools;
 mod process;
 mod suite;
 mod test_output;
@@ -39,6 +40,13 @@ enum Chore {
     Filter,
     /// Makes the Envoy files of examples/three-regions/ from envoy/region.yaml
     Examples,
+    /// Builds the real programs of a mesh (helm, kube-apiserver, istiod, Envoy Gateway, ...) with Go into a cache outside
+    /// `target`, where they are missing, and prints their paths
+    MeshTools {
+        /// Builds one program only; may be given several times
+        #[arg(long, value_name = "NAME")]
+        only: Vec<String>,
+    },
     /// Compares policies on four simulated replicas behind a real Envoy, or with `--regions 3` what forwarding between
     /// regions gains, and writes a report (`--help` for its options)
     #[command(disable_help_flag = true)]
@@ -58,6 +66,9 @@ enum Chore {
     /// The whole check, which CI runs: format, dependencies, lints, documentation, Envoy's configuration, instruction
     /// counts, every test
     Test {
+        /// Runs these steps only
+        #[arg(value_name = "STEP")]
+        steps: Vec<suite::Step>,
         /// Runs one step only; may be given several times
         #[arg(long, value_name = "STEP")]
         only: Vec<suite::Step>,
@@ -95,6 +106,7 @@ fn main() -> ExitCode {
             filter::build(&cargo::root(), Wasm::Filter).map(|path| println!("{}", path.display()))
         }
         Chore::Examples => examples::write(&cargo::root()),
+        Chore::MeshTools { only } => mesh_tools::build(&only),
         Chore::Demo(forwarded) => demo::run("demo", &forwarded.arguments),
         Chore::Validate(forwarded) => demo::run("validate", &forwarded.arguments),
         Chore::Up(forwarded) => demo::run("up", &forwarded.arguments),
@@ -103,7 +115,7 @@ fn main() -> ExitCode {
             suite::list();
             Ok(())
         }
-        Chore::Test { only, .. } => suite::test(&only),
+        Chore::Test { steps, only, .. } => suite::test(&[steps, only].concat()),
         Chore::Check => suite::check(),
         Chore::E2e(forwarded) => suite::end_to_end(&forwarded.arguments),
         Chore::Docs => docs::build(),

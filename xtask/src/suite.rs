@@ -14,6 +14,7 @@ use clap::ValueEnum;
 
 use crate::cargo::{cargo, root, target_dir};
 use crate::filter::{self, Wasm};
+use crate::mesh_tools::{self, MESH_TOOLS};
 use crate::process::{announce, output, run};
 use crate::test_output;
 use crate::tools::CARGO_DENY;
@@ -51,6 +52,8 @@ pub(crate) enum Step {
     Core,
     /// Every test, end to end included
     Tests,
+    /// Tests against the real programs of a mesh, as far as `cargo xtask mesh-tools` has built them
+    Mesh,
 }
 
 impl Step {
@@ -77,6 +80,7 @@ impl Step {
                 test_output::run(cargo(root).args(test_command(root)).args(packages))
             }
             Self::Tests => run_tests(root),
+            Self::Mesh => run_mesh_tests(root),
         }
     }
 
@@ -168,7 +172,25 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
     let mut tests = cargo(root);
     tests.args(["test", "--locked", "--no-fail-fast"]);
     tests.env("ISOTHERM_ENVOY", envoy);
+    tests.env("ISOTHERM_MESH_TOOLS", mesh_tools::folder()?);
     test_output::run(tests.env("ISOTHERM_FILTER", filter))
+}
+
+/// Runs the tests that use the programs of a mesh, and names each program that is missing: these tests then compare with
+/// files that the real program wrote.
+fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
+    let folder = mesh_tools::folder()?;
+    for tool in MESH_TOOLS.iter().filter(|tool| !tool.is_built(&folder)) {
+        announce(&format!(
+            "without {}: `{}` builds it",
+            tool.name,
+            tool.command()
+        ));
+    }
+    let mut tests = cargo(root);
+    tests.args(["test", "--locked", "--no-fail-fast"]);
+    tests.args(["--package", "isotherm-ext-proc", "--test", "deploy"]);
+    test_output::run(tests.env("ISOTHERM_MESH_TOOLS", folder))
 }
 
 /// The arguments that start unit tests: by nextest where it is installed, which runs them in parallel across packages.

@@ -1,26 +1,40 @@
-//! `isotherm check`: prints the mistakes of a configuration file, or its meaning.
+//! `isotherm check`: prints the mistakes of a configuration file, or its meaning; with `--mesh`, the known hazards of mesh
+//! manifests.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 
-use super::output;
+use super::{mesh, output};
 use crate::config::{self, AdminConfig, Config, PoolConfig, RegionConfig};
 use crate::peering::Credentials;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
-    /// Configuration file.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    /// Configuration file of the service.
+    #[arg(long, value_name = "FILE", required_unless_present = "mesh")]
+    config: Option<PathBuf>,
+    /// Manifests of a mesh, or configuration dumps of Envoy, as YAML or JSON: every file of an installation at once.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    mesh: Vec<PathBuf>,
 }
 
 pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
-    match config::load(&args.config) {
+    if let Some(config) = &args.config {
+        let code = check_configuration(config)?;
+        if args.mesh.is_empty() || code != ExitCode::SUCCESS {
+            return Ok(code);
+        }
+    }
+    mesh::run(&args.mesh)
+}
+
+fn check_configuration(file: &Path) -> anyhow::Result<ExitCode> {
+    match config::load(file) {
         Ok(config) => {
-            let file = args.config.display();
+            let file = file.display();
             output::print(&format!("{file}: no mistakes\n\n{}", summary(&config)))?;
             Ok(ExitCode::SUCCESS)
         }

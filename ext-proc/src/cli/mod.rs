@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod explain;
+mod mesh;
 mod output;
 mod record;
 mod regions;
@@ -36,7 +37,7 @@ pub struct Cli {
 enum Command {
     /// Run the service.
     Serve(Serve),
-    /// Check a configuration file: print every mistake, or a summary.
+    /// Check a configuration file, or the manifests of a mesh: print every mistake, or a summary.
     Check(check::Check),
     /// Show which replica a running service would select for a request, and why.
     Explain(explain::Explain),

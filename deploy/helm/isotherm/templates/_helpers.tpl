@@ -1,0 +1,122 @@
+{{/* The name of every object. */}}
+{{- define "isotherm.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "isotherm.selector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "isotherm.labels" -}}
+{{ include "isotherm.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "isotherm.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "isotherm.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "isotherm.image" -}}
+{{- if .Values.image.digest -}}
+{{- printf "%s@%s" .Values.image.repository .Values.image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" .Values.image.repository (default .Chart.AppVersion .Values.image.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "isotherm.siblingSecret" -}}
+{{- if eq .Values.siblings.certificate.source "secret" -}}
+{{- required "siblings.certificate.secretName must name a Secret with tls.crt, tls.key and ca.crt" .Values.siblings.certificate.secretName -}}
+{{- else -}}
+{{- default (printf "%s-siblings" (include "isotherm.fullname" .)) .Values.siblings.certificate.secretName -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The pools, with the default one where none is given. */}}
+{{- define "isotherm.pools" -}}
+{{- $pools := .Values.pools -}}
+{{- if not $pools -}}
+{{- $kubernetes := dict "inference_pool" .Values.inferencePool.name -}}
+{{- $pools = list (dict "model" "*" "replicas" (dict "kubernetes" $kubernetes)) -}}
+{{- end -}}
+{{- dict "pools" $pools | toYaml -}}
+{{- end -}}
+
+{{/* The namespaces that the service reads: the release's, and each that a pool names. */}}
+{{- define "isotherm.namespaces" -}}
+{{- $namespaces := list -}}
+{{- range (include "isotherm.pools" . | fromYaml).pools -}}
+{{- with (.replicas | default dict).kubernetes -}}
+{{- $namespaces = append $namespaces (.namespace | default $.Release.Namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- if .Values.siblings.enabled -}}
+{{- $namespaces = append $namespaces .Release.Namespace -}}
+{{- end -}}
+{{- dict "namespaces" ($namespaces | uniq | sortAlpha) | toYaml -}}
+{{- end -}}
+
+{{/* The part of the configuration that a running service cannot change: its listeners and its region. */}}
+{{- define "isotherm.listeners" -}}
+listen: [{{ printf "%s:9002" .Values.bindAddress | quote }}]
+health: { listen: {{ printf "%s:9003" .Values.bindAddress | quote }} }
+{{- if .Values.tls.enabled }}
+tls:
+  listen: [{{ printf "%s:%v" .Values.bindAddress .Values.tls.port | quote }}]
+  {{- if .Values.tls.secretName }}
+  certificate: /etc/isotherm-tls/tls.crt
+  key: /etc/isotherm-tls/tls.key
+  {{- end }}
+{{- end }}
+admin:
+  listen: {{ printf "%s:9090" .Values.bindAddress | quote }}
+  {{- if .Values.admin.tokenSecret.name }}
+  token_file: /etc/isotherm-admin/token
+  {{- end }}
+drain_ms_max: {{ mul .Values.drainSeconds 1000 }}
+ext_proc:
+  trusted_headers: {{ .Values.extProc.trustedHeaders }}
+  mode_override: {{ .Values.extProc.modeOverride }}
+  {{- with .Values.extProc.endpointsMax }}
+  endpoints_max: {{ . }}
+  {{- end }}
+  {{- with .Values.extProc.messageBytesMax }}
+  message_bytes_max: {{ int64 . }}
+  {{- end }}
+  {{- with .Values.extProc.heldBytesMax }}
+  held_bytes_max: {{ int64 . }}
+  {{- end }}
+{{- if .Values.siblings.enabled }}
+region:
+  name: {{ .Values.siblings.region }}
+  listen: {{ printf "%s:9004" .Values.bindAddress | quote }}
+  siblings_service: {{ include "isotherm.fullname" . }}-siblings
+  tls:
+    certificate: /etc/isotherm-siblings/tls.crt
+    key: /etc/isotherm-siblings/tls.key
+    ca: /etc/isotherm-siblings/ca.crt
+{{- end }}
+{{- end -}}
+
+{{/* The whole configuration. */}}
+{{- define "isotherm.config" -}}
+{{- $written := include "isotherm.listeners" . | fromYaml -}}
+{{- $pools := include "isotherm.pools" . | fromYaml -}}
+{{- mergeOverwrite $written $pools (deepCopy .Values.config) | toYaml -}}
+{{- end -}}

@@ -1,0 +1,41 @@
+//! Hazards of Envoy AI Gateway's annotations on an InferencePool.
+
+use super::envoy_gateway;
+use super::manifests::{Document, Manifests};
+use super::rule::{Occurrence, Rule};
+
+const BODY_MODE: &str = "aigateway.envoyproxy.io/processing-body-mode";
+const MODE_OVERRIDE: &str = "aigateway.envoyproxy.io/allow-mode-override";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "buffered-without-override",
+        hazard: "the body mode `buffered` holds answers, too: a streamed answer arrives when it is complete",
+        remedy: "set the annotation aigateway.envoyproxy.io/allow-mode-override: \"true\"; the service then asks for no answers",
+        find: buffered_without_override,
+    },
+    Rule {
+        name: "buffered-below-prompts",
+        hazard: "the body mode `buffered` holds a body of at most 32 KiB: Envoy answers 413 to a longer one",
+        remedy: "set `connection.bufferLimit` of a ClientTrafficPolicy to the longest body",
+        find: buffered_below_prompts,
+    },
+];
+
+/// The pools whose bodies Envoy buffers.
+fn buffered_pools(manifests: &Manifests) -> impl Iterator<Item = &Document> {
+    let pools = manifests.of_kind("InferencePool");
+    pools.filter(|pool| pool.annotation(BODY_MODE) == Some("buffered"))
+}
+
+fn buffered_without_override(manifests: &Manifests) -> Vec<Occurrence<'_>> {
+    let pools = buffered_pools(manifests);
+    let without = pools.filter(|pool| pool.annotation(MODE_OVERRIDE) != Some("true"));
+    without.map(Occurrence::from).collect()
+}
+
+fn buffered_below_prompts(manifests: &Manifests) -> Vec<Occurrence<'_>> {
+    let is_small = envoy_gateway::buffer_limit(manifests) <= envoy_gateway::BUFFER_BYTES;
+    let pools = buffered_pools(manifests).filter(|_| is_small);
+    pools.map(Occurrence::from).collect()
+}

@@ -1,0 +1,107 @@
+//! Isotherm's filter in manifests: where it is configured, and how.
+
+use serde_json::Value;
+
+use super::manifests::{Document, Manifests};
+use super::walk;
+
+/// The filter's message in Envoy's configuration.
+const WASM: &str = "envoy.extensions.filters.http.wasm.v3.Wasm";
+
+/// The filter's default of `buffer_bytes_max`.
+const BUFFER_BYTES_MAX: u64 = 700 * 1024;
+
+/// Envoy's limit of a connection's buffer where nothing sets it.
+pub(super) const ENVOY_BUFFER_BYTES: u64 = 1024 * 1024;
+
+/// An instance of the filter.
+pub(super) struct FilterUse<'a> {
+    pub(super) document: &'a Document,
+    /// The plugin: `PluginConfig` of Envoy, or the entry of a gateway's own resource.
+    pub(super) plugin: &'a Value,
+    /// The filter's own configuration; `None` where there is none or it is no JSON.
+    pub(super) configuration: Option<Value>,
+}
+
+impl FilterUse<'_> {
+    /// Whether the instance reads prompts, and so holds the request.
+    pub(super) fn is_request(&self) -> bool {
+        let role = self
+            .configuration
+            .as_ref()
+            .and_then(|own| walk::text(own, "role"));
+        role != Some("response")
+    }
+
+    /// The most bytes that the instance holds.
+    pub(super) fn held_bytes(&self) -> u64 {
+        let given = self
+            .configuration
+            .as_ref()
+            .and_then(|own| own.get("buffer_bytes_max"));
+        given.and_then(Value::as_u64).unwrap_or(BUFFER_BYTES_MAX)
+    }
+}
+
+/// The instances that a value of Envoy's configuration has.
+pub(super) fn in_envoy<'a>(document: &'a Document, value: &'a Value) -> Vec<FilterUse<'a>> {
+    let wasm = walk::objects(value)
+        .into_iter()
+        .filter(|object| walk::is_message(object, WASM));
+    let plugins = wasm.filter_map(|object| {
+        let message = object.get("value").unwrap_or(object); // a TypedStruct has its message inside
+        message.get("config")
+    });
+    let uses = plugins.map(|plugin| {
+        let own = plugin.get("configuration");
+        let text = own.and_then(|own| own.get("value")).or(own);
+        let configuration = match text {
+            Some(Value::String(text)) => serde_json::from_str(text).ok(),
+            other => other.cloned(),
+        };
+        FilterUse {
+            document,
+            plugin,
+            configuration,
+        }
+    });
+    uses.filter(|found| is_isotherm(found.plugin)).collect()
+}
+
+/// The instances that resources of a kind have: each entry of the list at `list`, or the value there.
+pub(super) fn in_resources<'a>(
+    manifests: &'a Manifests,
+    kind: &'a str,
+    path: &'a str,
+    configuration: &'a str,
+) -> impl Iterator<Item = FilterUse<'a>> {
+    let entries = manifests.of_kind(kind).flat_map(move |document| {
+        let entries = match walk::at(&document.root, path) {
+            Some(Value::Array(entries)) => entries.as_slice(),
+            Some(single) => std::slice::from_ref(single),
+            None => &[],
+        };
+        entries.iter().map(move |plugin| (document, plugin))
+    });
+    entries
+        .filter(|(_, plugin)| is_isotherm(plugin))
+        .map(move |(document, plugin)| FilterUse {
+            document,
+            plugin,
+            configuration: plugin.get(configuration).cloned(),
+        })
+}
+
+/// Every instance, whatever configures it.
+pub(super) fn all(manifests: &Manifests) -> Vec<FilterUse<'_>> {
+    let documents = manifests.documents.iter();
+    let in_envoy = documents.flat_map(|document| in_envoy(document, &document.root));
+    let gateway = in_resources(manifests, "EnvoyExtensionPolicy", "spec.wasm", "config");
+    let istio = in_resources(manifests, "WasmPlugin", "spec", "pluginConfig");
+    in_envoy.chain(gateway).chain(istio).collect()
+}
+
+/// Whether a plugin is Isotherm's: a name, a root id or the source of the code says so.
+fn is_isotherm(plugin: &Value) -> bool {
+    plugin.to_string().to_ascii_lowercase().contains("isotherm")
+}

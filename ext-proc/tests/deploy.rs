@@ -1,0 +1,362 @@
+//! The files of `deploy/`: they parse, they have no known hazards, and the chart renders what its golden file says.
+//!
+//! With a helm in the folder that `ISOTHERM_MESH_TOOLS` names (`cargo xtask mesh-tools --only helm`), the chart is rendered
+//! for a matrix of values. Without one, the golden file that helm wrote stands for the chart's defaults.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+
+/// The chart's defaults as helm renders them, without certificates. `UPDATE_GENERATED=1` writes it.
+const GOLDEN: &str = "tests/mesh/golden/chart-defaults.json";
+
+/// The Kubernetes version that charts are rendered for.
+const KUBERNETES: &str = "1.37.0";
+
+/// Values that change what the chart renders, and the kinds that they add or remove.
+const MATRIX: [(&[&str], &[&str], &[&str]); 9] = [
+    (
+        &[],
+        &["Deployment", "NetworkPolicy", "Secret", "Role"],
+        &["InferencePool", "Certificate"],
+    ),
+    (
+        &[
+            "inferencePool.create=true",
+            "inferencePool.selector.app=vllm",
+        ],
+        &["InferencePool"],
+        &[],
+    ),
+    (
+        &["siblings.enabled=false", "replicaCount=1"],
+        &["Deployment"],
+        &["Secret"],
+    ),
+    (
+        &["siblings.certificate.source=certManager"],
+        &["Certificate", "Issuer"],
+        &["Secret"],
+    ),
+    (
+        &[
+            "siblings.certificate.source=secret",
+            "siblings.certificate.secretName=mine",
+        ],
+        &["Deployment"],
+        &["Secret"],
+    ),
+    (
+        &["tls.enabled=true", "extProc.endpointsMax=1"],
+        &["Service"],
+        &[],
+    ),
+    (
+        &[
+            "tls.enabled=true",
+            "tls.secretName=mine",
+            "admin.tokenSecret.name=token",
+            "bindAddress=[::]",
+        ],
+        &["Service"],
+        &[],
+    ),
+    (
+        &[
+            "serviceMonitor.enabled=true",
+            "alertRules[0].name=isotherm",
+            "dashboards.overview\\.json=text",
+        ],
+        &["ServiceMonitor", "PrometheusRule"],
+        &[],
+    ),
+    (
+        &[
+            "rbac.create=false",
+            "networkPolicy.enabled=false",
+            "podDisruptionBudget.enabled=false",
+        ],
+        &["Deployment"],
+        &["Role", "NetworkPolicy", "PodDisruptionBudget"],
+    ),
+];
+
+/// A path of the repository.
+fn root(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+/// Every YAML file below a folder that is no template.
+fn yaml_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let is_yaml = path
+            .extension()
+            .is_some_and(|extension| extension == "yaml");
+        if path.is_dir() && !path.ends_with("templates") {
+            yaml_files(&path, found);
+        } else if is_yaml {
+            found.push(path);
+        }
+    }
+}
+
+fn isotherm(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_isotherm"))
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+/// Runs `isotherm check --mesh` on a file and stops at a hazard.
+fn check_mesh(file: &Path) {
+    let output = isotherm(&["check", "--mesh", file.to_str().unwrap()]);
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+}
+
+/// The helm that is built, if it is.
+fn helm() -> Option<Command> {
+    let folder = std::env::var_os("ISOTHERM_MESH_TOOLS")?;
+    let program = PathBuf::from(folder).join("helm");
+    if !program.is_file() {
+        return None;
+    }
+    let mut helm = Command::new(program);
+    helm.current_dir(root(""));
+    Some(helm)
+}
+
+/// The chart's objects with these values.
+fn rendered(mut helm: Command, values: &[&str]) -> String {
+    helm.args([
+        "template",
+        "isotherm",
+        "deploy/helm/isotherm",
+        "--kube-version",
+        KUBERNETES,
+    ]);
+    for value in values {
+        helm.args(["--set", value]);
+    }
+    let output = helm.output().unwrap();
+    assert!(
+        output.status.success(),
+        "{values:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The objects of a rendered chart. A certificate differs each time, so its text is left out.
+fn objects(text: &str) -> Vec<Value> {
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    for object in &mut objects {
+        if object["kind"] == "Secret" {
+            for value in object["data"].as_object_mut().unwrap().values_mut() {
+                *value = json!("");
+            }
+        }
+    }
+    objects
+}
+
+/// The chart's defaults: from helm, else from the golden file.
+fn defaults() -> Vec<Value> {
+    match helm() {
+        Some(helm) => objects(&rendered(helm, &[])),
+        None => serde_json::from_str(&fs::read_to_string(root(GOLDEN)).unwrap()).unwrap(),
+    }
+}
+
+fn kinds(objects: &[Value]) -> Vec<&str> {
+    objects
+        .iter()
+        .filter_map(|object| object["kind"].as_str())
+        .collect()
+}
+
+#[test]
+fn every_manifest_parses_and_names_its_kind() {
+    let mut files = Vec::new();
+    yaml_files(&root("deploy/mesh"), &mut files);
+    assert!(files.len() >= 6, "{files:?}");
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        if file.ends_with("values.yaml") {
+            continue;
+        }
+        for document in documents {
+            for member in ["apiVersion", "kind", "metadata"] {
+                assert!(
+                    document.get(member).is_some(),
+                    "{}: no {member}",
+                    file.display()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_manifest_is_free_of_known_hazards() {
+    let mut files = Vec::new();
+    yaml_files(&root("deploy"), &mut files);
+    for file in files {
+        check_mesh(&file);
+    }
+}
+
+#[test]
+fn the_chart_renders_its_golden_file() {
+    let Some(helm) = helm() else {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        return;
+    };
+    let objects = objects(&rendered(helm, &[]));
+    let text = serde_json::to_string_pretty(&objects).unwrap() + "\n";
+    let golden = root(GOLDEN);
+    if std::env::var_os("UPDATE_GENERATED").is_some() {
+        fs::create_dir_all(golden.parent().unwrap()).unwrap();
+        fs::write(&golden, &text).unwrap();
+    }
+    let expected = fs::read_to_string(&golden).unwrap_or_default();
+    assert!(
+        expected == text,
+        "{GOLDEN} is out of date: UPDATE_GENERATED=1 writes it"
+    );
+}
+
+#[test]
+fn the_chart_renders_for_every_row_of_the_matrix() {
+    for (values, present, absent) in MATRIX {
+        let Some(helm) = helm() else {
+            eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+            return;
+        };
+        let text = rendered(helm, values);
+        let objects = objects(&text);
+        let kinds = kinds(&objects);
+        for kind in present {
+            assert!(kinds.contains(kind), "{values:?}: no {kind} in {kinds:?}");
+        }
+        for kind in absent {
+            assert!(!kinds.contains(kind), "{values:?}: {kind} in {kinds:?}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("chart.yaml");
+        fs::write(&file, text).unwrap();
+        check_mesh(&file);
+    }
+}
+
+#[test]
+fn the_chart_passes_helms_own_check() {
+    let Some(mut helm) = helm() else {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        return;
+    };
+    let output = helm
+        .args(["lint", "--strict", "deploy/helm/isotherm"])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stdout)
+    );
+}
+
+#[test]
+fn a_value_that_the_chart_does_not_know_is_refused() {
+    let Some(mut helm) = helm() else {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        return;
+    };
+    helm.args([
+        "template",
+        "deploy/helm/isotherm",
+        "--kube-version",
+        KUBERNETES,
+    ]);
+    let output = helm.args(["--set", "replicas=3"]).output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && error.contains("'replicas' not allowed"),
+        "{error}"
+    );
+}
+
+#[test]
+fn the_services_role_reads_three_kinds_and_nothing_else() {
+    let objects = defaults();
+    let roles: Vec<&Value> = objects
+        .iter()
+        .filter(|object| object["kind"] == "Role")
+        .collect();
+    assert_eq!(roles.len(), 1);
+    let read = json!(["get", "list", "watch"]);
+    let rule =
+        |group: &str, kind: &str| json!({"apiGroups": [group], "resources": [kind], "verbs": read});
+    let expected = json!([
+        rule("inference.networking.k8s.io", "inferencepools"),
+        rule("", "pods"),
+        rule("discovery.k8s.io", "endpointslices"),
+    ]);
+    assert_eq!(roles[0]["rules"], expected);
+    assert!(!kinds(&objects).contains(&"ClusterRole"));
+}
+
+#[test]
+fn the_pod_is_confined_and_stops_after_its_drain() {
+    let objects = defaults();
+    let deployment = objects
+        .iter()
+        .find(|object| object["kind"] == "Deployment")
+        .unwrap();
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(
+        pod["securityContext"]["seccompProfile"]["type"],
+        "RuntimeDefault"
+    );
+    let container = &pod["containers"][0];
+    let confined = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    });
+    assert_eq!(container["securityContext"], confined);
+    let pause = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+        .as_u64()
+        .unwrap();
+    let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+    let drain_ms = configuration(&objects)["drain_ms_max"].as_u64().unwrap();
+    assert!(
+        grace > pause + drain_ms / 1000,
+        "{grace} s for {pause} s and {drain_ms} ms"
+    );
+}
+
+/// The service's configuration in a rendered chart.
+fn configuration(objects: &[Value]) -> Value {
+    let map = objects
+        .iter()
+        .find(|object| object["kind"] == "ConfigMap")
+        .unwrap();
+    serde_saphyr::from_str(map["data"]["isotherm.yaml"].as_str().unwrap()).unwrap()
+}

@@ -1,0 +1,304 @@
+//! `mesh-tools`: builds the programs that a mesh consists of, for tests against the real ones.
+//!
+//! Go builds each of them in one pinned version: a program of several projects has no package on crates.io or PyPI. They
+//! stand outside `target`, so that `cargo clean` does not cost a quarter of an hour. A module below `tests/mesh` pins
+//! what `go install PROGRAM@VERSION` cannot build.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+
+use crate::cargo::root;
+use crate::process::{announce, output, run};
+
+/// The oldest Go that builds every program, as in the modules' `go` lines.
+const GO_MIN: (u32, u32) = (1, 26);
+
+/// How Go finds a program.
+enum Origin {
+    /// `go install PACKAGE@VERSION`, where VERSION may differ from the program's own.
+    Install {
+        package: &'static str,
+        module_version: &'static str,
+    },
+    /// `go build PACKAGE` in a module of this project.
+    Module {
+        folder: &'static str,
+        package: &'static str,
+    },
+}
+
+/// A program of a mesh, in a pinned version.
+pub(crate) struct MeshTool {
+    /// The program's file name in the cache, and its name for `--only`.
+    pub(crate) name: &'static str,
+    /// Use of the program in the tests.
+    purpose: &'static str,
+    version: &'static str,
+    origin: Origin,
+    /// Flags of Go's linker besides `-s -w`.
+    linker_flags: &'static str,
+    /// Processor time of a build from nothing, in minutes.
+    cpu_minutes: f32,
+}
+
+/// Every program, from cheap to expensive.
+pub(crate) const MESH_TOOLS: [MeshTool; 7] = [
+    MeshTool {
+        name: "kubeconform",
+        purpose: "schemas of rendered manifests",
+        version: "0.8.0",
+        origin: Origin::Install {
+            package: "github.com/yannh/kubeconform/cmd/kubeconform",
+            module_version: "v0.8.0",
+        },
+        linker_flags: "",
+        cpu_minutes: 0.1,
+    },
+    MeshTool {
+        name: "helm",
+        purpose: "the chart",
+        version: "3.22.0",
+        origin: Origin::Install {
+            package: "helm.sh/helm/v3/cmd/helm",
+            module_version: "v3.22.0",
+        },
+        linker_flags: "",
+        cpu_minutes: 2.9,
+    },
+    MeshTool {
+        name: "gie-epp",
+        purpose: "the reference endpoint picker",
+        version: "1.5.0",
+        origin: Origin::Module {
+            folder: "tests/mesh/picker",
+            package: "sigs.k8s.io/gateway-api-inference-extension/cmd/epp",
+        },
+        linker_flags: "",
+        cpu_minutes: 4.3,
+    },
+    MeshTool {
+        name: "etcd",
+        purpose: "the store of kube-apiserver",
+        version: "3.7.3",
+        origin: Origin::Module {
+            folder: "tests/mesh/kubernetes",
+            package: "go.etcd.io/etcd/server/v3",
+        },
+        linker_flags: "",
+        cpu_minutes: 1.5,
+    },
+    MeshTool {
+        name: "envoy-gateway",
+        purpose: "Envoy Gateway's translation of the manifests",
+        version: "1.9.0",
+        origin: Origin::Install {
+            package: "github.com/envoyproxy/gateway/cmd/envoy-gateway",
+            module_version: "v1.9.0",
+        },
+        linker_flags: "",
+        cpu_minutes: 8.6,
+    },
+    MeshTool {
+        name: "pilot-discovery",
+        purpose: "istiod, Istio's translation of the manifests",
+        version: "eed52ebb66ad",
+        origin: Origin::Install {
+            package: "istio.io/istio/pilot/cmd/pilot-discovery",
+            // Istio's releases have tags without `v`, which Go does not accept as versions.
+            module_version: "v0.0.0-20260827124520-eed52ebb66ad",
+        },
+        linker_flags: "",
+        cpu_minutes: 10.9,
+    },
+    MeshTool {
+        name: "kube-apiserver",
+        purpose: "Kubernetes as a source of replicas",
+        version: "1.37.2",
+        origin: Origin::Module {
+            folder: "tests/mesh/kubernetes",
+            package: "k8s.io/kubernetes/cmd/kube-apiserver",
+        },
+        // Without the flag the server says that its version is v0.0.0.
+        linker_flags: "-X k8s.io/component-base/version.gitVersion=v1.37.2",
+        cpu_minutes: 11.7,
+    },
+];
+
+/// The folder of the programs: `ISOTHERM_MESH_TOOLS`, else below the user's cache.
+pub(crate) fn folder() -> anyhow::Result<PathBuf> {
+    let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = given("ISOTHERM_MESH_TOOLS") {
+        return std::path::absolute(folder).context("ISOTHERM_MESH_TOOLS");
+    }
+    let cache = given("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| given("HOME").map(|home| Path::new(&home).join(".cache")))
+        .context("neither ISOTHERM_MESH_TOOLS nor XDG_CACHE_HOME nor HOME names a folder")?;
+    Ok(cache.join("isotherm/mesh-tools"))
+}
+
+/// Builds the named programs, or all of them, where they are missing, and prints their paths.
+pub(crate) fn build(only: &[String]) -> anyhow::Result<()> {
+    for name in only {
+        ensure!(
+            MESH_TOOLS.iter().any(|tool| tool.name == name),
+            "there is no program `{name}`; there are {}",
+            MESH_TOOLS.map(|tool| tool.name).join(", ")
+        );
+    }
+    let folder = folder()?;
+    let is_wanted = |tool: &&MeshTool| only.is_empty() || only.iter().any(|name| name == tool.name);
+    let wanted: Vec<&MeshTool> = MESH_TOOLS.iter().filter(is_wanted).collect();
+    let missing = wanted.iter().filter(|tool| !tool.is_built(&folder));
+    let missing: Vec<&MeshTool> = missing.copied().collect();
+    if !missing.is_empty() {
+        check_go()?;
+        announce_builds(&missing, &folder);
+    }
+    for tool in missing {
+        tool.build(&folder)?;
+    }
+    for tool in wanted {
+        println!("{}", folder.join(tool.name).display());
+    }
+    Ok(())
+}
+
+fn announce_builds(missing: &[&MeshTool], folder: &Path) {
+    announce(&format!("builds into {}:", folder.display()));
+    for tool in missing {
+        announce(&format!(
+            "  {:<16}{:<14}{}",
+            tool.name, tool.version, tool.purpose
+        ));
+    }
+    let minutes: f32 = missing.iter().map(|tool| tool.cpu_minutes).sum();
+    announce(&format!(
+        "that takes about {minutes:.0} minutes of processor time, less where Go has built a part before"
+    ));
+}
+
+/// Fails with a message that says what to install where Go is missing or too old.
+fn check_go() -> anyhow::Result<()> {
+    let (major, minor) = GO_MIN;
+    let install =
+        format!("install Go {major}.{minor} or later (https://go.dev/dl) and put `go` on PATH");
+    let printed = output(Command::new("go").args(["env", "GOVERSION"]));
+    let printed = printed.with_context(|| format!("no Go here; {install}"))?;
+    let version = version_of_go(&printed)
+        .with_context(|| format!("`go env GOVERSION` says `{}`; {install}", printed.trim()))?;
+    ensure!(
+        version >= GO_MIN,
+        "Go {}.{} is too old; {install}",
+        version.0,
+        version.1
+    );
+    Ok(())
+}
+
+/// Major and minor version in `go1.26.8`.
+fn version_of_go(printed: &str) -> Option<(u32, u32)> {
+    let mut parts = printed
+        .trim()
+        .strip_prefix("go")?
+        .split(['.', 'r', 'b', ' ', '-']);
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+impl MeshTool {
+    /// The command that builds the program.
+    pub(crate) fn command(&self) -> String {
+        format!("cargo xtask mesh-tools --only {}", self.name)
+    }
+
+    /// Whether the pinned version is in the cache.
+    pub(crate) fn is_built(&self, folder: &Path) -> bool {
+        let version = fs::read_to_string(self.stamp(folder)).unwrap_or_default();
+        version.trim() == self.version && folder.join(self.name).is_file()
+    }
+
+    /// The file that holds the version of the program in the cache.
+    fn stamp(&self, folder: &Path) -> PathBuf {
+        folder.join(format!("{}.version", self.name))
+    }
+
+    /// Builds the program in a folder of its own, then renames it: an interrupted build leaves nothing under its name.
+    fn build(&self, folder: &Path) -> anyhow::Result<()> {
+        announce(&format!("building {} {}", self.name, self.version));
+        let scratch = folder.join(format!(".{}.partial-{}", self.name, std::process::id()));
+        fs::create_dir_all(&scratch)
+            .with_context(|| format!("cannot create {}", scratch.display()))?;
+        let built = self.compile(&scratch).and_then(|program| {
+            let _ = fs::remove_file(self.stamp(folder));
+            fs::rename(program, folder.join(self.name))?;
+            let stamp = scratch.join("version");
+            fs::write(&stamp, self.version)?;
+            Ok(fs::rename(stamp, self.stamp(folder))?)
+        });
+        let _ = fs::remove_dir_all(&scratch);
+        built.with_context(|| format!("{} {} was not built", self.name, self.version))
+    }
+
+    /// Runs Go, and returns the program.
+    fn compile(&self, scratch: &Path) -> anyhow::Result<PathBuf> {
+        let flags = format!("-s -w {}", self.linker_flags);
+        let mut go = Command::new("go");
+        go.env("CGO_ENABLED", "0");
+        match self.origin {
+            Origin::Install {
+                package,
+                module_version,
+            } => {
+                go.env("GOBIN", scratch).current_dir(scratch);
+                go.args(["install", "-trimpath", "-ldflags", &flags]);
+                run(go.arg(format!("{package}@{module_version}")))?;
+                let name = package.rsplit('/').next().unwrap_or(package);
+                Ok(scratch.join(name))
+            }
+            Origin::Module { folder, package } => {
+                let program = scratch.join(self.name);
+                // Go completes `go.mod`, so it gets a copy.
+                for file in ["go.mod", "go.sum"] {
+                    let pinned = root().join(folder).join(file);
+                    fs::copy(&pinned, scratch.join(file))
+                        .with_context(|| format!("cannot read {}", pinned.display()))?;
+                }
+                go.current_dir(scratch);
+                go.args(["build", "-mod=mod", "-trimpath", "-ldflags", &flags, "-o"]);
+                run(go.arg(&program).arg(package))?;
+                Ok(program)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MESH_TOOLS, version_of_go};
+
+    #[test]
+    fn the_version_of_go_is_read_from_releases_and_candidates() {
+        assert_eq!(version_of_go("go1.26.8\n"), Some((1, 26)));
+        assert_eq!(version_of_go("go1.27rc1\n"), Some((1, 27)));
+        assert_eq!(version_of_go("devel +1a2b\n"), None);
+    }
+
+    #[test]
+    fn a_program_is_built_only_in_the_version_of_its_stamp() -> std::io::Result<()> {
+        let folder =
+            std::env::temp_dir().join(format!("isotherm-mesh-tools-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let [tool, ..] = &MESH_TOOLS;
+        std::fs::write(folder.join(tool.name), "")?;
+        assert!(!tool.is_built(&folder));
+        std::fs::write(tool.stamp(&folder), "0.0.1")?;
+        assert!(!tool.is_built(&folder));
+        std::fs::write(tool.stamp(&folder), tool.version)?;
+        assert!(tool.is_built(&folder));
+        std::fs::remove_dir_all(folder)
+    }
+}
