@@ -88,6 +88,11 @@ impl Connection {
         self.perform(effects);
     }
 
+    /// The period of the timer that the stream needs.
+    pub(crate) fn timer_period(&self) -> Duration {
+        self.timer.period()
+    }
+
     /// Handles a message of the service. Runs in the root context.
     pub(crate) fn on_message(&mut self, grpc: u32, message_bytes: usize, now: Nanoseconds) {
         if self.grpc == Some(grpc) {

@@ -8,6 +8,7 @@
 
 mod decision_stream;
 mod host;
+mod host_watch;
 mod metrics;
 mod request;
 mod response;

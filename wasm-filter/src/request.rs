@@ -13,6 +13,7 @@ use proxy_wasm::types::{Action, MapType};
 
 use crate::decision_stream::SharedConnection;
 use crate::host;
+use crate::host_watch::HostWatch;
 use crate::metrics::RequestMetrics;
 
 /// The most bytes of a body that one copy brings in: the size of a processor's own cache. One read of the host may bring a
@@ -24,6 +25,22 @@ pub(crate) struct RequestRole {
     pub(crate) config: Arc<RequestConfig>,
     pub(crate) metrics: RequestMetrics,
     pub(crate) connection: Option<SharedConnection>,
+    pub(crate) watch: HostWatch,
+}
+
+impl RequestRole {
+    /// Handles the timer. Runs in the root context.
+    pub(crate) fn on_timer(&self) {
+        self.watch.on_timer(&self.config, &self.metrics);
+        let mut period = None;
+        if let Some(connection) = &self.connection
+            && let Ok(mut connection) = connection.try_borrow_mut()
+        {
+            connection.on_timer(host::now());
+            period = Some(connection.timer_period());
+        }
+        self.watch.set_timer_beside(period);
+    }
 }
 
 /// A request, held while the filter reads its body or waits for a decision.
@@ -33,6 +50,10 @@ pub(crate) struct RequestContext {
     id: u32,
     /// Present while the body is read.
     flow: Option<RequestFlow>,
+    /// The bytes of the body that Envoy was to hold at the last piece.
+    held_bytes: usize,
+    /// The bytes of the body that Envoy held before the last piece.
+    accepted_bytes: usize,
     /// Whether the request was sent on the decision stream.
     is_sent: bool,
     /// Present while the response to a request of the decision stream is read.
@@ -45,6 +66,8 @@ impl RequestContext {
             role: Rc::clone(role),
             id,
             flow: None,
+            held_bytes: 0,
+            accepted_bytes: 0,
             is_sent: false,
             response: None,
         }
@@ -111,6 +134,9 @@ impl RequestContext {
 impl Drop for RequestContext {
     /// Ends a request without an outcome: its client has disconnected.
     fn drop(&mut self) {
+        if self.flow.is_some() {
+            self.role.watch.on_end(self.id);
+        }
         self.end(None);
     }
 }
@@ -123,9 +149,14 @@ impl HttpContext for RequestContext {
         let config = &self.role.config;
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
         let mut flow = RequestFlow::new(Arc::clone(config), &headers, !end_of_stream);
+        let watch = &self.role.watch;
+        if flow.is_held() && !watch.can_hold(self.id, headers) {
+            flow.skip_body();
+        }
         if !flow.is_held() {
             return self.release(flow);
         }
+        flow.limit_buffer(watch.limit());
         if flow.exceeds_buffer() && Self::has_large_reads() {
             flow.release_after_first_piece();
         }
@@ -137,6 +168,11 @@ impl HttpContext for RequestContext {
         let Some(mut flow) = self.flow.take() else {
             return Action::Continue;
         };
+        if !self.role.watch.on_body(self.id) {
+            return Action::Continue;
+        }
+        self.accepted_bytes = flow.body_bytes();
+        self.held_bytes = buffered_bytes;
         // The host's buffer grows while a request is held: the new bytes follow the known ones.
         let mut is_full = false;
         while flow.body_bytes() < buffered_bytes {
@@ -148,7 +184,11 @@ impl HttpContext for RequestContext {
             }
         }
         if is_full || end_of_stream {
-            self.release(flow)
+            let action = self.release(flow);
+            if action == Action::Continue && self.accepted_bytes == 0 {
+                self.held_bytes = 0; // the host never held it
+            }
+            action
         } else {
             self.flow = Some(flow);
             Action::Pause
@@ -157,8 +197,8 @@ impl HttpContext for RequestContext {
 
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
         match self.flow.take() {
-            Some(flow) => self.release(flow),
-            None => Action::Continue,
+            Some(flow) if self.role.watch.on_body(self.id) => self.release(flow),
+            Some(_) | None => Action::Continue,
         }
     }
 
@@ -166,6 +206,9 @@ impl HttpContext for RequestContext {
         if let Some(mut flow) = self.take_response_flow() {
             host::response_headers(&mut flow);
             self.response = Some(flow);
+        } else if self.held_bytes > 0 {
+            let watch = &self.role.watch;
+            watch.on_response(self.held_bytes, self.accepted_bytes);
         }
         if end_of_stream {
             self.report_outcome();

@@ -10,6 +10,7 @@ use proxy_wasm::types::{ContextType, LogLevel};
 
 use crate::decision_stream::Connection;
 use crate::host;
+use crate::host_watch::HostWatch;
 use crate::metrics::{RequestMetrics, ResponseMetrics};
 use crate::request::{RequestContext, RequestRole};
 use crate::response::{ResponseContext, ResponseRole};
@@ -61,12 +62,14 @@ impl Context for Root {
 impl RootContext for Root {
     fn on_configure(&mut self, configuration_bytes: usize) -> bool {
         let configuration = (configuration_bytes > 0).then(|| self.get_plugin_configuration());
-        self.role = match PluginConfig::parse(&configuration.flatten().unwrap_or_default()) {
+        let configuration = configuration.flatten().unwrap_or_default();
+        self.role = match PluginConfig::parse_named(&configuration, &plugin_name()) {
             Ok(PluginConfig::Request(config)) => {
                 let start = |stream| Connection::start(self.id, stream, host::now());
                 Role::Request(Rc::new(RequestRole {
                     connection: config.decision_stream().map(start),
                     metrics: RequestMetrics::define(),
+                    watch: HostWatch::new(self.id, &config),
                     config,
                 }))
             }
@@ -85,8 +88,8 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        if let Some(mut connection) = self.connection() {
-            connection.on_timer(host::now());
+        if let Role::Request(role) = &self.role {
+            role.on_timer();
         }
     }
 
@@ -100,6 +103,19 @@ impl RootContext for Root {
 
     fn get_type(&self) -> Option<ContextType> {
         Some(ContextType::HttpContext)
+    }
+}
+
+/// The name or root id of the plugin, whichever gives the role.
+fn plugin_name() -> String {
+    let name = |property| hostcalls::get_property(vec![property]).ok().flatten();
+    let names =
+        ["plugin_name", "plugin_root_id"].map(|property| name(property).unwrap_or_default());
+    let [name, root_id] = names.map(|name| String::from_utf8_lossy(&name).into_owned());
+    if PluginConfig::is_response_name(&root_id) {
+        root_id
+    } else {
+        name
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod admin;
 pub mod adoption_monitor;
+pub mod bodies;
 pub mod client;
 pub mod fixture;
 pub mod http2_client;

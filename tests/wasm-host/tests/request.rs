@@ -227,5 +227,14 @@ fn an_invalid_configuration_is_refused_with_the_reason() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("unknown field `sesion`"), "{error}");
-    assert!(Filter::configured("").is_err());
+}
+
+#[test]
+fn no_configuration_is_a_request_role_that_reads_prompts() {
+    let mut filter = Filter::configured("").unwrap();
+    filter.request_headers(request(&[]), false).unwrap();
+    filter.request_body(CHAT.as_bytes(), true).unwrap();
+    let header = |name| filter.host().request_header(name);
+    assert!(header("x-isotherm-fingerprint").is_some());
+    assert_eq!(header("x-isotherm-cluster"), None);
 }

@@ -1,7 +1,8 @@
 //! The configuration of one instance of the filter.
 //!
 //! Envoy passes JSON. [`PluginConfig::parse`] makes a valid configuration of it or an error that lists every mistake. An
-//! unknown key is an error: a misspelt option without effect costs more than a listener that does not start.
+//! unknown key is an error: a misspelt option without effect costs more than a listener that does not start. No
+//! configuration at all is the request role with every default, which serves an external processor behind the filter.
 //! `docs/filter-configuration.md` lists the keys.
 
 use std::collections::BTreeMap;
@@ -97,6 +98,12 @@ pub(crate) enum Source {
     ClientAddress,
 }
 
+/// The end of the name of a plugin in the response role, for a configuration without `role`.
+const RESPONSE_NAME: &str = "response";
+
+/// A configuration to begin with, for errors.
+const EXAMPLE: &str = r#"{"role": "request", "default_cluster": "llama", "decision_stream": {"cluster": "isotherm"}}"#;
+
 /// Every mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("; "))]
@@ -106,10 +113,10 @@ pub struct ConfigError(Vec<String>);
 /// lose the line and column of an error.
 #[derive(Deserialize)]
 struct RoleConfig {
-    role: Role,
+    role: Option<Role>,
 }
 
-#[derive(Deserialize)]
+#[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Role {
     Request,
@@ -117,18 +124,65 @@ enum Role {
 }
 
 impl PluginConfig {
-    /// Parses the plugin's configuration. Fails when the text is not JSON, has unknown keys, or has invalid values.
+    /// Whether a plugin of this name has the response role, where its configuration names no role.
+    #[must_use]
+    pub fn is_response_name(name: &str) -> bool {
+        name.ends_with(RESPONSE_NAME)
+    }
+
+    /// Parses the configuration of a plugin without a name.
     pub fn parse(json: &[u8]) -> Result<Self, ConfigError> {
+        Self::parse_named(json, "")
+    }
+
+    /// Parses the configuration of a plugin. Fails when the text is not JSON, has unknown keys, or has invalid values.
+    ///
+    /// Without `role`, a plugin whose name or root id ends in `response` has the response role, and every other plugin the
+    /// request role.
+    pub fn parse_named(json: &[u8], name: &str) -> Result<Self, ConfigError> {
+        // An error's line counts from the beginning of the text, so the text stays whole.
+        let json = match json.trim_ascii() {
+            b"" | b"null" => b"{}",
+            _ => json,
+        };
+        check_is_object(json.trim_ascii())?;
+        let named = if Self::is_response_name(name) {
+            Role::Response
+        } else {
+            Role::Request
+        };
         let RoleConfig { role } = from_json(json)?;
-        Ok(match role {
+        Ok(match role.unwrap_or(named) {
             Role::Request => Self::Request(Arc::new(from_json::<RequestConfig>(json)?.resolve()?)),
             Role::Response => Self::Response(from_json(json)?),
         })
     }
 }
 
+/// Checks that a text begins as a JSON object does; serde's message would not say what is needed.
+fn check_is_object(json: &[u8]) -> Result<(), ConfigError> {
+    let problem = match json.first() {
+        Some(b'{') => return Ok(()),
+        Some(byte) if byte.is_ascii_control() => {
+            "it is a binary message: Envoy must pass a `google.protobuf.StringValue`".to_owned()
+        }
+        _ => {
+            let start: String = String::from_utf8_lossy(json).chars().take(20).collect();
+            format!("it begins with `{start}`")
+        }
+    };
+    let message = format!("a JSON object is needed, such as {EXAMPLE}, but {problem}");
+    Err(ConfigError(vec![message]))
+}
+
 fn from_json<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ConfigError> {
-    serde_json::from_slice(json).map_err(|error| ConfigError(vec![error.to_string()]))
+    serde_json::from_slice(json).map_err(|error| {
+        ConfigError(vec![if error.is_data() {
+            error.to_string()
+        } else {
+            format!("the text is no valid JSON: {error}; a valid configuration is {EXAMPLE}")
+        }])
+    })
 }
 
 impl Default for RequestConfig {
@@ -163,19 +217,22 @@ impl Default for RequestConfig {
 }
 
 impl RequestConfig {
-    /// The same configuration with another `buffer_bytes_max`.
+    /// This configuration for a reader that holds bodies itself, up to `buffer_bytes_max`, without a buffer of Envoy.
     #[must_use]
     pub fn with_buffer(self, buffer_bytes_max: usize) -> Self {
         Self {
             buffer_bytes_max,
+            request_body_buffer_limit: usize::MAX,
             ..self
         }
     }
 
-    /// Whether Envoy can buffer the held bytes and one more read.
-    pub(crate) fn allows_large_reads(&self) -> bool {
-        let needed_bytes = self.buffer_bytes_max.saturating_add(ENVOY_BUFFER_BYTES);
-        self.request_body_buffer_limit >= needed_bytes
+    /// The most bytes of a body that Envoy buffers, as configured or by Envoy's default.
+    pub(crate) fn buffer_limit(&self) -> usize {
+        match self.request_body_buffer_limit {
+            0 => ENVOY_BUFFER_BYTES,
+            bytes => bytes,
+        }
     }
 
     /// The decision stream, if one is configured.
@@ -287,122 +344,4 @@ fn check_name(name: &str, path: &str, errors: &mut Vec<String>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn request(json: &str) -> Arc<RequestConfig> {
-        match PluginConfig::parse(json.as_bytes()).unwrap() {
-            PluginConfig::Request(config) => config,
-            PluginConfig::Response(_) => panic!("another role"),
-        }
-    }
-
-    fn refusal(json: &str) -> String {
-        PluginConfig::parse(json.as_bytes())
-            .unwrap_err()
-            .to_string()
-    }
-
-    #[test]
-    fn the_role_alone_is_a_valid_configuration() {
-        let config = request(r#"{"role":"request"}"#);
-        assert_eq!(config.buffer_bytes_max, BUFFER_BYTES_MAX);
-        assert_eq!(
-            config.session.first(),
-            Some(&Source::Header("x-session-id".to_owned()))
-        );
-        assert_eq!(config.session.last(), Some(&Source::ClientAddress));
-        assert_eq!(config.cluster(Some("any")), None);
-        assert!(matches!(
-            PluginConfig::parse(br#"{"role":"response"}"#),
-            Ok(PluginConfig::Response(ResponseConfig {
-                decision: false,
-                ..
-            }))
-        ));
-    }
-
-    #[test]
-    fn a_model_matches_exactly_or_gets_the_default_cluster() {
-        let config = request(
-            r#"{"role":"request","pools":[{"models":["a","b"],"cluster":"one"}],"default_cluster":"other"}"#,
-        );
-        assert_eq!(config.cluster(Some("b")), Some("one"));
-        assert_eq!(config.cluster(Some("B")), Some("other"));
-        assert_eq!(config.cluster(None), Some("other"));
-    }
-
-    #[test]
-    fn body_sources_keep_their_rank_among_all_sources() {
-        let config = request(
-            r#"{"role":"request","session":[{"body":"a"},{"cookie":"c"},{"body":"b.c"},"client_address"]}"#,
-        );
-        assert_eq!(
-            config.session,
-            [
-                Source::Body("a".to_owned()),
-                Source::Cookie("c".to_owned()),
-                Source::Body("b.c".to_owned()),
-                Source::ClientAddress
-            ]
-        );
-        assert_eq!(config.members.session, ["a", "b.c"]);
-        assert_eq!(config.rank_of_body_session(1), Some(2));
-    }
-
-    #[test]
-    fn unknown_keys_are_refused_with_their_line() {
-        let error = refusal("{\"role\":\"request\",\n \"bufer_bytes_max\":1}");
-        assert!(
-            error.contains("bufer_bytes_max") && error.contains("line 2"),
-            "{error}"
-        );
-        let error = refusal(r#"{"role":"response","pools":[]}"#);
-        assert!(error.contains("unknown field `pools`"), "{error}");
-        let error = refusal(r#"{"role":"both"}"#);
-        assert!(error.contains("`request` or `response`"), "{error}");
-        assert!(refusal("").contains("EOF"));
-    }
-
-    #[test]
-    fn a_decision_stream_needs_a_cluster_and_defaults_to_half_a_second() {
-        assert_eq!(request(r#"{"role":"request"}"#).decision_stream(), None);
-        let config = request(r#"{"role":"request","decision_stream":{"cluster":"isotherm"}}"#);
-        let decision_stream = DecisionStreamConfig {
-            cluster: "isotherm".into(),
-            timeout_ms: 500,
-            decision: false,
-        };
-        assert_eq!(config.decision_stream(), Some(&decision_stream));
-        let error = refusal(
-            r#"{"role":"request","trusted_origin":true,"decision_stream":{"cluster":"","timeout_ms":0}}"#,
-        );
-        for part in [
-            "decision_stream.cluster",
-            "decision_stream.timeout_ms",
-            "decision_stream excludes",
-        ] {
-            assert!(error.contains(part), "{part} in {error}");
-        }
-    }
-
-    #[test]
-    fn every_mistake_is_reported_at_once() {
-        let error = refusal(
-            r#"{"role":"request","buffer_bytes_max":0,"default_cluster":"",
-                "pools":[{"models":[],"cluster":"a b"},{"models":["m","m"],"cluster":"c"}],
-                "session":[{"header":""}],"tier":["client_address"]}"#,
-        );
-        for part in [
-            "buffer_bytes_max",
-            "default_cluster",
-            "pools[0].cluster",
-            "pools[0].models",
-            "pools[1].models: \"m\"",
-            "session[0]",
-            "tier[0]",
-        ] {
-            assert!(error.contains(part), "{part} in {error}");
-        }
-    }
-}
+mod tests;

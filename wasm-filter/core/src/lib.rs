@@ -7,7 +7,12 @@
 //! With a [`mod@decision_stream`] to the service the first role asks for decisions itself and reports how requests end; the
 //! second role then has no part. The flows do no I/O: data of the proxy goes in; [`HeaderEdit`]s and requested byte ranges
 //! come out. So the service uses the same code to explain a request.
+//!
+//! [`body_watch`] and [`buffer_limit`] find out what no property of the host shows: whether the host passes the bodies of held
+//! requests, and how many bytes it buffers.
 
+pub mod body_watch;
+pub mod buffer_limit;
 mod config;
 pub mod decision_stream;
 mod headers;

@@ -16,9 +16,11 @@ type Key = (&'static str, &'static str, &'static str, &'static str);
 const ROLE: Key = (
     "role",
     "`request` or `response`",
-    "",
-    "The role of this instance: before or after the external processor.",
+    r#""request""#,
+    "The role of this instance: before or after the external processor. Without it, a plugin whose name or root id ends in `response` has that role.",
 );
+
+const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
 const REQUEST: [Key; 9] = [
     ROLE,
@@ -44,7 +46,7 @@ const REQUEST: [Key; 9] = [
         "request_body_buffer_limit",
         "bytes",
         "0",
-        "The limit of the same name in Envoy's route, if it is set there. At least 1 MiB above `buffer_bytes_max` it allows large reads over HTTP/1.",
+        "The most bytes of a body that Envoy buffers: the limit of the same name in Envoy's route, or else `per_connection_buffer_limit_bytes` of the listener. 0 stands for Envoy's default of 1 MiB. At least 1 MiB above `buffer_bytes_max` it allows large reads over HTTP/1.",
     ),
     (
         "session",
@@ -89,7 +91,7 @@ const DECISION_STREAM: [Key; 3] = [
 ];
 
 const RESPONSE: [Key; 2] = [
-    ROLE,
+    RESPONSE_ROLE,
     (
         "decision",
         "boolean",
@@ -101,7 +103,7 @@ const RESPONSE: [Key; 2] = [
 const HEAD: &str = r#"# Configuration of the filter
 
 Envoy passes this configuration to the filter as JSON (`google.protobuf.StringValue`). The filter refuses an unknown key, and its
-error lists every mistake.
+error lists every mistake. An empty configuration is the role `request` with every default.
 
 This page is checked against the parser: `UPDATE_DOCS=1 cargo test -p isotherm-wasm-filter-core --test configuration_reference`.
 
@@ -109,15 +111,33 @@ A source is one of `{"header": NAME}`, `{"cookie": NAME}`, `{"body": PATH}` and 
 members such as `metadata.session_id`; a path to an object means its member `id`. A name consists of visible ASCII characters.
 "#;
 
+const TAIL: &str = r#"
+## What the host must set
+
+The filter finds out by its first requests where its host sets less than it needs. It then serves every request with less knowledge, and writes
+one error for each worker into Envoy's log.
+
+| where | needed | without it | how |
+| --- | --- | --- | --- |
+| the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, tier and `default_cluster` come from headers and cookies alone. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. |
+| `request_body_buffer_limit` of this page | the buffer limit of Envoy, where it is below 1 MiB | Envoy answers 413 to the first body that is too long for its buffer. The filter then assumes a lower limit. | Envoy Gateway sets 32768 on its listeners; `connection.bufferLimit` of a `ClientTrafficPolicy` raises it. |
+
+**A missing `allow_on_headers_stop_iteration`.** On each worker, the first two requests with a body wait about 10 ms: Envoy has received bytes, passes
+none, and passes them all as soon as the filter releases the request. From then on the filter holds no request for its body. The decision stream
+decides by the headers; without a decision stream, external processing does. The prompt's prefix is no part of the decision, and a model of
+`pools` is not seen, unless external processing reads the body. A client that sends its body late is not taken for a missing field. While the
+filter has not seen a body yet, such a request continues after 1 s without its prompt. `isotherm_filter_skipped_body_withheld` counts the requests.
+
+**A small buffer.** The filter holds a body that fits into the buffer. Of a longer body it reads the first piece over HTTP/1, and all but the last
+16 KiB of the buffer over HTTP/2. External processing then decides by the beginning of the prompt. So a larger buffer gives better decisions.
+`isotherm_filter_buffer_exceeded` counts the requests that Envoy answered with 413 while the filter held their bodies.
+"#;
+
 #[test]
 fn the_configuration_reference_lists_every_key_with_its_default() {
     let mut text = HEAD.to_owned();
     for (title, context, keys) in [
-        (
-            "Role `request`",
-            r#"{"role":"request",@}"#,
-            REQUEST.as_slice(),
-        ),
+        ("Role `request`", "{@}", REQUEST.as_slice()),
         (
             "`decision_stream`",
             r#"{"role":"request","decision_stream":{"cluster":"c",@}}"#,
@@ -132,7 +152,8 @@ fn the_configuration_reference_lists_every_key_with_its_default() {
             error.contains(&names.join(", ")) || error.contains(&names.join(" or ")),
             "{title}: {error}"
         );
-        let default = PluginConfig::parse(context.replace(",@", "").as_bytes()).unwrap();
+        let default =
+            PluginConfig::parse(context.replace(",@", "").replace('@', "").as_bytes()).unwrap();
         write!(
             text,
             "\n## {title}\n\n| key | type | default | meaning |\n| --- | --- | --- | --- |\n"
@@ -149,6 +170,7 @@ fn the_configuration_reference_lists_every_key_with_its_default() {
             writeln!(text, "| `{name}` | {kind} | {shown} | {meaning} |").unwrap();
         }
     }
+    text.push_str(TAIL);
     let path = concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../docs/filter-configuration.md"

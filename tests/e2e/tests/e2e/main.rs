@@ -5,6 +5,7 @@
 )]
 
 mod bodies;
+mod buffer_limits;
 mod circuit_breaker;
 mod conversation;
 mod decision_stream;
@@ -18,3 +19,4 @@ mod queue;
 mod recording;
 mod reload;
 mod replicas;
+mod withheld_bodies;

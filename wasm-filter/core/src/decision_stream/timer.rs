@@ -61,6 +61,12 @@ impl FlushTimer {
         }
     }
 
+    /// The period that the host's timer needs now.
+    #[must_use]
+    pub fn period(&self) -> Duration {
+        self.period
+    }
+
     fn set(&mut self, period: Duration) -> Option<Duration> {
         (std::mem::replace(&mut self.period, period) != period).then_some(period)
     }

@@ -8,7 +8,11 @@
 //! Envoy would answer 413. The rest of the body streams through unread, and the fingerprint covers the beginning.
 //!
 //! Over HTTP/1 a single read may bring as much as Envoy's limit on top of the held bytes. So the filter releases a body whose
-//! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` allows both.
+//! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` allows both. The first piece
+//! itself may exceed the limit: Envoy answers 413 only to a body that a filter holds.
+//!
+//! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
+//! give session, tier and cluster, and the decision stream decides by them.
 //!
 //! No request fails here: a request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
 
@@ -24,9 +28,13 @@ pub use skip::SkipReason;
 use source::RankedValue;
 
 use crate::RequestConfig;
+use crate::buffer_limit::BufferLimit;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
 use crate::headers::{self, HeaderEdit, Headers};
 use crate::response::orca;
+
+/// The bytes of one read over HTTP/2: a frame of the default size.
+const FRAME_BYTES: usize = 16 * 1024;
 
 /// The state of a request in the filter.
 #[derive(Debug)]
@@ -38,6 +46,8 @@ pub struct RequestFlow {
     body_bytes: usize,
     /// The most bytes of the body that the filter holds.
     buffer_bytes_max: usize,
+    /// The most bytes of the body that Envoy buffers.
+    buffer_limit: usize,
     content_length: Option<usize>,
     /// The client's address in Envoy's header, used when no other source has a session key.
     client_address: Option<String>,
@@ -78,8 +88,8 @@ pub struct Release {
     pub body_bytes: usize,
     /// The part of the prompt that the fingerprint covers.
     pub coverage: PromptCoverage,
-    /// The target of the request, if the filter may ask for a decision: only a request whose whole body is here can be held
-    /// any longer, and a request without a prompt rarely gains from it.
+    /// The target of the request, if the filter may ask for a decision: only a request whose whole body is in Envoy's buffer,
+    /// or withheld by Envoy, can be held any longer. Another request without a prompt rarely gains from it.
     pub target: Option<RequestTarget>,
 }
 
@@ -125,17 +135,37 @@ impl RequestFlow {
             session.prefer(headers::get(headers, names::SESSION));
             tier.prefer(headers::get(headers, names::TIER));
         }
-        Self {
+        let mut flow = Self {
             prompt,
             session,
             tier,
             body_bytes: 0,
             buffer_bytes_max: config.buffer_bytes_max,
+            buffer_limit: 0,
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
             client_address: source::client_address(&config.session, headers),
             target: config.decision_stream().map(|_| RequestTarget::of(headers)),
             config,
+        };
+        flow.limit_buffer(BufferLimit::of(&flow.config));
+        flow
+    }
+
+    /// Sets the bytes that Envoy buffers. The filter holds so much of a longer body that one more frame fits.
+    pub fn limit_buffer(&mut self, limit: BufferLimit) {
+        self.buffer_limit = limit.bytes();
+        let fits = |bytes| bytes <= self.buffer_limit;
+        if !self.content_length.is_some_and(fits) {
+            let with_room = self.buffer_limit.saturating_sub(FRAME_BYTES).max(1);
+            self.buffer_bytes_max = self.buffer_bytes_max.min(with_room);
+        }
+    }
+
+    /// Makes the request continue without its prompt, because the host withholds the body.
+    pub fn skip_body(&mut self) {
+        if self.is_held() {
+            self.prompt = PromptSource::Skipped(SkipReason::BodyWithheld);
         }
     }
 
@@ -144,13 +174,18 @@ impl RequestFlow {
         matches!(self.prompt, PromptSource::Body(_))
     }
 
-    /// Whether the announced body exceeds Envoy's buffer and Envoy's route allows no large read on top.
+    /// Whether the body may exceed Envoy's buffer, which has no room for a large read on top of the held bytes. A body without
+    /// a length counts where the buffer is smaller than a usual read.
     pub fn exceeds_buffer(&self) -> bool {
-        self.is_held()
-            && !self.config.allows_large_reads()
-            && self
-                .content_length
-                .is_some_and(|bytes| bytes > ENVOY_BUFFER_BYTES)
+        let with_large_read = self
+            .config
+            .buffer_bytes_max
+            .saturating_add(ENVOY_BUFFER_BYTES);
+        let is_longer = match self.content_length {
+            Some(bytes) => bytes > self.buffer_limit,
+            None => self.buffer_limit < ENVOY_BUFFER_BYTES,
+        };
+        self.is_held() && is_longer && self.buffer_limit < with_large_read
     }
 
     /// Makes the filter release the request after the first piece of the body: a later piece might fill Envoy's buffer.
@@ -222,11 +257,16 @@ impl RequestFlow {
 
         let cluster = config.cluster(model.as_deref());
         edits.extend(cluster.map(|cluster| HeaderEdit::set(names::CLUSTER, cluster)));
+        let can_wait = match coverage {
+            PromptCoverage::Complete => self.body_bytes <= self.buffer_limit,
+            PromptCoverage::Skipped(reason) => reason == SkipReason::BodyWithheld,
+            PromptCoverage::Partial | PromptCoverage::Forwarded => false,
+        };
         Release {
             edits,
             body_bytes: self.body_bytes,
             coverage,
-            target: self.target.filter(|_| coverage == PromptCoverage::Complete),
+            target: self.target.filter(|_| can_wait),
         }
     }
 }

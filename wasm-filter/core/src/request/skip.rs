@@ -13,17 +13,20 @@ pub enum SkipReason {
     ContentEncoding,
     /// The content type is not JSON.
     ContentType,
+    /// The host withholds the body from the filter.
+    BodyWithheld,
     /// The body cannot be read as JSON.
     Body(BodyError),
 }
 
 impl SkipReason {
     /// Every reason, so that each has a counter from the start.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::UnknownPath,
         Self::NoBody,
         Self::ContentEncoding,
         Self::ContentType,
+        Self::BodyWithheld,
         Self::Body(BodyError::NotJson),
         Self::Body(BodyError::Malformed),
         Self::Body(BodyError::TooDeep),
@@ -36,6 +39,7 @@ impl SkipReason {
             Self::NoBody => "no_body",
             Self::ContentEncoding => "content_encoding",
             Self::ContentType => "content_type",
+            Self::BodyWithheld => "body_withheld",
             Self::Body(error) => error.as_str(),
         }
     }

@@ -110,6 +110,53 @@ fn a_body_that_exceeds_the_buffer_can_be_released_at_once() {
 }
 
 #[test]
+fn a_small_buffer_holds_only_what_fits() {
+    let flow = |json: &str, length: Option<&str>| {
+        let length: Vec<_> = length
+            .map(|bytes| ("content-length", bytes))
+            .into_iter()
+            .collect();
+        RequestFlow::new(config(json), &chat_with(&length), true)
+    };
+    const SMALL: &str = r#"{"request_body_buffer_limit":32768}"#;
+    assert!(!flow(SMALL, Some("32768")).exceeds_buffer());
+    assert!(flow(SMALL, Some("32769")).exceeds_buffer());
+    assert!(flow(SMALL, None).exceeds_buffer(), "its length is unknown");
+    assert!(!flow("{}", None).exceeds_buffer());
+
+    let mut long = flow(SMALL, Some("220000"));
+    assert!(!long.feed(&[b' '; 16_000]));
+    assert!(long.feed(&[b' '; 1_000]), "one more frame might not fit");
+    let mut short = flow(SMALL, Some("32768"));
+    assert!(!short.feed(&[b' '; 32_768]), "all of it fits");
+}
+
+#[test]
+fn a_body_larger_than_the_buffer_waits_for_no_decision() {
+    let json = r#"{"request_body_buffer_limit":100,"decision_stream":{"cluster":"isotherm"}}"#;
+    let release = send(config(json), &chat_with(&[]), CHAT.as_bytes(), usize::MAX);
+    assert_eq!(release.coverage, PromptCoverage::Complete);
+    assert_eq!(release.target, None);
+}
+
+#[test]
+fn a_request_whose_body_is_withheld_is_decided_by_its_headers() {
+    let json = r#"{"default_cluster":"rest","decision_stream":{"cluster":"isotherm"}}"#;
+    let headers = chat_with(&[("x-session-id", "s"), ("x-tier", "interactive-fast")]);
+    let mut flow = RequestFlow::new(config(json), &headers, true);
+    flow.skip_body();
+    assert!(!flow.is_held());
+    let release = flow.release(|| None);
+    let reason = SkipReason::BodyWithheld;
+    assert_eq!(release.coverage, PromptCoverage::Skipped(reason));
+    assert_eq!(set(&release, names::SESSION), Some("s"));
+    assert_eq!(set(&release, names::TIER), Some("interactive-fast"));
+    assert_eq!(set(&release, names::CLUSTER), Some("rest"));
+    assert_eq!(set(&release, names::FINGERPRINT), None);
+    assert!(release.target.is_some());
+}
+
+#[test]
 fn internal_headers_are_stripped() {
     let headers = from_pairs(&[
         ("x-isotherm-fingerprint", "forged"),

@@ -1,0 +1,161 @@
+//! A host that withholds the bodies of held requests, or that buffers less than the filter knows.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of a test that fails may panic"
+)]
+
+use isotherm_wasm_host::{Action, Filter, Headers, headers};
+
+const CHAT: &str =
+    r#"{"model":"llama","messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
+const USUAL: &str = r#"{"default_cluster":"rest"}"#;
+const WITH_STREAM: &str = r#"{"default_cluster":"rest","decision_stream":{"cluster":"isotherm"}}"#;
+const WITHHELD: &str = "isotherm_filter_skipped_body_withheld";
+
+fn request() -> Headers {
+    headers(&[
+        (":method", "POST"),
+        (":path", "/v1/chat/completions"),
+        ("x-session-id", "s"),
+    ])
+}
+
+/// Sets the number of bytes that the host has received, headers included.
+fn set_received(filter: &mut Filter, bytes: u64) {
+    let value = String::from_utf8(bytes.to_le_bytes().to_vec()).unwrap();
+    let property = ("request.total_size".to_owned(), value);
+    filter.host_mut().properties.extend([property]);
+}
+
+/// Sends a request to a host that withholds its body, until the filter releases it.
+fn send_withheld(filter: &mut Filter) {
+    set_received(filter, 50);
+    let resumed = filter.host().resumed;
+    let action = filter.request_headers(request(), false).unwrap();
+    assert_eq!(action, Action::Pause);
+    set_received(filter, 100);
+    for _ in 0..3 {
+        filter.tick().unwrap();
+        if filter.host().resumed > resumed {
+            break;
+        }
+    }
+    assert_eq!(filter.host().resumed, resumed + 1);
+    let action = filter.request_body(CHAT.as_bytes(), true).unwrap();
+    assert_eq!(action, Action::Continue, "the body follows at once");
+}
+
+fn errors(filter: &Filter) -> usize {
+    let lines = filter.host().log.iter();
+    lines
+        .filter(|line| line.contains("allow_on_headers_stop_iteration"))
+        .count()
+}
+
+#[test]
+fn a_host_that_withholds_bodies_is_found_out_and_named_once() {
+    let mut filter = Filter::configured(USUAL).unwrap();
+    send_withheld(&mut filter);
+    assert_eq!(
+        filter.host().request_header("x-isotherm-session"),
+        Some("s")
+    );
+    assert_eq!(
+        errors(&filter),
+        0,
+        "a single request might be a coincidence"
+    );
+    send_withheld(&mut filter);
+    assert_eq!(errors(&filter), 1);
+    for _ in 0..3 {
+        let action = filter.request_headers(request(), false).unwrap();
+        assert_eq!(action, Action::Continue);
+    }
+    assert_eq!(errors(&filter), 1);
+    assert_eq!(filter.host().metric(WITHHELD), 5);
+    assert_eq!(
+        filter.host().request_header("x-isotherm-cluster"),
+        Some("rest")
+    );
+    filter.tick().unwrap();
+    assert_eq!(filter.host().tick_ms, 0, "the timer is off again");
+}
+
+#[test]
+fn the_decision_stream_decides_by_the_headers_where_the_body_is_withheld() {
+    let mut filter = Filter::configured(WITH_STREAM).unwrap();
+    filter.tick().unwrap();
+    filter.stream_message(0, &[]).unwrap();
+    send_withheld(&mut filter);
+    send_withheld(&mut filter);
+    assert!(filter.host().sent.is_empty());
+    let action = filter.request_headers(request(), false).unwrap();
+    assert_eq!(action, Action::Pause);
+    assert_eq!(filter.host().sent.len(), 1);
+    filter.tick().unwrap();
+    filter.tick().unwrap();
+    assert_eq!(filter.host().tick_ms, 100, "the period of the stream");
+}
+
+#[test]
+fn a_body_that_arrives_ends_the_watch() {
+    let mut filter = Filter::configured(USUAL).unwrap();
+    set_received(&mut filter, 50);
+    filter.request_headers(request(), false).unwrap();
+    assert_eq!(filter.host().tick_ms, 10);
+    filter.request_body(CHAT.as_bytes(), true).unwrap();
+    filter.tick().unwrap();
+    assert_eq!(filter.host().tick_ms, 0);
+    assert_eq!(filter.host().resumed, 0);
+    assert!(
+        filter
+            .host()
+            .request_header("x-isotherm-fingerprint")
+            .is_some()
+    );
+    assert_eq!(filter.host().metric(WITHHELD), 0);
+}
+
+#[test]
+fn a_request_without_a_byte_of_its_body_continues_after_a_second() {
+    let mut filter = Filter::configured(USUAL).unwrap();
+    set_received(&mut filter, 50);
+    filter.request_headers(request(), false).unwrap();
+    for _ in 0..99 {
+        filter.tick().unwrap();
+    }
+    assert_eq!(filter.host().resumed, 0);
+    filter.tick().unwrap();
+    assert_eq!(filter.host().resumed, 1);
+    let action = filter.request_body(CHAT.as_bytes(), true).unwrap();
+    assert_eq!(action, Action::Continue);
+    assert_eq!(errors(&filter), 0);
+    let action = filter.request_headers(request(), false).unwrap();
+    assert_eq!(action, Action::Pause, "a slow client proves nothing");
+}
+
+#[test]
+fn a_413_of_the_host_names_the_key_and_lowers_the_limit() {
+    let mut filter = Filter::configured(USUAL).unwrap();
+    filter.request_headers(request(), false).unwrap();
+    filter.request_body(&[b' '; 20_000], false).unwrap();
+    filter.request_body(&[b' '; 20_000], false).unwrap();
+    let details = ("response.code_details", "request_payload_too_large");
+    let details = (details.0.to_owned(), details.1.to_owned());
+    filter.host_mut().properties.extend([details]);
+    let response = headers(&[(":status", "413")]);
+    filter.response_headers(response.clone(), false).unwrap();
+    let line = filter.host().log.join("\n");
+    assert!(line.contains("request_body_buffer_limit"), "{line}");
+    assert!(line.contains("a limit of 20000 bytes"), "{line}");
+    assert_eq!(filter.host().metric("isotherm_filter_buffer_exceeded"), 1);
+
+    let mut long = request();
+    long.push(("content-length".to_owned(), b"20001".to_vec()));
+    filter.request_headers(long, false).unwrap();
+    let action = filter.request_body(&[b' '; 10_000], false).unwrap();
+    assert_eq!(action, Action::Continue, "the body does not fit");
+    filter.response_headers(response, false).unwrap();
+    let exceeded = filter.host().metric("isotherm_filter_buffer_exceeded");
+    assert_eq!(exceeded, 1, "this 413 is not the buffer's");
+}
