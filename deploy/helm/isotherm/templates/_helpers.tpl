@@ -75,7 +75,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The part of the configuration that a running service cannot change: its listeners and its region. */}}
 {{- define "isotherm.listeners" -}}
 listen: [{{ printf "%s:9002" .Values.bindAddress | quote }}]
-health: { listen: {{ printf "%s:9003" .Values.bindAddress | quote }} }
+health_listen: {{ printf "%s:9003" .Values.bindAddress | quote }}
 {{- if .Values.tls.enabled }}
 tls:
   listen: [{{ printf "%s:%v" .Values.bindAddress .Values.tls.port | quote }}]
@@ -95,6 +95,9 @@ ext_proc:
   mode_override: {{ .Values.extProc.modeOverride }}
   {{- with .Values.extProc.endpointsMax }}
   endpoints_max: {{ . }}
+  {{- end }}
+  {{- with .Values.extProc.promptBytesMax }}
+  prompt_bytes_max: {{ int64 . }}
   {{- end }}
   {{- with .Values.extProc.messageBytesMax }}
   message_bytes_max: {{ int64 . }}

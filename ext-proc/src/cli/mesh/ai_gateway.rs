@@ -1,8 +1,12 @@
 //! Hazards of Envoy AI Gateway's annotations on an InferencePool.
 
+use serde_json::Value;
+
 use super::envoy_gateway;
+use super::filter::{self, FilterUse};
 use super::manifests::{Document, Manifests};
 use super::rule::{Occurrence, Rule};
+use super::walk;
 
 const BODY_MODE: &str = "aigateway.envoyproxy.io/processing-body-mode";
 const MODE_OVERRIDE: &str = "aigateway.envoyproxy.io/allow-mode-override";
@@ -20,6 +24,12 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "set `connection.bufferLimit` of a ClientTrafficPolicy to the longest body",
         find: buffered_below_prompts,
     },
+    Rule {
+        name: "fingerprint-not-trusted",
+        hazard: "the gateway sends bodies, so the service removes the filter's headers and reads every body again",
+        remedy: "set `ext_proc.trusted_headers: always` in the service's configuration (the chart's `extProc.trustedHeaders`)",
+        find: fingerprint_not_trusted,
+    },
 ];
 
 /// The pools whose bodies Envoy buffers.
@@ -32,6 +42,16 @@ fn buffered_without_override(manifests: &Manifests) -> Vec<Occurrence<'_>> {
     let pools = buffered_pools(manifests);
     let without = pools.filter(|pool| pool.annotation(MODE_OVERRIDE) != Some("true"));
     without.map(Occurrence::from).collect()
+}
+
+/// Pools with the filter in front, in files that hold the service's configuration, too.
+fn fingerprint_not_trusted(manifests: &Manifests) -> Vec<Occurrence<'_>> {
+    let has_filter = filter::all(manifests).iter().any(FilterUse::is_request);
+    let is_untrusted = |own: &Value| walk::text(own, "ext_proc.trusted_headers") != Some("always");
+    let configurations = manifests.service_configurations();
+    let is_hazard = has_filter && configurations.iter().any(is_untrusted);
+    let pools = buffered_pools(manifests).filter(|_| is_hazard);
+    pools.map(Occurrence::from).collect()
 }
 
 fn buffered_below_prompts(manifests: &Manifests) -> Vec<Occurrence<'_>> {

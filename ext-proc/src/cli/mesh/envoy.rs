@@ -25,8 +25,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "headers-not-held",
-        hazard: "the filter has no `allow_on_headers_stop_iteration: true`: Envoy stops the body together with the headers, \
-                 and the filter cannot wait for the prompt",
+        hazard: "the filter has no `allow_on_headers_stop_iteration: true`: Envoy withholds the body of a request that the \
+                 filter holds, and decisions rest on the headers",
         remedy: "set it beside `configuration` in the plugin's `config`",
         find: headers_not_held,
     },
@@ -60,8 +60,12 @@ pub(super) const RULES: &[Rule] = &[
 fn filter_configuration(manifests: &Manifests) -> Vec<Occurrence<'_>> {
     let uses = filter::all(manifests).into_iter();
     let mistakes = uses.filter_map(|found| {
-        let own = found.configuration.unwrap_or(Value::Null);
-        let error = PluginConfig::parse(own.to_string().as_bytes()).err()?;
+        let own = found
+            .configuration
+            .clone()
+            .unwrap_or(Value::Null)
+            .to_string();
+        let error = PluginConfig::parse_named(own.as_bytes(), found.name()).err()?;
         Some(Occurrence::new(found.document, error.to_string()))
     });
     mistakes.collect()

@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "headers-not-held",
         hazard: "Envoy Gateway does not set `allow_on_headers_stop_iteration`, and no EnvoyPatchPolicy of these files does: the \
-                 filter cannot wait for the prompt",
+                 filter reads no prompts",
         remedy: "add the EnvoyPatchPolicy of deploy/mesh/envoy-gateway/isotherm.yaml",
         find: headers_not_held,
     },

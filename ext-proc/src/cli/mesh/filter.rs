@@ -1,5 +1,6 @@
 //! Isotherm's filter in manifests: where it is configured, and how.
 
+use isotherm_wasm_filter_core::PluginConfig;
 use serde_json::Value;
 
 use super::manifests::{Document, Manifests};
@@ -26,20 +27,38 @@ pub(super) struct FilterUse<'a> {
 impl FilterUse<'_> {
     /// Whether the instance reads prompts, and so holds the request.
     pub(super) fn is_request(&self) -> bool {
-        let role = self
-            .configuration
-            .as_ref()
-            .and_then(|own| walk::text(own, "role"));
-        role != Some("response")
+        match self.own("role").and_then(Value::as_str) {
+            Some(role) => role != "response",
+            None => !PluginConfig::is_response_name(self.name()),
+        }
     }
 
-    /// The most bytes that the instance holds.
+    /// The plugin's name or root id: without a role in the configuration, it says the role.
+    pub(super) fn name(&self) -> &str {
+        let names = ["name", "root_id", "rootID", "pluginName"];
+        let mut names = names
+            .into_iter()
+            .filter_map(|name| walk::text(self.plugin, name));
+        let first = names.clone().next().unwrap_or_default();
+        names
+            .find(|name| PluginConfig::is_response_name(name))
+            .unwrap_or(first)
+    }
+
+    /// The most bytes that the instance holds. It stays below the limit that it knows.
     pub(super) fn held_bytes(&self) -> u64 {
-        let given = self
-            .configuration
-            .as_ref()
-            .and_then(|own| own.get("buffer_bytes_max"));
-        given.and_then(Value::as_u64).unwrap_or(BUFFER_BYTES_MAX)
+        let bytes = |key| {
+            self.own(key)
+                .and_then(Value::as_u64)
+                .filter(|bytes| *bytes > 0)
+        };
+        let held = bytes("buffer_bytes_max").unwrap_or(BUFFER_BYTES_MAX);
+        let known = bytes("request_body_buffer_limit").unwrap_or(ENVOY_BUFFER_BYTES);
+        held.min(known)
+    }
+
+    fn own(&self, key: &str) -> Option<&Value> {
+        self.configuration.as_ref()?.get(key)
     }
 }
 

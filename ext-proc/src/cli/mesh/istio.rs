@@ -17,7 +17,7 @@ const EXT_PROC: &str = "envoy.filters.http.ext_proc";
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "headers-not-held",
-        hazard: "Istio's WasmPlugin cannot set `allow_on_headers_stop_iteration`: the filter cannot wait for the prompt",
+        hazard: "Istio's WasmPlugin cannot set `allow_on_headers_stop_iteration`: the filter reads no prompts",
         remedy: "load the filter by an EnvoyFilter, as in deploy/mesh/istio",
         find: headers_not_held,
     },

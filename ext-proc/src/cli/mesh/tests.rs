@@ -229,6 +229,21 @@ metadata:
 }
 
 #[test]
+fn a_fingerprint_that_the_service_does_not_trust_is_reported_in_ai_gateway() {
+    let service = "
+---
+kind: ConfigMap
+data:
+  isotherm.yaml: |
+    pools: []
+    ext_proc: { endpoints_max: 1, trusted_headers: auto }
+";
+    let text = fs::read_to_string(file(AI_GATEWAY)).unwrap() + service;
+    assert_eq!(rules(&text), ["fingerprint-not-trusted"]);
+    assert_eq!(rules(&text.replace("auto", "always")), [""; 0]);
+}
+
+#[test]
 fn fail_open_is_reported_where_the_gateway_ignores_it() {
     let text = changed(
         AI_GATEWAY,
