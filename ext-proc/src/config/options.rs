@@ -102,8 +102,8 @@ section! {
         held_bytes_max as "held_bytes_max": usize = 1 << 30, number("bytes", 1 << 20..=1 << 40);
         /// The longest message that the service accepts. A gateway that buffers bodies sends each as one message.
         message_bytes_max as "message_bytes_max": usize = 64 << 20, number("bytes", 1 << 16..=1 << 31);
-        /// The most endpoints in a reply: the selected replica and its fallbacks. Use 1 for a gateway that accepts a single address, such as agentgateway.
-        endpoints_max as "endpoints_max": usize = 4, number("number", 1..=4);
+        /// The most endpoints in a reply to a gateway without the filter: the selected replica and its fallbacks. Only Istio accepts several; Envoy AI Gateway, llm-d's chart and agentgateway accept one.
+        endpoints_max as "endpoints_max": usize = 1, number("number", 1..=4);
         /// For conformance tests only: a request selects its replica in `test-epp-endpoint-selection`, and its response names the replica in `x-conformance-test-served-endpoint`.
         conformance as "conformance": bool = false, boolean();
     }

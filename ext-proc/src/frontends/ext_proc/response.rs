@@ -105,7 +105,10 @@ impl RequestChanges {
 }
 
 fn route(reply: RouteReply, form: &RouteForm) -> RequestChanges {
-    let endpoints = first_endpoints(&reply.endpoints, form.endpoints_max);
+    let endpoints = match form.is_picker {
+        true => first_endpoints(&reply.endpoints, form.endpoints_max),
+        false => &reply.endpoints,
+    };
     let mut set = vec![set_header(names::DESTINATION, endpoints)];
     if form.reads_response && !form.client_wants_report {
         set.push(set_header(orca::FORMAT_HEADER, orca::FORMAT));

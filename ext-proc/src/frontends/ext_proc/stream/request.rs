@@ -87,7 +87,9 @@ impl<I: Inbound> RequestStream<I> {
             body::pass(&mut self.outbox, piece, full_duplex, true);
             return;
         };
-        if reading.1.feed(piece) {
+        // A buffered body is one message, which ends the request unless trailers follow.
+        let is_whole = self.modes.request == BodyMode::Buffered;
+        if reading.1.feed(piece) || is_whole {
             self.decide();
         }
     }

@@ -467,7 +467,7 @@ async fn rejections_have_the_status_of_the_endpoint_picker_protocol() {
 
 #[tokio::test]
 async fn a_subset_by_address_names_every_rank_of_a_pod() {
-    let service = Service::new(2, "conformance: true, endpoints_max: 1");
+    let service = Service::new(2, "conformance: true");
     let select = |text| ("test-epp-endpoint-selection", text);
     for (selected, expected) in [("127.0.0.1", 1), ("127.0.0.1:2", 1), ("10.0.0.1", 0)] {
         let mut gateway = service.open();
