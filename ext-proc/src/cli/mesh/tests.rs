@@ -29,6 +29,7 @@ const ISTIO_POOL: &str = "deploy/mesh/istio/inference-pool.yaml";
 const ISTIO_SERVICE: &str = "deploy/mesh/istio/service.yaml";
 const ENVOY_GATEWAY: &str = "deploy/mesh/envoy-gateway/isotherm.yaml";
 const AI_GATEWAY: &str = "deploy/mesh/ai-gateway/isotherm.yaml";
+const ISTIO_BODIES: &str = "deploy/mesh/istio/without-filter.yaml";
 const POOL: &str = "deploy/mesh/inference-pool/gateway.yaml";
 
 #[test]
@@ -36,6 +37,7 @@ fn the_shipped_manifests_and_bootstraps_have_no_hazards() {
     for path in [
         ISTIO_POOL,
         ISTIO_SERVICE,
+        ISTIO_BODIES,
         ENVOY_GATEWAY,
         AI_GATEWAY,
         POOL,
@@ -253,7 +255,7 @@ fn fail_open_is_reported_where_the_gateway_ignores_it() {
     assert_eq!(rules(&text), ["fail-open-ignored"]);
     let text = changed(
         POOL,
-        "gatewayClassName: istio",
+        "gatewayClassName: inference",
         "gatewayClassName: envoy-ai-gateway",
     );
     assert_eq!(rules(&text), ["fail-open-ignored"]);
@@ -263,10 +265,10 @@ fn fail_open_is_reported_where_the_gateway_ignores_it() {
 fn several_ports_are_reported_at_a_gateway_that_takes_one_address() {
     let ports = "    - number: 8000\n    - number: 8001\n";
     let text = changed(POOL, "    - number: 8000\n", ports);
-    assert_eq!(rules(&text), [""; 0], "Istio takes a list");
+    assert_eq!(rules(&text), [""; 0], "an unknown gateway");
     for class in ["agentgateway", "nginx"] {
         let single = text.replace(
-            "gatewayClassName: istio",
+            "gatewayClassName: inference",
             &format!("gatewayClassName: {class}"),
         );
         assert_eq!(rules(&single), ["list-of-addresses"], "{class}");
@@ -293,7 +295,11 @@ spec: {controllerName: agentgateway.dev/agentgateway}
 kind: ConfigMap
 data: {isotherm.yaml: 'pools: []'}
 ";
-    let text = changed(POOL, "gatewayClassName: istio", "gatewayClassName: edge");
+    let text = changed(
+        POOL,
+        "gatewayClassName: inference",
+        "gatewayClassName: edge",
+    );
     assert_eq!(rules(&(text + class)), ["list-of-addresses"]);
 }
 
@@ -302,7 +308,10 @@ fn cors_and_faults_on_a_route_of_a_pool_are_reported_in_istio() {
     let backend = "      backendRefs:\n        - { group: inference";
     let cors =
         "      filters: [{type: CORS, cors: {}}]\n      backendRefs:\n        - { group: inference";
-    assert_eq!(rules(&changed(POOL, backend, cors)), ["picker-dropped"]);
+    assert_eq!(
+        rules(&changed(ISTIO_BODIES, backend, cors)),
+        ["picker-dropped"]
+    );
     let service = "
 ---
 kind: VirtualService
@@ -312,8 +321,54 @@ spec:
     - fault: {}
       route: [{destination: {host: llm-ip-1a2b3c4d.default.svc.cluster.local}}]
 ";
-    let text = fs::read_to_string(file(POOL)).unwrap();
+    let text = fs::read_to_string(file(ISTIO_BODIES)).unwrap();
     assert_eq!(rules(&(text + service)), ["picker-dropped"]);
+}
+
+#[test]
+fn an_authority_that_the_service_refuses_is_reported_in_istio() {
+    for path in [ISTIO_POOL, ISTIO_BODIES] {
+        let authority = "authority: isotherm.default.svc.cluster.local";
+        let text = changed(path, authority, "authority: ''");
+        assert_eq!(rules(&text), ["authority-refused"], "{path}");
+    }
+    let class = "gatewayClassName: istio";
+    let text = changed(POOL, "gatewayClassName: inference", class);
+    assert_eq!(rules(&text), ["authority-refused"]);
+}
+
+/// Configuration dumps of an Envoy that a real control plane configured, and the rules that each breaks.
+///
+/// Envoy Gateway 1.9.0 and Istio at eed52ebb66ad got the shipped manifests. `unpatched` is without the EnvoyPatchPolicy,
+/// `plain` without the EnvoyFilter.
+#[test]
+fn dumps_of_real_control_planes_have_the_hazards_of_their_manifests() {
+    let dumps: [(&str, &[&str]); 6] = [
+        ("envoy-gateway", &[]),
+        (
+            "envoy-gateway-unpatched",
+            &["headers-not-held", "buffer-below-filter"],
+        ),
+        ("istio-inference-pool", &[]),
+        ("istio-service", &[]),
+        ("istio-without-filter", &[]),
+        ("istio-plain", &["authority-refused"]),
+    ];
+    for (name, expected) in dumps {
+        let text = fs::read_to_string(file(&format!("tests/mesh/golden/{name}.json"))).unwrap();
+        assert_eq!(rules(&text), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_dump_of_istio_without_the_flag_is_reported() {
+    let flag = "\"allow_on_headers_stop_iteration\": true";
+    let text = changed(
+        "tests/mesh/golden/istio-inference-pool.json",
+        flag,
+        "\"fail_open\": false",
+    );
+    assert_eq!(rules(&text), ["headers-not-held"]);
 }
 
 #[test]
