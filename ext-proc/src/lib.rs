@@ -8,6 +8,7 @@
 //! | [`server`] | builds the service, runs it, and stops it |
 //! | `frontends`, [`eds`] | the gRPC services for Envoy: requests, endpoints |
 //! | [`pool`], [`probe`], [`recorder`] | a router with its replicas; their load; recorded traffic |
+//! | `kubernetes` | pools and siblings as an API server shows them |
 //! | [`regions`], [`peering`] | this region among the others, and the links between them |
 //! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
 //! | [`config`], `file_watcher` | the configuration and its reloads |
@@ -23,6 +24,7 @@ mod frontends;
 #[cfg(test)]
 mod generated;
 mod http_client;
+mod kubernetes;
 pub mod log;
 pub mod metrics;
 pub mod peering;

@@ -58,6 +58,11 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
         interval: Duration::from_secs(2),
     };
     assert_eq!(pool.sources.dns, Some(dns));
+    let kubernetes = pool.sources.kubernetes.as_ref().unwrap();
+    assert_eq!(
+        kubernetes.to_string(),
+        "Service engines at `http` in models"
+    );
     assert_eq!(
         (
             config.pools[1].model.as_str(),

@@ -160,6 +160,8 @@ pub enum Event {
     },
     /// A replica drains: it finishes its requests and gets no new ones.
     Draining(ReplicaId),
+    /// A draining replica gets requests again. What is known of its process still holds.
+    Resumed(ReplicaId),
     /// A replica was removed.
     Removed(ReplicaId),
     /// A peer was added. It is available after its first report.

@@ -112,6 +112,7 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         2 => Just(Op::Add),
         1 => any::<usize>().prop_map(Op::Remove),
         1 => any::<usize>().prop_map(Op::Drain),
+        1 => any::<usize>().prop_map(Op::Resume),
         6 => (1_u64..400).prop_map(|ms| Op::Sleep { ms }),
         1 => (400_u64..12_000).prop_map(|ms| Op::Sleep { ms }),
         1 => Just(Op::Timeout),

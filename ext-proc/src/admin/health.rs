@@ -28,9 +28,13 @@ pub(super) async fn ready(State(admin): AdminState) -> Response {
 fn not_ready(pools: &PoolRegistry) -> Option<String> {
     pools.pools().iter().find_map(|pool| {
         if !pool.has_synced() {
+            let problem = pool.source_problem();
+            let reason = problem
+                .as_deref()
+                .unwrap_or("their source has not answered");
+            let name = pool.name();
             return Some(format!(
-                "the replicas of pool `{}` are not known yet: can its name be resolved?",
-                pool.name()
+                "the replicas of pool `{name}` are not known yet: {reason}"
             ));
         }
         let replica = pool.unprobed()?;

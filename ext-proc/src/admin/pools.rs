@@ -63,6 +63,8 @@ fn pool_view(pool: &Pool) -> view::PoolView {
             Push::Blind => "blind".to_owned(),
         },
         replicas: pool.members().borrow().len(),
+        has_synced: pool.has_synced(),
+        source_problem: pool.source_problem().map(|problem| problem.to_string()),
         available_replicas: stats.available_replicas,
         queue_length: stats.queue_length,
         oldest_wait_ms: millis(stats.oldest_wait),

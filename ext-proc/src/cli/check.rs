@@ -95,6 +95,9 @@ fn pool_row(pool: &PoolConfig) -> Vec<String> {
     if let Some(dns) = &pool.sources.dns {
         replicas.push_str(&format!(", {}:{}", dns.name, dns.port));
     }
+    if let Some(kubernetes) = &pool.sources.kubernetes {
+        replicas.push_str(&format!(", {kubernetes}"));
+    }
     vec![
         pool.model.clone(),
         pool.cluster.clone(),
@@ -128,6 +131,9 @@ fn region_lines(region: &RegionConfig) -> Vec<(&'static str, String)> {
     ];
     if !region.siblings.is_empty() {
         lines.push(("siblings", join(&region.siblings)));
+    }
+    if let Some(service) = &region.siblings_service {
+        lines.push(("siblings", format!("the pods of Service {service}")));
     }
     lines
 }

@@ -204,6 +204,8 @@ mod tests {
             policy: "prefix_tree".into(),
             push: "pending".into(),
             replicas: 2,
+            has_synced: true,
+            source_problem: None,
             available_replicas: 1,
             queue_length: 3,
             oldest_wait_ms: 1500,

@@ -138,6 +138,23 @@ pub(super) fn text<T: Display + 'static>(
     text_shown(accepts, check, |value| format!("`{value}`"))
 }
 
+/// A number in a range, or text that `check` converts.
+pub(super) fn number_or_text<T: Display + 'static>(
+    accepts: impl Into<String>,
+    range: RangeInclusive<u64>,
+    from_number: impl Fn(u64) -> T + 'static,
+    check: impl Fn(&str) -> Result<T, String> + 'static,
+) -> Kind<T> {
+    let text = text(accepts, check);
+    let (parse, message) = (text.parse, text.accepts.clone());
+    let parse_both = move |node: &Node, option: &str, reader: &mut Reader| match node.data {
+        Data::Number(value) if range.contains(&value) => Some(from_number(value)),
+        Data::Number(_) => reject(node, option, &message, reader),
+        _ => parse(node, option, reader),
+    };
+    Kind::new(text.accepts, parse_both, T::to_string)
+}
+
 fn text_shown<T: 'static>(
     accepts: impl Into<String>,
     check: impl Fn(&str) -> Result<T, String> + 'static,

@@ -8,6 +8,7 @@ mod address;
 mod engine;
 mod errors;
 mod kind;
+mod kubernetes;
 mod listen;
 mod options;
 pub mod reference;
@@ -15,6 +16,7 @@ mod region;
 mod reload;
 mod resolve;
 mod section;
+mod service_port;
 mod text;
 mod tree;
 
@@ -33,13 +35,15 @@ use options::RawConfig;
 pub use address::Address;
 pub use engine::Engine;
 pub use errors::{ConfigError, ConfigErrors, SourceLocation};
+pub use kubernetes::{KubernetesSource, KubernetesTarget};
 pub use listen::Listen;
 pub use options::{
     AdminConfig, DnsSource, ExtProcConfig, ListenTls, PeerConfig, ProbeConfig, RecordingConfig,
-    RegionConfig, Sources, TlsFiles, TrustedHeaders,
+    RegionConfig, TlsFiles, TrustedHeaders,
 };
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
+pub use service_port::ServicePort;
 
 /// The largest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -86,6 +90,17 @@ pub struct PoolConfig {
     pub probe: ProbeConfig,
     /// Sources of replicas.
     pub sources: Sources,
+}
+
+/// Sources of a pool's replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Fixed addresses.
+    pub fixed: Vec<SocketAddr>,
+    /// A DNS name whose addresses are the replicas.
+    pub dns: Option<DnsSource>,
+    /// Replicas that Kubernetes lists.
+    pub kubernetes: Option<KubernetesSource>,
 }
 
 impl Default for Config {

@@ -16,9 +16,10 @@ use super::kind::{
 };
 use super::listen::Listen;
 use super::section::section;
+use super::service_port::ServicePort;
 use super::text::{
-    ANY_MODEL, cluster_name, dial_address, host_name, listen_address, model_name, page_path,
-    region_name, socket_address,
+    ANY_MODEL, cluster_name, dial_address, host_name, label_selector, listen_address, model_name,
+    namespace_name, object_name, page_path, region_name, service_port, socket_address,
 };
 
 /// The most replicas that a pool lists.
@@ -32,6 +33,8 @@ const PEERS_MAX: usize = 256;
 const SIBLINGS_MAX: usize = 64;
 /// The most addresses that one service listens on.
 const LISTEN_MAX: usize = 16;
+/// The most ports of a pod that are replicas.
+const POD_PORTS_MAX: usize = 8;
 
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9003);
 const REGION_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9004);
@@ -163,7 +166,7 @@ section! {
         /// The prefix index: which replica has which prefix in its cache.
         index as "index": RawIndex = RawIndex::default(), section_kind();
         /// Sources of replicas. The admin interface adds further ones, and a reload keeps those.
-        replicas as "replicas": Sources = Sources::default(), section_kind();
+        replicas as "replicas": RawSources = RawSources::default(), section_kind();
     }
 }
 
@@ -204,12 +207,33 @@ section! {
 }
 
 section! {
-    /// Sources of a pool's replicas.
-    pub struct Sources {
+    /// `pools[].replicas`.
+    pub(super) struct RawSources {
         /// Fixed addresses.
         fixed as "static": Vec<SocketAddr> = Vec::new(), list(socket_address(), REPLICAS_MAX);
         /// A DNS name whose addresses are the replicas.
         dns as "dns": Option<DnsSource> = None, optional(section_kind());
+        /// Replicas that the API server of Kubernetes lists: those of an InferencePool, of a selector, or of a Service. The service reaches it as its pod's ServiceAccount, or else by KUBECONFIG.
+        kubernetes as "kubernetes": Option<RawKubernetes> = None, optional(section_kind());
+    }
+}
+
+section! {
+    /// `pools[].replicas.kubernetes`.
+    pub(super) struct RawKubernetes {
+        /// The InferencePool whose ready pods are the replicas, each at every target port. One of `inference_pool`, `selector` and `service` must be given.
+        inference_pool as "inference_pool": Option<String> = None, optional(object_name());
+        /// A label selector whose ready pods are the replicas, each at every port of `ports`.
+        selector as "selector": Option<String> = None, optional(label_selector());
+        /// With `selector` only: the ports of each pod, every one a replica.
+        ports as "ports": Vec<u16> = Vec::new(), list(number("number", 1..=65_535), POD_PORTS_MAX);
+        /// The Service whose endpoints are the replicas.
+        service as "service": Option<String> = None, optional(object_name());
+        /// With `service` only: the number at the pods, or the name, of the Service's port.
+        port as "port": Option<ServicePort> = None, optional(service_port()) => "the only port of the Service";
+        /// The namespace of all of these.
+        namespace as "namespace": Option<String> = None, optional(namespace_name())
+            => "the namespace of this pod, or of the context of KUBECONFIG";
     }
 }
 
@@ -250,6 +274,11 @@ section! {
         peers as "peers": Vec<PeerConfig> = Vec::new(), list(section_kind(), PEERS_MAX);
         /// The other services of this region (their `region.listen`), one address each; every service lists all others. Siblings share their prefix index, and answer peers for each other.
         siblings as "siblings": Vec<Address> = Vec::new(), list(dial_address(), SIBLINGS_MAX);
+        /// In Kubernetes, instead of `siblings`: the headless Service of this service's own pods, which are the siblings, at the port of `region.listen`. The service follows them without a restart.
+        siblings_service as "siblings_service": Option<String> = None, optional(object_name());
+        /// The namespace of `siblings_service`.
+        siblings_namespace as "siblings_namespace": Option<String> = None, optional(namespace_name())
+            => "the namespace of this pod, or of the context of KUBECONFIG";
     }
 }
 

@@ -7,6 +7,7 @@ use isotherm_router::RegionRules;
 
 use super::address::Address;
 use super::errors::{Reader, UniqueNames};
+use super::kubernetes;
 use super::options::RegionConfig;
 
 /// The number of heartbeats that a peer may miss before it counts as lost.
@@ -31,7 +32,7 @@ impl RegionConfig {
             queue_max: self.queue_max,
             // The age of a report counts from its request: a report is a round trip old when it arrives.
             stale_after: self.silence_max() + ROUND_TRIP_MAX,
-            share: !self.siblings.is_empty(),
+            share: !self.siblings.is_empty() || self.siblings_service.is_some(),
         }
     }
 
@@ -50,6 +51,7 @@ pub(super) fn resolve(region: &mut RegionConfig, clusters: &mut UniqueNames, rea
     }
     check_peers(region, clusters, reader);
     check_siblings(region, reader);
+    kubernetes::check_siblings(region, reader);
     check_protection(region, reader);
 }
 

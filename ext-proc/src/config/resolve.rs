@@ -5,9 +5,9 @@
 use isotherm_router::{IndexLimits, Push, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
-use super::options::{ProbeConfig, RawConfig, RawPool, Sources};
+use super::options::{ProbeConfig, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
-use super::{Config, Listen, PoolConfig, region};
+use super::{Config, Listen, PoolConfig, Sources, kubernetes, region};
 
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
@@ -125,7 +125,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         }
     };
     check_probe(&raw.probe, option, reader);
-    check_sources(&raw.replicas, option, reader);
+    let sources = resolve_sources(raw.replicas, option, reader);
     PoolConfig {
         model: raw.model,
         aliases: raw.aliases,
@@ -147,7 +147,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         },
         engine: raw.engine,
         probe: raw.probe,
-        sources: raw.replicas,
+        sources,
     }
 }
 
@@ -191,13 +191,26 @@ fn check_probe(probe: &ProbeConfig, option: &str, reader: &mut Reader) {
     }
 }
 
-fn check_sources(sources: &Sources, option: &str, reader: &mut Reader) {
+fn resolve_sources(raw: RawSources, option: &str, reader: &mut Reader) -> Sources {
     let mut addresses = UniqueNames::new("replica");
-    let option = format!("{option}.replicas.static");
-    for (entry, address) in reader.entries(&option, &sources.fixed) {
+    let fixed = format!("{option}.replicas.static");
+    for (entry, address) in reader.entries(&fixed, &raw.fixed) {
         addresses.claim(address, &entry, reader);
         if address.port() == 0 {
             reader.error(&entry, "port 0 reaches nothing");
         }
+    }
+    let option = format!("{option}.replicas.kubernetes");
+    if let Some(source) = &raw.kubernetes {
+        let mut ports = UniqueNames::new("port");
+        for (entry, port) in reader.entries(&format!("{option}.ports"), &source.ports) {
+            ports.claim(port, &entry, reader);
+        }
+    }
+    let kubernetes = raw.kubernetes;
+    Sources {
+        fixed: raw.fixed,
+        dns: raw.dns,
+        kubernetes: kubernetes.and_then(|raw| kubernetes::resolve(raw, &option, reader)),
     }
 }

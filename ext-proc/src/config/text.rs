@@ -3,13 +3,17 @@
 use std::net::SocketAddr;
 
 use super::address::{Address, is_host_name};
-use super::kind::{Kind, text};
+use super::kind::{Kind, number_or_text, text};
 use super::listen::Listen;
+use super::service_port::ServicePort;
 
 /// The longest name of a model or of a cluster, in bytes.
 const NAME_BYTES_MAX: usize = 256;
 /// The longest DNS label, in bytes.
 const LABEL_BYTES_MAX: usize = 63;
+
+/// The longest name of an object of Kubernetes, in bytes.
+const OBJECT_BYTES_MAX: usize = 253;
 
 /// The name that stands for every model that no pool names.
 pub(super) const ANY_MODEL: &str = "*";
@@ -75,17 +79,55 @@ pub(super) fn page_path() -> Kind<String> {
 
 /// The name of a region: a DNS label, since certificates carry it.
 pub(super) fn region_name() -> Kind<String> {
-    let is_valid = |text: &str| {
-        let is_allowed =
-            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let has_hyphen_at_end = text.starts_with('-') || text.ends_with('-');
-        let has_length = (1..=LABEL_BYTES_MAX).contains(&text.len());
-        has_length && !has_hyphen_at_end && text.bytes().all(is_allowed)
-    };
-    name("lower-case letters, digits and hyphens", is_valid, |text| {
+    name("lower-case letters, digits and hyphens", is_label, |text| {
         format!(
             "`{text}` is not the name of a region, such as eu or us-east-1: 1 to {LABEL_BYTES_MAX} lower-case letters, digits and hyphens, with no hyphen at either end"
         )
+    })
+}
+
+/// Whether `text` is a DNS label in lower case.
+fn is_label(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let has_hyphen_at_end = text.starts_with('-') || text.ends_with('-');
+    let has_length = (1..=LABEL_BYTES_MAX).contains(&text.len());
+    has_length && !has_hyphen_at_end && text.bytes().all(is_allowed)
+}
+
+/// The name of a namespace of Kubernetes.
+pub(super) fn namespace_name() -> Kind<String> {
+    name("lower-case letters, digits and hyphens", is_label, |text| {
+        format!(
+            "`{text}` is not a namespace, such as default: 1 to {LABEL_BYTES_MAX} lower-case letters, digits and hyphens, with no hyphen at either end"
+        )
+    })
+}
+
+/// The name of an object of Kubernetes: DNS labels with dots between them.
+pub(super) fn object_name() -> Kind<String> {
+    let is_valid = |text: &str| text.len() <= OBJECT_BYTES_MAX && text.split('.').all(is_label);
+    name("name of an object", is_valid, |text| {
+        format!(
+            "`{text}` is not a name of Kubernetes, such as llm-pool: lower-case letters, digits, hyphens and dots (the namespace is an option of its own)"
+        )
+    })
+}
+
+/// A label selector. The API server knows its whole grammar and says what is wrong with it.
+pub(super) fn label_selector() -> Kind<String> {
+    let is_valid = |text: &str| !text.trim().is_empty() && !text.contains(char::is_control);
+    name("label selector", is_valid, |_| {
+        "a label selector is not empty, such as app=vllm or app in (vllm, sglang)".into()
+    })
+}
+
+/// The number or the name of a Service's port.
+pub(super) fn service_port() -> Kind<ServicePort> {
+    let number = |number| ServicePort::Number(u16::try_from(number).unwrap_or(u16::MAX));
+    let accepts = "number, 1 to 65535, or the name of a port";
+    number_or_text(accepts, 1..=65_535, number, |text| match is_label(text) {
+        true => Ok(ServicePort::Name(text.to_owned())),
+        false => Err(format!("`{text}` is not the name of a port, such as http")),
     })
 }
 

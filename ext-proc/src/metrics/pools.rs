@@ -36,6 +36,7 @@ struct PoolSnapshot {
     peers: Vec<PeerStatus>,
     /// Home region of each adopted replica.
     adopted: Vec<Arc<str>>,
+    are_sources_up: bool,
     now: Time,
 }
 
@@ -47,6 +48,7 @@ impl PoolSnapshot {
             replicas: pool.replicas(),
             peers: pool.peers(),
             adopted: pool.adopted().into_values().collect(),
+            are_sources_up: pool.source_problem().is_none(),
             now: pool.clock().now(),
         }
     }
@@ -72,6 +74,11 @@ fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result
     for (name, help, read) in GAUGES {
         page.gauges(name, help, each_pool(pools, read))?;
     }
+    page.gauges(
+        "sources_up",
+        "1 while the sources of the pool's replicas (DNS name, Kubernetes) answer; the admin interface has the problem",
+        pools.iter().map(|pool| ([("pool", &*pool.pool)], flag(pool.are_sources_up))),
+    )?;
     encode_replicas(&mut page, pools)?;
     encode_peers(&mut page, pools)
 }

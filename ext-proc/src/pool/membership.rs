@@ -114,6 +114,17 @@ impl Membership {
         Ok((member.id, !was_draining))
     }
 
+    /// Marks an address as no longer draining. Returns its id, and whether it was draining before.
+    pub(crate) fn resume(
+        &mut self,
+        addr: SocketAddr,
+    ) -> Result<(ReplicaId, bool), MembershipError> {
+        let member = self.by_addr.get_mut(&addr);
+        let member = member.ok_or(MembershipError::Unknown(addr))?;
+        let was_draining = std::mem::replace(&mut member.draining, false);
+        Ok((member.id, was_draining))
+    }
+
     pub(crate) fn addr_of(&self, id: ReplicaId) -> Option<SocketAddr> {
         self.endpoint_of(id).map(Endpoint::addr)
     }

@@ -16,6 +16,7 @@ mod regions;
 mod registry;
 mod request;
 mod shared_placement;
+mod source_replicas;
 mod sources;
 mod state;
 mod tasks;
@@ -31,10 +32,11 @@ use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
     Event, Explanation, Load, ReplicaId, ReplicaStatus, Router, Scope, Stats, Time,
 };
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::config::PoolConfig;
+use crate::config::{PoolConfig, Sources};
 use crate::metrics::PoolMetrics;
 use crate::recorder::Recorder;
 use crate::sans_io::{DrivenCore, Driver};
@@ -58,6 +60,7 @@ pub struct Pool {
     config: watch::Sender<Arc<PoolConfig>>,
     members: watch::Sender<Arc<Vec<Member>>>,
     has_synced: AtomicBool,
+    source_problem: Mutex<Option<Arc<str>>>,
     state: DrivenCore<PoolState>,
     metrics: PoolMetrics,
     recorder: Arc<Recorder>,
@@ -76,12 +79,13 @@ impl Pool {
     ) -> Self {
         let router = Router::new(config.router.clone(), seed);
         let sources = &config.sources;
-        let has_synced = sources.fixed.is_empty() && sources.dns.is_none();
+        let has_synced = sources == &Sources::default();
         Self {
             name: Arc::from(config.model.as_str()),
             config: watch::Sender::new(config),
             members: watch::Sender::default(),
             has_synced: AtomicBool::new(has_synced),
+            source_problem: Mutex::default(),
             state: DrivenCore::new(PoolState::new(router), clock),
             metrics,
             recorder: Arc::default(),
@@ -172,6 +176,28 @@ impl Pool {
             }
             Ok(replica)
         })
+    }
+
+    /// Gives a draining replica requests again. What the router knows of its cache still holds.
+    /// Fails when the pool does not have the replica.
+    pub(crate) fn resume_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
+        self.change_members(|state, now| {
+            let (replica, was_draining) = state.membership.resume(addr)?;
+            if was_draining {
+                state.router.handle(now, Event::Resumed(replica));
+            }
+            Ok(replica)
+        })
+    }
+
+    /// Why the sources of the pool cannot be followed now; `None` while they can.
+    pub fn source_problem(&self) -> Option<Arc<str>> {
+        self.source_problem.lock().clone()
+    }
+
+    /// Sets the reason why the sources of the pool cannot be followed.
+    pub(crate) fn set_source_problem(&self, problem: Option<Arc<str>>) {
+        *self.source_problem.lock() = problem;
     }
 
     /// Reports the result of a probe that was sent at `sent`. A replica that has left is ignored.

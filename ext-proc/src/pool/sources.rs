@@ -1,12 +1,13 @@
-//! Keeps the replicas of a pool in step with the configuration: its fixed list, and the addresses of its DNS name.
+//! Keeps the replicas of a pool in step with its sources: the fixed list, the addresses of a DNS name, and the replicas
+//! that Kubernetes lists.
 //!
-//! Only differences have an effect. A replica that an operator removes or drains stays that way until the file or the name
+//! Only differences have an effect. A replica that an operator removes or drains stays that way until its source
 //! changes, and a replica that an operator adds is never removed. Name servers return some of many addresses in turn, so
-//! a replica leaves only after its address was missing several times in a row. A name that cannot be resolved removes
-//! no replica. This also holds at the start: until a pool has synced, Envoy keeps the endpoints that it has
+//! a replica leaves only after its address was missing several times in a row. A source that does not answer removes no
+//! replica. This also holds at the start: until a pool has synced, Envoy keeps the endpoints that it has
 //! ([`Pool::has_synced`]).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,19 +15,24 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::Pool;
-use crate::config::{DnsSource, PoolConfig};
+use super::source_replicas::SourceReplicas;
+use crate::config::{DnsSource, KubernetesSource, PoolConfig, Sources};
+use crate::kubernetes::{
+    self, DiscoveredReplica, DiscoveredReplicas, KubernetesClient, SourceFollower, SourceReport,
+};
 
 /// Misses in a row after which an address leaves.
 const MISSES_MAX: u32 = 3;
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Follows the sources of a pool until the pool is gone.
-pub(super) async fn follow(pool: Weak<Pool>) {
+pub(super) async fn follow(pool: Weak<Pool>, client: KubernetesClient) {
     let Some(mut config) = pool.upgrade().map(|pool| pool.config()) else {
         return;
     };
     let mut replicas = SourceReplicas::default();
     let mut name = ResolvedName::default();
+    let mut discovery = Discovery::default();
     loop {
         let current = Arc::clone(&config.borrow_and_update());
         match &current.sources.dns {
@@ -36,22 +42,42 @@ pub(super) async fn follow(pool: Weak<Pool>) {
         let Some(pool) = pool.upgrade() else {
             return;
         };
-        let fixed = current.sources.fixed.iter().copied();
-        replicas.apply(&pool, fixed.chain(name.addresses()).collect());
-        // With a name that was never resolved as its only source, a pool has not synced.
-        if name.is_resolved || current.sources.dns.is_none() || !current.sources.fixed.is_empty() {
+        discovery.update(current.sources.kubernetes.as_ref(), &client, pool.name());
+        replicas.apply(&pool, wanted(&current.sources, &name, &discovery));
+        pool.set_source_problem(name.problem().or_else(|| discovery.report.problem.clone()));
+        // With a source that has never answered as its only one, a pool has not synced. Kubernetes always counts, since
+        // the start of this service must not take endpoints away from an Envoy.
+        let has_addresses =
+            name.is_resolved || current.sources.dns.is_none() || !current.sources.fixed.is_empty();
+        if has_addresses && discovery.has_synced() {
             pool.mark_synced();
         }
         drop(pool);
         let interval = current.sources.dns.as_ref().map(|dns| dns.interval);
-        if !wait(interval, &mut config).await {
+        if !wait(interval, &mut config, &mut discovery).await {
             return;
         }
     }
 }
 
-/// Waits for the next resolution or a changed configuration; false when the pool is gone.
-async fn wait(interval: Option<Duration>, config: &mut watch::Receiver<Arc<PoolConfig>>) -> bool {
+/// All replicas of the sources. A fixed address does not drain.
+fn wanted(sources: &Sources, name: &ResolvedName, discovery: &Discovery) -> DiscoveredReplicas {
+    let mut wanted = DiscoveredReplicas::default();
+    for address in sources.fixed.iter().copied().chain(name.addresses()) {
+        wanted.add(address, DiscoveredReplica::default());
+    }
+    for (address, replica) in discovery.replicas() {
+        wanted.add(address, replica);
+    }
+    wanted
+}
+
+/// Waits for the next resolution, a report of Kubernetes or a changed configuration; false when the pool is gone.
+async fn wait(
+    interval: Option<Duration>,
+    config: &mut watch::Receiver<Arc<PoolConfig>>,
+    discovery: &mut Discovery,
+) -> bool {
     let next_resolution = async {
         match interval {
             Some(interval) => tokio::time::sleep(interval).await,
@@ -60,7 +86,59 @@ async fn wait(interval: Option<Duration>, config: &mut watch::Receiver<Arc<PoolC
     };
     tokio::select! {
         () = next_resolution => true,
+        () = discovery.changed() => true,
         changed = config.changed() => changed.is_ok(),
+    }
+}
+
+/// The replicas that Kubernetes lists, through changes of the configuration.
+#[derive(Debug, Default)]
+struct Discovery {
+    source: Option<KubernetesSource>,
+    follower: Option<SourceFollower>,
+    /// Last report. The replicas of an earlier source stay until the first list of the current one.
+    report: SourceReport,
+}
+
+impl Discovery {
+    /// Follows `source` from now on, and takes its news.
+    fn update(&mut self, source: Option<&KubernetesSource>, client: &KubernetesClient, pool: &str) {
+        if self.source.as_ref() != source {
+            self.source = source.cloned();
+            self.follower = source.map(|source| kubernetes::follow(client, source.clone(), pool));
+        }
+        let Some(follower) = &mut self.follower else {
+            self.report = SourceReport::default();
+            return;
+        };
+        let SourceReport { replicas, problem } = follower.reports.borrow_and_update().clone();
+        self.report.problem = problem;
+        if replicas.is_some() {
+            self.report.replicas = replicas;
+        }
+    }
+
+    /// Whether there is no source, or its replicas have arrived.
+    fn has_synced(&self) -> bool {
+        self.source.is_none() || self.report.replicas.is_some()
+    }
+
+    fn replicas(&self) -> impl Iterator<Item = (SocketAddr, DiscoveredReplica)> {
+        self.report
+            .replicas
+            .iter()
+            .flat_map(|replicas| replicas.iter())
+    }
+
+    /// Waits for a new report.
+    async fn changed(&mut self) {
+        let is_followed = match &mut self.follower {
+            Some(follower) => follower.reports.changed().await.is_ok(),
+            None => false,
+        };
+        if !is_followed {
+            std::future::pending::<()>().await;
+        }
     }
 }
 
@@ -80,7 +158,7 @@ struct ResolvedName {
     /// Misses in a row of each address.
     misses: BTreeMap<SocketAddr, u32>,
     is_resolved: bool,
-    is_failing: bool,
+    problem: Option<Arc<str>>,
 }
 
 impl ResolvedName {
@@ -94,7 +172,7 @@ impl ResolvedName {
         }
         match answer {
             Ok(addresses) => {
-                self.is_failing = false;
+                self.problem = None;
                 self.is_resolved = true;
                 for misses in self.misses.values_mut() {
                     *misses += 1;
@@ -103,49 +181,27 @@ impl ResolvedName {
                     .extend(addresses.into_iter().map(|address| (address, 0)));
                 self.misses.retain(|_, misses| *misses < MISSES_MAX);
             }
-            Err(error) if !self.is_failing => {
-                self.is_failing = true;
-                tracing::warn!(
-                    name = dns.name,
-                    error,
-                    "cannot be resolved; its replicas stay as they are"
-                );
+            Err(error) => {
+                if self.problem.is_none() {
+                    tracing::warn!(
+                        name = dns.name,
+                        error,
+                        "cannot be resolved; its replicas stay as they are"
+                    );
+                }
+                let problem = format!("the name `{}` cannot be resolved: {error}", dns.name);
+                self.problem = Some(problem.into());
             }
-            Err(_) => {}
         }
+    }
+
+    /// Why the name has no addresses now.
+    fn problem(&self) -> Option<Arc<str>> {
+        self.problem.clone()
     }
 
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         self.misses.keys().copied()
-    }
-}
-
-#[derive(Debug, Default)]
-struct SourceReplicas {
-    /// Last addresses of the sources.
-    wanted: BTreeSet<SocketAddr>,
-    /// Wanted addresses that the sources have added.
-    added: BTreeSet<SocketAddr>,
-}
-
-impl SourceReplicas {
-    fn apply(&mut self, pool: &Pool, wanted: BTreeSet<SocketAddr>) {
-        for addr in self.wanted.difference(&wanted) {
-            // A replica that the pool does not have was removed by an operator.
-            if self.added.remove(addr) && pool.remove_replica(*addr).is_ok() {
-                tracing::info!(pool = %pool.name(), replica = %addr, "replica removed: its source does not list it");
-            }
-        }
-        for addr in wanted.difference(&self.wanted) {
-            match pool.add_replica(*addr) {
-                Ok(_) => {
-                    self.added.insert(*addr);
-                    tracing::info!(pool = %pool.name(), replica = %addr, "replica added");
-                }
-                Err(error) => tracing::warn!(pool = %pool.name(), %error, "replica not added"),
-            }
-        }
-        self.wanted = wanted;
     }
 }
 

@@ -5,11 +5,15 @@ use std::sync::{Arc, Weak};
 use tokio::task::JoinHandle;
 
 use super::{Pool, PoolRegistry, sources};
+use crate::kubernetes::KubernetesClient;
 use crate::tasks::AbortOnDrop;
 
-/// Keeps the replicas of every pool in step with the configuration, through reloads, until the task is aborted.
+/// Keeps the replicas of every pool in step with their sources, through reloads, until the task is aborted.
 pub fn follow_sources(pool_registry: &PoolRegistry) -> JoinHandle<()> {
-    for_each_pool(pool_registry, sources::follow)
+    let client = KubernetesClient::default();
+    for_each_pool(pool_registry, move |pool| {
+        sources::follow(pool, client.clone())
+    })
 }
 
 /// Runs `work` for each pool, through reloads, until the registry is gone or the task is aborted.

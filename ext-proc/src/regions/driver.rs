@@ -164,6 +164,17 @@ impl RegionsDriver {
         });
     }
 
+    /// Records whether all siblings are known. Until then this service leaves the region's record to them for a while.
+    pub(super) fn set_siblings_known(&self, are_known: bool) {
+        self.drive(|core, now| {
+            if core.are_siblings_known != are_known {
+                core.are_siblings_known = are_known;
+                core.siblings_since = Some(now);
+                core.apply_sibling_state(now);
+            }
+        });
+    }
+
     /// Passes this region's own replicas to the core when they have changed.
     pub(super) fn set_local_pools(&self, pools: Vec<PoolReplicas>) {
         self.drive(|core, now| {

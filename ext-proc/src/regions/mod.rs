@@ -11,6 +11,7 @@
 //! The admin interface and the metrics hold a [`RegionsHandle`].
 
 mod adoption;
+mod discovery;
 mod driver;
 mod effects;
 mod handle;

@@ -43,6 +43,8 @@ pub(super) struct DriverState {
     pub(super) last_inputs: LastInputs,
     /// Sequence number of the last ping to a sibling.
     seq: u64,
+    /// Whether all siblings are known: those of the file are, those in Kubernetes when their list has arrived.
+    pub(super) are_siblings_known: bool,
     /// Time since which the siblings are configured.
     pub(super) siblings_since: Option<Time>,
 }
@@ -86,6 +88,7 @@ impl DriverState {
                 pools: None,
             },
             seq: 0,
+            are_siblings_known: true,
             siblings_since: None,
         }
     }
@@ -154,8 +157,8 @@ impl DriverState {
     fn is_record_leader(&self, now: Time) -> bool {
         let has_waited = |since| now.since(since) >= self.config.silence_max() * 2;
         let siblings = || self.sibling_advertisements(now);
-        let is_decided = siblings().all(|sibling| sibling.is_some())
-            || self.siblings_since.is_none_or(has_waited);
+        let are_heard = self.are_siblings_known && siblings().all(|sibling| sibling.is_some());
+        let is_decided = are_heard || self.siblings_since.is_none_or(has_waited);
         let mut heard = siblings().flatten();
         is_decided && heard.all(|sibling| self.incarnation < sibling.incarnation)
     }

@@ -7,6 +7,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::RegionsDriver;
+use super::discovery::SiblingDiscovery;
 use super::links::LinkKey;
 use super::pools::own_pools;
 use super::status::CertificateState;
@@ -91,23 +92,38 @@ pub(super) async fn follow_pools(
     }
 }
 
-/// Applies the configuration through reloads.
+/// Applies the configuration through reloads, and the siblings that Kubernetes lists.
 pub(super) async fn follow_config(
     driver: Weak<RegionsDriver>,
-    mut applied: RegionConfig,
+    applied: RegionConfig,
     mut config: watch::Receiver<Arc<Config>>,
 ) {
-    while config.changed().await.is_ok() {
-        let region = config.borrow_and_update().region.clone();
-        let Some(driver) = driver.upgrade() else {
+    let mut discovery = SiblingDiscovery::default();
+    let mut current = applied;
+    let mut applied = current.clone();
+    loop {
+        let Some(strong) = driver.upgrade() else {
             return;
         };
-        // A removed or added section `region` waits for a restart.
-        if let Some(new) = region
-            && applied != new
-        {
-            apply(&driver, &new);
-            applied = new;
+        discovery.update(&current, &strong.lock().config);
+        let wanted = discovery.with_siblings(&current);
+        if applied != wanted {
+            apply(&strong, &wanted);
+            applied = wanted;
+        }
+        strong.set_siblings_known(discovery.are_siblings_known());
+        drop(strong);
+        tokio::select! {
+            changed = config.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+                // A removed or added section `region` waits for a restart.
+                if let Some(region) = config.borrow_and_update().region.clone() {
+                    current = region;
+                }
+            }
+            () = discovery.changed() => {}
         }
     }
 }

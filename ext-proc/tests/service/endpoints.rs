@@ -82,7 +82,7 @@ async fn an_envoy_keeps_its_endpoints_until_the_pool_has_synced() {
     assert_eq!(answer.destination(), None, "Envoy may know of one");
     let (status, page) = service.ask("/readyz").await;
     assert_eq!(status, 503);
-    assert!(page.contains("can its name be resolved?"), "{page}");
+    assert!(page.contains("cannot be resolved"), "{page}");
 }
 
 #[tokio::test]

@@ -10,6 +10,7 @@ pub mod admin;
 pub mod adoption_monitor;
 pub mod bodies;
 pub mod client;
+pub mod control_plane;
 pub mod fixture;
 pub mod gateway_shape;
 pub mod http2_client;
@@ -23,6 +24,7 @@ pub mod scripted_replica;
 
 pub use adoption_monitor::AdoptionMonitor;
 pub use client::{Client, HttpResponse, chat, expect_success, send};
+pub use control_plane::ControlPlane;
 pub use fixture::{engines, scripted, with_decision_header, with_long_timeouts};
 pub use gateway_shape::GatewayShape;
 pub use http2_client::Http2Client;

@@ -1,5 +1,6 @@
 //! The service, `isotherm serve`, as a child process with a generated configuration.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use serde_json::Value;
 use crate::document::Document;
 use crate::port::{self, ReservedPort};
 use crate::process::Process;
-use crate::tools::Tools;
+use crate::tools::{self, Tools};
 use crate::wait::WAIT_MAX;
 
 /// A running (or killed) service.
@@ -34,6 +35,28 @@ impl Service {
     pub(crate) fn prepare(
         tools: &Tools,
         directory: &Path,
+        config: Document,
+        log_filter: &str,
+    ) -> anyhow::Result<Self> {
+        Self::prepare_program(&tools.isotherm, directory, config, log_filter)
+    }
+
+    /// Prepares a service without Envoy and engines, whose files and log stay in `target/stacks/NAME`.
+    pub fn alone(name: &str, config: Document) -> anyhow::Result<Self> {
+        let directory = tools::output_directory().join("stacks").join(name);
+        let program = tools::service_program()?;
+        let _ = fs::remove_file(directory.join(LOG_FILE));
+        Self::prepare_program(&program, &directory, config, "info")
+    }
+
+    /// Sets an environment variable of the service, before the start.
+    pub fn set_environment(&mut self, name: &str, value: impl AsRef<OsStr>) {
+        self.command.env(name, value);
+    }
+
+    fn prepare_program(
+        program: &Path,
+        directory: &Path,
         mut config: Document,
         log_filter: &str,
     ) -> anyhow::Result<Self> {
@@ -45,7 +68,7 @@ impl Service {
         config.set("listen", vec![listen.address().to_string()])?;
         config.set("admin/listen", admin.address().to_string())?;
         config.set("admin/token_file", token_file.to_string_lossy())?;
-        let mut command = Command::new(&tools.isotherm);
+        let mut command = Command::new(program);
         command
             .arg("serve")
             .arg("--config")
@@ -85,11 +108,20 @@ impl Service {
 
     /// Starts the service (again), at the same addresses, and waits until it is ready.
     pub async fn start(&mut self) -> anyhow::Result<()> {
+        self.start_until("/readyz").await
+    }
+
+    /// Starts the service, and waits until it serves its admin interface, ready or not.
+    pub async fn start_unready(&mut self) -> anyhow::Result<()> {
+        self.start_until("/healthz").await
+    }
+
+    async fn start_until(&mut self, path: &str) -> anyhow::Result<()> {
         self.process = None;
         self.save()?;
-        let log = self.directory.join("isotherm.log");
+        let log = self.directory.join(LOG_FILE);
         let mut process = Process::start("isotherm", &mut self.command, &log)?;
-        let (client, url) = (&self.client, self.admin_url("/readyz"));
+        let (client, url) = (&self.client, self.admin_url(path));
         process
             .wait_until_ready(WAIT_MAX, |_| async {
                 let response = client.get(&url).send().await.ok()?;
@@ -167,3 +199,4 @@ pub(crate) fn admin_client() -> anyhow::Result<reqwest::Client> {
 }
 
 const CONFIG_FILE: &str = "isotherm.yaml";
+const LOG_FILE: &str = "isotherm.log";

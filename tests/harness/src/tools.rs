@@ -28,7 +28,7 @@ impl Tools {
     /// Finds all programs and files.
     pub fn find() -> anyhow::Result<Self> {
         let root = root();
-        let output = from_environment("ISOTHERM_OUTPUT").unwrap_or_else(|| root.join("target"));
+        let output = output_directory();
         let envoy = from_environment("ISOTHERM_ENVOY")
             .or_else(|| downloaded(&output))
             .or_else(on_path);
@@ -37,10 +37,7 @@ impl Tools {
         Ok(Self {
             envoy: existing(envoy.unwrap_or_else(|| "envoy".into()), "cargo xtask envoy")?,
             filter: existing(filter, "cargo xtask filter")?,
-            isotherm: existing(
-                program("ISOTHERM_BIN", "isotherm")?,
-                "cargo build -p isotherm-ext-proc",
-            )?,
+            isotherm: service_program()?,
             engine: existing(
                 program("ISOTHERM_ENGINE_BIN", "isotherm-engine")?,
                 "cargo build -p isotherm-engine",
@@ -53,6 +50,31 @@ impl Tools {
             output,
         })
     }
+}
+
+/// Finds the service alone, for a test without Envoy.
+pub fn service_program() -> anyhow::Result<PathBuf> {
+    let program = program("ISOTHERM_BIN", "isotherm")?;
+    existing(program, "cargo build -p isotherm-ext-proc")
+}
+
+/// Returns the directory of logs and generated files: `ISOTHERM_OUTPUT`, or `target` of the workspace.
+pub fn output_directory() -> PathBuf {
+    from_environment("ISOTHERM_OUTPUT").unwrap_or_else(|| root().join("target"))
+}
+
+/// Finds a program that `cargo xtask mesh-tools` builds: in `ISOTHERM_MESH_TOOLS`, or in the cache of the user.
+/// Fails with the command that builds the program.
+pub fn mesh_program(name: &str) -> anyhow::Result<PathBuf> {
+    let cache = from_environment("XDG_CACHE_HOME")
+        .or_else(|| from_environment("HOME").map(|home| home.join(".cache")));
+    let folder = from_environment("ISOTHERM_MESH_TOOLS")
+        .or_else(|| cache.map(|cache| cache.join("isotherm/mesh-tools")));
+    let folder = folder.context("neither ISOTHERM_MESH_TOOLS nor HOME is set")?;
+    existing(
+        folder.join(name),
+        &format!("cargo xtask mesh-tools --only {name}"),
+    )
 }
 
 fn root() -> PathBuf {

@@ -104,6 +104,7 @@ impl Router {
             Event::ProbeFailed(replica) => self.pool.replicas.probe_failed(replica, self.pool.now),
             Event::Added { replica, name } => self.add(replica, name),
             Event::Draining(replica) => self.drain(replica),
+            Event::Resumed(replica) => self.pool.replicas.resume(replica, self.pool.now),
             Event::Removed(replica) => self.remove(replica),
             Event::PeerAdded { peer, name } => {
                 self.pool.peers.add(peer, name, self.pool.now);

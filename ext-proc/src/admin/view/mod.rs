@@ -39,6 +39,12 @@ pub(crate) struct PoolView {
     /// Pushing mode: when a replica may get one more request.
     pub push: String,
     pub replicas: usize,
+    /// Whether the sources have reported the replicas.
+    #[serde(default)]
+    pub has_synced: bool,
+    /// Reason why the sources of the replicas cannot be followed now.
+    #[serde(default)]
+    pub source_problem: Option<String>,
     pub available_replicas: usize,
     pub queue_length: usize,
     pub oldest_wait_ms: u64,

@@ -49,6 +49,10 @@ impl Replicas {
         self.change(id, now, |replica| replica.draining = true);
     }
 
+    pub(crate) fn resume(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| replica.draining = false);
+    }
+
     /// Applies a probe; returns whether it is newer than the last one.
     pub(crate) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time, now: Time) -> bool {
         let mut news = false;

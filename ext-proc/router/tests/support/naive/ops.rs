@@ -94,6 +94,7 @@ pub enum Op {
     Add,
     Remove(usize),
     Drain(usize),
+    Resume(usize),
     Sleep {
         ms: u64,
     },
@@ -223,6 +224,12 @@ impl Naive {
                 if let Some(replica) = self.replica(*which) {
                     self.replicas.get_mut(&replica).unwrap().draining = true;
                     self.event(Event::Draining(replica));
+                }
+            }
+            Op::Resume(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    self.replicas.get_mut(&replica).unwrap().draining = false;
+                    self.event(Event::Resumed(replica));
                 }
             }
             Op::Sleep { ms } => {

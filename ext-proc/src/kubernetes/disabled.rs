@@ -1,0 +1,38 @@
+//! A build without Kubernetes: no source reports anything. The configuration refuses such a source.
+
+use tokio::sync::watch;
+
+use super::{SiblingFollower, SiblingService, SourceFollower, SourceReport};
+use crate::config::KubernetesSource;
+use crate::tasks::AbortOnDrop;
+
+/// The place of the connection to the API server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KubernetesClient;
+
+/// Reports nothing.
+pub(crate) fn follow(_: &KubernetesClient, _: KubernetesSource, _: &str) -> SourceFollower {
+    let (sender, reports) = watch::channel(SourceReport::default());
+    SourceFollower {
+        reports,
+        _task: keep(sender),
+    }
+}
+
+/// Reports no sibling.
+pub(crate) fn follow_siblings(_: &KubernetesClient, _: SiblingService) -> SiblingFollower {
+    let (sender, siblings) = watch::channel(None);
+    SiblingFollower {
+        siblings,
+        _task: keep(sender),
+    }
+}
+
+/// Keeps the sending end of a channel, so that the receiver sees neither a value nor an end.
+fn keep<T: Send + 'static>(sender: T) -> AbortOnDrop {
+    let task = tokio::spawn(async move {
+        let _sender = sender;
+        std::future::pending::<()>().await;
+    });
+    AbortOnDrop(task.abort_handle())
+}

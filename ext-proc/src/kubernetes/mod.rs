@@ -1,0 +1,94 @@
+//! Kubernetes as a source: the replicas of pools, and the siblings of this service.
+//!
+//! | module | purpose |
+//! | --- | --- |
+//! | `replicas` | what a source reports: addresses and the processes behind them |
+//! | `view`, `list`, `pods`, `slices` | the core: events of watches in, replicas out; free of clocks and sockets |
+//! | `objects` | the fields that the service reads of each object |
+//! | `client`, `watch`, `problem` | the connection, a watch with its retries, and why one fails |
+//! | `follow`, `siblings` | the tasks that connect the core to its watches |
+//!
+//! The service keeps no object of the API server: each event becomes a few bytes at once. Rejected: the reflector and
+//! store of `kube`, which keep whole pods, about a hundred times the memory; EndpointSlices for an InferencePool, which
+//! needs no Service.
+//!
+//! Without the cargo feature `kubernetes`, the configuration refuses Kubernetes, and the functions here do nothing.
+
+mod replicas;
+
+#[cfg(feature = "kubernetes")]
+mod client;
+#[cfg(feature = "kubernetes")]
+mod follow;
+#[cfg(feature = "kubernetes")]
+mod list;
+#[cfg(feature = "kubernetes")]
+mod objects;
+#[cfg(feature = "kubernetes")]
+mod pods;
+#[cfg(feature = "kubernetes")]
+mod problem;
+#[cfg(feature = "kubernetes")]
+mod siblings;
+#[cfg(feature = "kubernetes")]
+mod slices;
+#[cfg(all(test, feature = "kubernetes"))]
+mod tests;
+#[cfg(feature = "kubernetes")]
+mod view;
+#[cfg(feature = "kubernetes")]
+mod watch;
+
+#[cfg(not(feature = "kubernetes"))]
+mod disabled;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::watch::Receiver;
+
+use crate::tasks::AbortOnDrop;
+
+#[cfg(feature = "kubernetes")]
+pub(crate) use client::KubernetesClient;
+#[cfg(not(feature = "kubernetes"))]
+pub(crate) use disabled::{KubernetesClient, follow, follow_siblings};
+#[cfg(feature = "kubernetes")]
+pub(crate) use follow::follow;
+pub(crate) use replicas::{DiscoveredReplica, DiscoveredReplicas};
+#[cfg(feature = "kubernetes")]
+pub(crate) use siblings::follow_siblings;
+
+/// Last report of a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SourceReport {
+    /// The last known replicas; `None` until they have arrived as a whole.
+    pub(crate) replicas: Option<Arc<DiscoveredReplicas>>,
+    /// Why the source cannot be followed now.
+    pub(crate) problem: Option<Arc<str>>,
+}
+
+/// A task that follows a source until this is dropped.
+#[derive(Debug)]
+pub(crate) struct SourceFollower {
+    pub(crate) reports: Receiver<SourceReport>,
+    _task: AbortOnDrop,
+}
+
+/// The Service whose pods are the services of this region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SiblingService {
+    pub(crate) name: String,
+    /// Namespace of the Service; `None` for the namespace of this pod.
+    pub(crate) namespace: Option<String>,
+    /// Port at which every sibling listens for links.
+    pub(crate) port: u16,
+}
+
+/// A task that follows the siblings until this is dropped.
+#[derive(Debug)]
+pub(crate) struct SiblingFollower {
+    /// Addresses of the siblings in order; `None` until they have arrived as a whole.
+    pub(crate) siblings: Receiver<Option<Vec<SocketAddr>>>,
+    _task: AbortOnDrop,
+}

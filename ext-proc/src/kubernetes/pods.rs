@@ -1,0 +1,158 @@
+//! The replicas behind pods: every ready pod at every port of its pool.
+//!
+//! A data-parallel engine serves each rank at a port of its own, so each port is a replica. The annotation
+//! `llm-d.ai/active-ports` names the ports that a pod serves, if it serves fewer than its pool lists.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+
+use kube::core::Resource as _;
+
+use super::objects::Pod;
+use super::{DiscoveredReplica, DiscoveredReplicas};
+
+/// Annotations that restrict the ports of a pod, the current name first.
+const ACTIVE_PORTS: [&str; 2] = [
+    "llm-d.ai/active-ports",
+    "inference.networking.k8s.io/active-ports",
+];
+/// Limit of ports that the annotation of one pod may name.
+const ACTIVE_PORTS_MAX: usize = 64;
+
+/// The state of a pod that decides about its replicas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PodState {
+    ip: Option<IpAddr>,
+    is_ready: bool,
+    /// Hash that another process at the same address does not share: of the pod's id and its containers' restarts.
+    incarnation: u64,
+    active_ports: Option<Vec<u16>>,
+}
+
+impl PodState {
+    pub(super) fn of(pod: &Pod) -> Self {
+        let is_ready = |condition: &super::objects::PodCondition| {
+            condition.kind == "Ready" && condition.status == "True"
+        };
+        let mut hasher = DefaultHasher::new();
+        pod.meta().uid.hash(&mut hasher);
+        let containers = pod.status.container_statuses.iter();
+        let restarts: u64 = containers
+            .map(|container| u64::from(container.restart_count))
+            .sum();
+        restarts.hash(&mut hasher);
+        let annotations = ACTIVE_PORTS
+            .iter()
+            .find_map(|name| pod.annotations.get(*name));
+        Self {
+            ip: pod.status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
+            is_ready: !pod.is_terminating && pod.status.conditions.iter().any(is_ready),
+            incarnation: hasher.finish(),
+            active_ports: annotations.map(|ports| parse_ports(ports)),
+        }
+    }
+
+    /// Adds the replicas of the pod. A pod without an address has none.
+    pub(super) fn add_to(&self, endpoints: &mut DiscoveredReplicas, ports: &[u16]) {
+        let Some(ip) = self.ip else {
+            return;
+        };
+        let is_active = |port: &&u16| {
+            let active = self.active_ports.as_ref();
+            active.is_none_or(|active| active.contains(port))
+        };
+        for port in ports.iter().filter(is_active) {
+            let endpoint = DiscoveredReplica {
+                incarnation: self.incarnation,
+                is_draining: !self.is_ready,
+            };
+            endpoints.add(SocketAddr::new(ip, *port), endpoint);
+        }
+    }
+}
+
+/// Parses `8000,8001`. As in llm-d, text that is no port names none.
+fn parse_ports(text: &str) -> Vec<u16> {
+    let ports = text.split(',').take(ACTIVE_PORTS_MAX);
+    ports.filter_map(|port| port.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(change: impl FnOnce(&mut Value)) -> PodState {
+        let mut pod = json!({
+            "metadata": { "name": "a", "uid": "1" },
+            "status": {
+                "podIP": "10.0.0.1",
+                "conditions": [{ "type": "PodScheduled", "status": "True" }, { "type": "Ready", "status": "True" }],
+                "containerStatuses": [{ "restartCount": 0 }]
+            }
+        });
+        change(&mut pod);
+        PodState::of(&serde_json::from_value(pod).unwrap())
+    }
+
+    /// The ports at which requests may be sent, and the draining ports.
+    fn ports(pod: &PodState) -> (Vec<u16>, Vec<u16>) {
+        let mut endpoints = DiscoveredReplicas::default();
+        pod.add_to(&mut endpoints, &[8000, 8001]);
+        let of = |is_draining| {
+            let endpoints = endpoints.iter();
+            let endpoints =
+                endpoints.filter(move |(_, endpoint)| endpoint.is_draining == is_draining);
+            endpoints.map(|(address, _)| address.port()).collect()
+        };
+        (of(false), of(true))
+    }
+
+    #[test]
+    fn a_ready_pod_is_a_replica_at_every_port() {
+        assert_eq!(ports(&pod(|_| {})), (vec![8000, 8001], vec![]));
+    }
+
+    #[test]
+    fn an_unready_or_terminating_pod_drains() {
+        let unready = pod(|pod| pod["status"]["conditions"][1]["status"] = "False".into());
+        assert_eq!(ports(&unready), (vec![], vec![8000, 8001]));
+        let terminating =
+            pod(|pod| pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into());
+        assert_eq!(ports(&terminating), (vec![], vec![8000, 8001]));
+    }
+
+    #[test]
+    fn a_pod_without_an_address_has_no_replica() {
+        let starting = pod(|pod| {
+            pod["status"].as_object_mut().unwrap().remove("podIP");
+        });
+        assert_eq!(ports(&starting), (vec![], vec![]));
+    }
+
+    #[test]
+    fn the_annotation_restricts_the_ports_and_its_current_name_wins() {
+        let restricted =
+            |annotations: Value| ports(&pod(|pod| pod["metadata"]["annotations"] = annotations)).0;
+        assert_eq!(
+            restricted(json!({ ACTIVE_PORTS[0]: " 8001 , 9000,x" })),
+            [8001]
+        );
+        assert_eq!(restricted(json!({ ACTIVE_PORTS[1]: "8000" })), [8000]);
+        let both = json!({ ACTIVE_PORTS[0]: "8001", ACTIVE_PORTS[1]: "8000" });
+        assert_eq!(restricted(both), [8001]);
+        assert!(restricted(json!({ ACTIVE_PORTS[0]: "" })).is_empty());
+    }
+
+    #[test]
+    fn a_recreated_pod_and_a_restarted_container_are_other_processes() {
+        let first = pod(|_| {}).incarnation;
+        let recreated = pod(|pod| pod["metadata"]["uid"] = "2".into()).incarnation;
+        let restarted =
+            pod(|pod| pod["status"]["containerStatuses"][0]["restartCount"] = 1.into()).incarnation;
+        assert!(first != recreated && first != restarted);
+        let unready = pod(|pod| pod["status"]["conditions"][1]["status"] = "False".into());
+        assert_eq!(first, unready.incarnation);
+    }
+}

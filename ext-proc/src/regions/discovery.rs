@@ -1,0 +1,63 @@
+//! Siblings that Kubernetes lists: `region.siblings_service`.
+
+use std::net::SocketAddr;
+
+use crate::config::RegionConfig;
+use crate::kubernetes::{self, KubernetesClient, SiblingFollower, SiblingService};
+
+/// The siblings behind the Service of the configuration, through reloads.
+#[derive(Default)]
+pub(super) struct SiblingDiscovery {
+    client: KubernetesClient,
+    service: Option<SiblingService>,
+    follower: Option<SiblingFollower>,
+    /// Last known siblings; `None` until they have arrived as a whole.
+    siblings: Option<Vec<SocketAddr>>,
+}
+
+impl SiblingDiscovery {
+    /// Follows the Service of `config` from now on, and takes its news. `running` has the port of the open socket.
+    pub(super) fn update(&mut self, config: &RegionConfig, running: &RegionConfig) {
+        let service = config.siblings_service.as_ref().map(|name| SiblingService {
+            name: name.clone(),
+            namespace: config.siblings_namespace.clone(),
+            port: running.listen.port(),
+        });
+        if self.service != service {
+            self.service.clone_from(&service);
+            self.siblings = None;
+            self.follower =
+                service.map(|service| kubernetes::follow_siblings(&self.client, service));
+        }
+        if let Some(follower) = &mut self.follower {
+            let known = follower.siblings.borrow_and_update().clone();
+            self.siblings = known.or(self.siblings.take());
+        }
+    }
+
+    /// Adds the siblings that Kubernetes lists.
+    pub(super) fn with_siblings(&self, config: &RegionConfig) -> RegionConfig {
+        let mut config = config.clone();
+        let found = self.siblings.iter().flatten();
+        config
+            .siblings
+            .extend(found.map(|address| (*address).into()));
+        config
+    }
+
+    /// Whether the siblings are those of the file, or have arrived.
+    pub(super) fn are_siblings_known(&self) -> bool {
+        self.service.is_none() || self.siblings.is_some()
+    }
+
+    /// Waits for a change of the siblings.
+    pub(super) async fn changed(&mut self) {
+        let is_followed = match &mut self.follower {
+            Some(follower) => follower.siblings.changed().await.is_ok(),
+            None => false,
+        };
+        if !is_followed {
+            std::future::pending::<()>().await;
+        }
+    }
+}
