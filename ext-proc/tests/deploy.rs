@@ -352,6 +352,44 @@ fn the_pod_is_confined_and_stops_after_its_drain() {
     );
 }
 
+#[test]
+fn the_services_configuration_in_every_manifest_has_no_mistakes() {
+    assert_eq!(check_configurations(&defaults()), 1);
+    let text = fs::read_to_string(root("deploy/mesh/sidecar/isotherm.yaml")).unwrap();
+    assert_eq!(
+        check_configurations(&serde_saphyr::from_multiple::<Value>(&text).unwrap()),
+        1
+    );
+    for (values, _, _) in MATRIX {
+        if let Some(helm) = helm() {
+            assert_eq!(
+                check_configurations(&objects(&rendered(helm, values))),
+                1,
+                "{values:?}"
+            );
+        }
+    }
+}
+
+/// Runs `isotherm check` on each service's configuration of these objects, and returns their number.
+fn check_configurations(objects: &[Value]) -> usize {
+    let texts = objects
+        .iter()
+        .filter_map(|object| object["data"]["isotherm.yaml"].as_str());
+    let checks = texts.map(|text| {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("isotherm.yaml");
+        fs::write(&file, text).unwrap();
+        let output = isotherm(&["check", "--config", file.to_str().unwrap()]);
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+    });
+    checks.count()
+}
+
 /// The service's configuration in a rendered chart.
 fn configuration(objects: &[Value]) -> Value {
     let map = objects
