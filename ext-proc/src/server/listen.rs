@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
+use super::authority::AuthorityReplacer;
 use super::tls::GatewayTls;
 use crate::config::{Config, Listen};
 
@@ -130,11 +131,15 @@ impl AcceptedConnection {
     /// Registers the connection with the current runtime, and encrypts it if it has TLS.
     pub(super) async fn into_stream(self) -> anyhow::Result<Box<dyn Connection>> {
         Ok(match self {
-            Self::Tcp(stream) => Box::new(TcpStream::from_std(stream)?),
-            Self::Tls(stream, tls) => Box::new(tls.accept(TcpStream::from_std(stream)?).await?),
-            Self::Unix(stream) => Box::new(UnixStream::from_std(stream)?),
+            Self::Tcp(stream) => replace(TcpStream::from_std(stream)?),
+            Self::Tls(stream, tls) => replace(tls.accept(TcpStream::from_std(stream)?).await?),
+            Self::Unix(stream) => replace(UnixStream::from_std(stream)?),
         })
     }
+}
+
+fn replace(stream: impl Connection + 'static) -> Box<dyn Connection> {
+    Box::new(AuthorityReplacer::new(stream))
 }
 
 pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -5,6 +5,7 @@
 //! fallback, so that a stop fails no request. Responses in flight get up to `drain_ms_max` to end. The admin interface
 //! ends last.
 
+mod authority;
 mod envoys;
 mod grpc;
 mod listen;
