@@ -156,27 +156,13 @@ impl Server {
         let region = self
             .region
             .map(|region| region.start(reloader.config(), envoys.count()));
-        let services = grpc::Services::new(
-            ext_proc,
-            &pool_registry,
-            self.metrics,
-            &stopped,
-            health,
-            envoys,
-        );
-        let Listeners {
-            sockets,
-            tls,
-            health,
-        } = self.listeners;
-        let mut listeners = listen_all(sockets, &services, &stopped)?;
-        if let Some(socket) = health {
-            let stop = is_true(stopped.clone());
-            listeners.spawn(grpc::serve_health(services.health.clone(), socket, stop));
-        }
-        if let Some(tls) = tls {
+        let metrics = self.metrics;
+        let services =
+            grpc::Services::new(ext_proc, &pool_registry, metrics, &stopped, health, envoys);
+        if let Some(tls) = self.listeners.tls.clone() {
             reloads.spawn(tls.follow());
         }
+        let listeners = listen_all(self.listeners, &services, &stopped)?;
         let (admin_stopping, admin_stopped) = watch::channel(false);
         let admin = Admin {
             pool_registry: Arc::clone(&pool_registry),
@@ -188,7 +174,7 @@ impl Server {
         };
         let admin = tokio::spawn(admin.serve(self.admin, is_true(admin_stopped)));
         tracing::info!(
-            listen = addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            ?addresses,
             admin = %admin_address,
             pools = pool_registry.pools().len(),
             "serving"
@@ -210,21 +196,25 @@ impl Server {
 
 /// Starts the threads that serve connections, and the tasks that accept them.
 fn listen_all(
-    sockets: Vec<Socket>,
+    listeners: Listeners,
     services: &grpc::Services,
     stopped: &watch::Receiver<bool>,
 ) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
     let (workers, results) = Workers::start(services, || is_true(stopped.clone()))?;
-    let mut listeners = JoinSet::new();
-    listeners.spawn(results.wait());
-    for socket in sockets {
+    let mut tasks = JoinSet::new();
+    tasks.spawn(results.wait());
+    for socket in listeners.sockets {
         let accepting = workers.clone().accept(socket, is_true(stopped.clone()));
-        listeners.spawn(async {
+        tasks.spawn(async {
             accepting.await;
             Ok(())
         });
     }
-    Ok(listeners)
+    if let Some(socket) = listeners.health {
+        let stop = is_true(stopped.clone());
+        tasks.spawn(grpc::serve_health(services.health.clone(), socket, stop));
+    }
+    Ok(tasks)
 }
 
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What the conformance tests of the Gateway API Inference Extension ask of an endpoint picker, behind
+//! The behaviour that the conformance tests of the Gateway API Inference Extension ask of an endpoint picker, behind
 //! `ext_proc.conformance`: their clients choose the endpoint, and learn which one responded.
 
 use isotherm_wasm_filter_core::Headers;

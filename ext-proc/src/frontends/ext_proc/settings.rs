@@ -1,4 +1,4 @@
-//! What all streams share besides the pools.
+//! The state that all streams share besides the pools.
 
 use std::sync::Arc;
 

@@ -58,7 +58,7 @@ pub(super) struct RequestStream<I: Inbound> {
     reading: Option<Box<(RequestHead, PromptReader)>>,
     /// Yields the decision on a queued request.
     decision: Option<oneshot::Receiver<PoolDecision>>,
-    /// What the reply needs besides the decision.
+    /// The parts of the reply besides the decision.
     form: RouteForm,
     /// The body that was read, until the decision.
     held: Option<HeldBody>,

@@ -7,13 +7,16 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::Parser;
+use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
+use envoy_types::pb::envoy::service::ext_proc::v3::body_mutation::Mutation;
 use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
     ExternalProcessor, ExternalProcessorServer,
 };
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request as ProcessingKind;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response as Answer;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
-    BodyResponse, HeadersResponse, ProcessingRequest, ProcessingResponse, TrailersResponse,
+    BodyMutation, BodyResponse, CommonResponse, HeadersResponse, HttpBody, ProcessingRequest,
+    ProcessingResponse, StreamedBodyResponse, TrailersResponse,
 };
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
@@ -54,18 +57,37 @@ impl ExternalProcessor for Floor {
         &self,
         request: Request<Streaming<ProcessingRequest>>,
     ) -> Result<Response<Self::ProcessStream>, Status> {
-        let answers = request.into_inner().map(|message| Ok(pass(&message?)));
+        let mut full_duplex = false;
+        let answers = request.into_inner().map(move |message| {
+            let message = message?;
+            if let Some(config) = &message.protocol_config {
+                full_duplex = config.request_body_mode() == BodySendMode::FullDuplexStreamed;
+            }
+            Ok(pass(message, full_duplex))
+        });
         Ok(Response::new(Box::pin(answers)))
     }
 }
 
-/// An empty response of the requested kind.
-fn pass(message: &ProcessingRequest) -> ProcessingResponse {
-    let response = message.request.as_ref().map(|kind| match kind {
+/// An empty response of the requested kind; in full-duplex mode, a body goes back.
+fn pass(message: ProcessingRequest, full_duplex: bool) -> ProcessingResponse {
+    let body = |body: HttpBody| BodyResponse {
+        response: full_duplex.then(|| CommonResponse {
+            body_mutation: Some(BodyMutation {
+                mutation: Some(Mutation::StreamedResponse(StreamedBodyResponse {
+                    body: body.body,
+                    end_of_stream: body.end_of_stream,
+                    ..StreamedBodyResponse::default()
+                })),
+            }),
+            ..CommonResponse::default()
+        }),
+    };
+    let response = message.request.map(|kind| match kind {
         ProcessingKind::RequestHeaders(_) => Answer::RequestHeaders(HeadersResponse::default()),
         ProcessingKind::ResponseHeaders(_) => Answer::ResponseHeaders(HeadersResponse::default()),
-        ProcessingKind::RequestBody(_) => Answer::RequestBody(BodyResponse::default()),
-        ProcessingKind::ResponseBody(_) => Answer::ResponseBody(BodyResponse::default()),
+        ProcessingKind::RequestBody(piece) => Answer::RequestBody(body(piece)),
+        ProcessingKind::ResponseBody(piece) => Answer::ResponseBody(body(piece)),
         ProcessingKind::RequestTrailers(_) => Answer::RequestTrailers(TrailersResponse::default()),
         ProcessingKind::ResponseTrailers(_) => {
             Answer::ResponseTrailers(TrailersResponse::default())

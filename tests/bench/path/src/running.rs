@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use clap::ValueEnum as _;
 use isotherm_harness::envoy::{always_run_filter, edit_filter, set_in_filter};
 use isotherm_harness::process::Process;
-use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, wait_for};
+use isotherm_harness::{Document, GatewayShape, Pool, Stack, StackBuilder, Tools, port, wait_for};
 use serde_json::{Value, json};
 
 use super::variant::Variant;
@@ -76,6 +76,12 @@ impl RunningVariant {
                 Self::of_stack(variant, builder).await
             }
             Variant::IsothermUnix => Self::isotherm_unix(replicas).await,
+            Variant::PickerEcho => Self::picker_echo(replicas).await,
+            Variant::Picker => {
+                let builder = builder(variant, replicas);
+                let builder = builder.envoy(|document| GatewayShape::Istio.apply(document));
+                Self::of_stack(variant, builder).await
+            }
             Variant::SglangRouter => return Self::sglang_router(python, replicas).await,
         };
         started.map(Some)
@@ -184,6 +190,30 @@ impl RunningVariant {
             move |document: &mut _| without_service(document, filters, &["llama"], &endpoints);
         let builder = builder(variant, replicas).without_service().envoy(edit);
         Self::of_stack(variant, builder).await
+    }
+
+    /// The floor's service behind the configuration of a gateway, and Envoy's balancer (least request).
+    async fn picker_echo(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
+        let (program, _) = floor_files()?;
+        let port = port::reserve()?;
+        let address = port.address();
+        let log = Tools::find()?.output.join("bench/echo.log");
+        let mut command = Command::new(program);
+        command.arg(address.to_string());
+        let process = Process::start("isotherm-bench-floor", &mut command, &log)?;
+        let endpoints = replicas.to_vec();
+        let builder = builder(Variant::PickerEcho, replicas).without_service();
+        let builder = builder.envoy(move |document| {
+            without_service(document, &[EXT_PROC], &["llama", "isotherm"], &endpoints)?;
+            document.set(SERVICE, socket_address(&address))?;
+            document.remove("static_resources/clusters/name=isotherm/health_checks")?;
+            GatewayShape::EnvoyGateway.set_filters(document)
+        });
+        Ok(Self {
+            process: Some(("service", process)),
+            _ports: vec![port],
+            ..Self::of_stack(Variant::PickerEcho, builder).await?
+        })
     }
 
     /// The bench's own filter and service instead of Isotherm's, and Envoy's balancer (least request).

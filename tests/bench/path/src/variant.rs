@@ -21,6 +21,10 @@ pub enum Variant {
     IsothermExtProc,
     /// Isotherm, its service over a Unix socket
     IsothermUnix,
+    /// An external processor that sends bodies back, full duplex, and picks nothing
+    PickerEcho,
+    /// Isotherm as an endpoint picker without the filter, full duplex
+    Picker,
     /// SGLang's router, policy `cache_aware`
     SglangRouter,
 }
@@ -37,6 +41,8 @@ impl Variant {
             Self::Isotherm => "Isotherm",
             Self::IsothermExtProc => "Isotherm, ext_proc",
             Self::IsothermUnix => "Isotherm, Unix socket",
+            Self::PickerEcho => "echo, full duplex",
+            Self::Picker => "Isotherm, no filter",
             Self::SglangRouter => "sglang-router",
         }
     }
@@ -46,7 +52,7 @@ impl Variant {
     pub fn is_isotherm(self) -> bool {
         matches!(
             self,
-            Self::Isotherm | Self::IsothermExtProc | Self::IsothermUnix
+            Self::Isotherm | Self::IsothermExtProc | Self::IsothermUnix | Self::Picker
         )
     }
 
@@ -69,6 +75,7 @@ mod tests {
             Variant::Isotherm,
             Variant::IsothermExtProc,
             Variant::IsothermUnix,
+            Variant::Picker,
             Variant::SglangRouter,
         ];
         assert_eq!(remembering, expected);

@@ -189,7 +189,7 @@ async fn a_picker_that_dies_fails_its_requests_and_hangs_none() -> anyhow::Resul
         let status = read_status(&mut half).await?;
         ensure!(status.contains(" 50"), "{shape:?}, in the body: {status}");
         let client = Client::new(&stack.url(""))?;
-        let response = send(client.post_chat(&chat("nobody picks"))).await?;
+        let response = send(client.post_chat(&chat("without a picker"))).await?;
         ensure!(response.status >= 500, "{shape:?}: {}", response.status);
         stack.service_mut().start().await?;
         client.chat("", &chat("back")).await?.success()?;

@@ -5,7 +5,7 @@
 //! (`internal/extensionserver/inferencepool.go`), llm-d's chart for a standalone Envoy, and Envoy Gateway 1.9 with its
 //! default buffer limit.
 
-use isotherm_harness::Document;
+use crate::document::Document;
 use serde_json::{Value, json};
 
 const LISTENER: &str = "static_resources/listeners/name=llm";
@@ -47,8 +47,8 @@ impl GatewayShape {
 
     /// Turns the shipped configuration into that of the gateway.
     pub fn apply(self, document: &mut Document) -> anyhow::Result<()> {
+        self.set_filters(document)?;
         let manager = format!("{LISTENER}/{CONNECTION_MANAGER}");
-        document.set(&format!("{manager}/http_filters"), self.filters())?;
         let host = format!("{manager}/route_config/virtual_hosts/name=llm");
         document.set(&format!("{host}/routes"), json!([self.route()]))?;
         document.remove(&format!("{host}/request_body_buffer_limit"))?;
@@ -71,6 +71,12 @@ impl GatewayShape {
             "static_resources/clusters/name=llama/load_balancing_policy/policies/0/typed_extension_config/typed_config/selected_host_key",
             json!({ "key": "envoy.lb", "path": [{ "key": format!("{ENDPOINT}-served") }] }),
         )
+    }
+
+    /// Replaces the filters alone: requests pass an external processor, and Envoy selects their endpoint itself.
+    pub fn set_filters(self, document: &mut Document) -> anyhow::Result<()> {
+        let filters = format!("{LISTENER}/{CONNECTION_MANAGER}/http_filters");
+        document.set(&filters, self.filters())
     }
 
     fn filters(self) -> Value {
