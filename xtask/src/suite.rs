@@ -187,9 +187,18 @@ fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
             tool.command()
         ));
     }
+    let service = [
+        "build",
+        "--locked",
+        "--quiet",
+        "--package",
+        "isotherm-ext-proc",
+    ];
+    run(cargo(root).args(service))?;
     let mut tests = cargo(root);
     tests.args(["test", "--locked", "--no-fail-fast"]);
     tests.args(["--package", "isotherm-ext-proc", "--test", "deploy"]);
+    tests.args(["--package", "isotherm-e2e", "--test", "kubernetes"]);
     test_output::run(tests.env("ISOTHERM_MESH_TOOLS", folder))
 }
 

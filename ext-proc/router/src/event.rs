@@ -160,7 +160,8 @@ pub enum Event {
     },
     /// A replica drains: it finishes its requests and gets no new ones.
     Draining(ReplicaId),
-    /// A draining replica gets requests again. What is known of its process still holds.
+    /// A draining replica gets requests again. What is known of its process still holds. A request that is restricted
+    /// to some replicas and waits does not go to the replica: it keeps to the replicas that stayed since its arrival.
     Resumed(ReplicaId),
     /// A replica was removed.
     Removed(ReplicaId),

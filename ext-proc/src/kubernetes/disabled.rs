@@ -8,7 +8,7 @@ use crate::tasks::AbortOnDrop;
 
 /// The place of the connection to the API server.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct KubernetesClient;
+pub(crate) struct KubernetesClient(());
 
 /// Reports nothing.
 pub(crate) fn follow(_: &KubernetesClient, _: KubernetesSource, _: &str) -> SourceFollower {

@@ -30,20 +30,28 @@ pub(super) enum ProblemKind {
     Content,
 }
 
-/// Decides which problems are logged: each kind once until it is over, and only one that a retry meets again. A server
-/// that starts refuses requests for a moment, for reasons of its own.
+/// Failures of one kind in a row before it is logged. A server that starts refuses requests for a moment, for reasons of
+/// its own.
+const FAILURES_MIN: u32 = 3;
+
+/// Decides which problems are logged: each kind once until it is over, and only one that retries meet again.
 #[derive(Debug, Default)]
 pub(super) struct ProblemLog {
     last: Option<ProblemKind>,
+    /// Failures of the last kind in a row.
+    failures: u32,
     logged: BTreeSet<ProblemKind>,
 }
 
 impl ProblemLog {
     /// Notes a problem; returns whether to log it.
     pub(super) fn note(&mut self, problem: &Problem) -> bool {
-        let is_repeated = self.last.replace(problem.kind) == Some(problem.kind);
+        if self.last.replace(problem.kind) != Some(problem.kind) {
+            self.failures = 0;
+        }
+        self.failures = self.failures.saturating_add(1);
         // A list is an answer, which no retry repeats.
-        let is_lasting = is_repeated || problem.kind == ProblemKind::Content;
+        let is_lasting = self.failures >= FAILURES_MIN || problem.kind == ProblemKind::Content;
         is_lasting && self.logged.insert(problem.kind)
     }
 
@@ -216,14 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_is_logged_once_when_a_retry_meets_it_again() {
+    fn a_problem_is_logged_once_when_retries_meet_it_again() {
         let (away, forbidden) = (problem(500, "").unwrap(), problem(403, "").unwrap());
         let mut log = ProblemLog::default();
-        let noted = [
-            &away, &away, &away, &forbidden, &away, &forbidden, &forbidden,
-        ];
-        let logged = noted.map(|problem| log.note(problem));
-        assert_eq!(logged, [false, true, false, false, false, false, true]);
+        for (problem, logged) in [
+            (&away, [false, false, true, false]),
+            (&forbidden, [false, false, true, false]),
+            (&away, [false, false, false, false]),
+        ] {
+            assert_eq!([(); 4].map(|()| log.note(problem)), logged);
+        }
         assert!(log.is_over() && !log.is_over());
         let content = Problem {
             kind: ProblemKind::Content,

@@ -164,7 +164,8 @@ impl Router {
         self.pool.queue.clear_past_slo();
         if is_new {
             self.policy = self.pool.config.policy.build(self.seed);
-            for index in self.pool.replicas.staying().iter() {
+            // A draining replica may resume.
+            for index in self.pool.replicas.all() {
                 if let Some(replica) = self.pool.replicas.get(index) {
                     let event = PolicyEvent::ReplicaAdded(index, &replica.name);
                     self.policy.on_event(event);

@@ -5,6 +5,8 @@
     reason = "a member that is missing fails the test"
 )]
 
+mod siblings;
+
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -184,6 +186,7 @@ async fn restart_server(plane: &mut ControlPlane, service: &Service) -> anyhow::
         addresses(service).await? == before,
         "replicas were lost while the server was away"
     );
+    admin::wait_for_log(service, "cannot be reached").await?;
     let up = admin::metric(service, "isotherm_sources_up", &[]).await?;
     ensure!(up == Some(0.0), "{up:?}");
     plane.start_server().await?;
@@ -194,8 +197,11 @@ async fn restart_server(plane: &mut ControlPlane, service: &Service) -> anyhow::
         })
         .await?;
     wait_for_replicas(service, "the server is back without 10 pods", 130, 0).await?;
-    let pool = admin::pool(service).await?;
-    ensure!(pool["source_problem"].is_null(), "{pool}");
+    wait_until(WAIT_MAX, "the problem to be over", || async {
+        let pool = admin::pool(service).await;
+        pool.is_ok_and(|pool| pool["source_problem"].is_null())
+    })
+    .await?;
     let log = service.process()?.log();
     let warnings = log.matches("cannot be reached").count();
     ensure!(warnings == 1, "one outage has {warnings} warnings:\n{log}");
@@ -266,6 +272,7 @@ async fn a_token_without_a_role_gets_one_message_that_says_what_to_do() -> anyho
         }
     };
     problem("may not read inferencepools in namespace `models`: bind a Role").await?;
+    admin::wait_for_log(&service, "bind a Role").await?;
     plane.bind_role().await?;
     problem("install the custom resource definitions").await?;
     plane.install_inference_pools().await?;

@@ -223,6 +223,11 @@ impl Naive {
             Op::Drain(which) => {
                 if let Some(replica) = self.replica(*which) {
                     self.replicas.get_mut(&replica).unwrap().draining = true;
+                    for (request, _) in &mut self.waiting {
+                        let subset = request.subset.as_deref().unwrap_or_default();
+                        let left = subset.iter().filter(|id| **id != replica).copied();
+                        request.subset = request.subset.is_some().then(|| left.collect());
+                    }
                     self.event(Event::Draining(replica));
                 }
             }

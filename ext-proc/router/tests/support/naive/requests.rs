@@ -47,11 +47,12 @@ impl Naive {
             let eligible = self.is_eligible(&request, *replica);
             assert!(!eligible || explained.contains(replica));
         }
-        // Those of the subset that do not exist (yet) do not count, also when their number is given out later.
+        // Replicas of the subset that do not exist yet, or drain, do not count: also not when their number is given out
+        // later, or when they resume.
         let mut resolved = request.clone();
         resolved.subset = request.subset.as_deref().map(|subset| {
-            let known = |replica: &&ReplicaId| self.replicas.contains_key(replica);
-            subset.iter().filter(known).copied().collect()
+            let stays = |id: &&ReplicaId| self.replicas.get(id).is_some_and(|r| !r.draining);
+            subset.iter().filter(stays).copied().collect()
         });
         let mut since = Since {
             place: resolved.id.0,
