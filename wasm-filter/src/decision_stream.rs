@@ -16,8 +16,8 @@ use isotherm_wasm_filter_core::{DecisionStreamConfig, HeaderEdit};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
-use crate::host;
 use crate::metrics::Metric;
+use crate::{gate, host};
 
 /// A connection that a root context shares with its requests.
 pub(crate) type SharedConnection = Rc<RefCell<Connection>>;
@@ -26,6 +26,8 @@ pub(crate) type SharedConnection = Rc<RefCell<Connection>>;
 pub(crate) struct Connection {
     /// The root context, which owns the gRPC stream.
     root: u32,
+    /// Whether a gate holds the requests instead of this instance.
+    has_gate: bool,
     cluster: String,
     grpc: Option<u32>,
     stream: DecisionStream,
@@ -38,12 +40,14 @@ impl Connection {
     /// Starts the timer, which opens the stream. Runs in the root context.
     pub(crate) fn start(
         root: u32,
+        has_gate: bool,
         config: &DecisionStreamConfig,
         now: Nanoseconds,
     ) -> SharedConnection {
         set_timer(Some(TICK));
         Rc::new(RefCell::new(Self {
             root,
+            has_gate,
             cluster: config.cluster.clone(),
             grpc: None,
             stream: DecisionStream::new(config),
@@ -128,10 +132,9 @@ impl Connection {
                         let _ = hostcalls::cancel_grpc_stream(grpc);
                     }
                 }
-                Effect::Release(request, edits) => self.in_request(request, || {
-                    host::apply(MapType::HttpRequestHeaders, &edits);
-                    let _ = hostcalls::resume_http_request();
-                }),
+                Effect::Release(request, edits) => {
+                    self.in_request(request, || self.release(edits));
+                }
                 Effect::Respond(request, response) => {
                     self.in_request(request, || respond(&response));
                 }
@@ -150,6 +153,16 @@ impl Connection {
         }
     }
 
+    /// Releases the current request.
+    fn release(&self, edits: Vec<HeaderEdit>) {
+        if self.has_gate {
+            gate::open(edits);
+        } else {
+            host::apply(MapType::HttpRequestHeaders, &edits);
+            let _ = hostcalls::resume_http_request();
+        }
+    }
+
     /// Performs an effect in the root context, from the context of a request.
     fn perform_as_root(&mut self, request: u32, effect: Effect) {
         self.enter_root();
@@ -157,12 +170,9 @@ impl Connection {
         let _ = hostcalls::set_effective_context(request);
     }
 
-    /// Runs a function in the context of a request, from the root context. A request that is gone needs nothing.
+    /// Runs a function in the context of a request, from the root context.
     fn in_request(&self, request: u32, run: impl FnOnce()) {
-        if hostcalls::set_effective_context(request).is_ok() {
-            run();
-            self.enter_root();
-        }
+        host::in_request(self.root, request, run);
     }
 
     fn enter_root(&self) {

@@ -1,6 +1,6 @@
 //! Host calls that both roles make.
 
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_wasm_filter_core::HeaderEdit;
 use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
@@ -18,6 +18,31 @@ pub(crate) fn now() -> Nanoseconds {
 
 pub(crate) fn text_property(path: [&str; 2]) -> Option<String> {
     String::from_utf8(hostcalls::get_property(path.to_vec()).ok()??).ok()
+}
+
+/// A property that has a single name.
+pub(crate) fn property(name: &str) -> Option<Vec<u8>> {
+    hostcalls::get_property(vec![name]).ok().flatten()
+}
+
+/// The bytes of the current request that the host has received, headers included.
+pub(crate) fn received_bytes() -> Option<u64> {
+    let bytes = hostcalls::get_property(vec!["request", "total_size"]).ok()??;
+    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+}
+
+/// Runs a function in the context of a request, from the root context `root`. A request that is gone needs nothing.
+pub(crate) fn in_request<T>(root: u32, request: u32, run: impl FnOnce() -> T) -> Option<T> {
+    hostcalls::set_effective_context(request).ok()?;
+    let result = run();
+    // The root context outlives its requests.
+    let _ = hostcalls::set_effective_context(root);
+    Some(result)
+}
+
+/// Sets the period of the timer; `None` turns it off.
+pub(crate) fn set_timer(period: Option<Duration>) {
+    let _ = hostcalls::set_tick_period(period.unwrap_or_default());
 }
 
 /// Changes headers of the current context.

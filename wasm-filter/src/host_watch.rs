@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_wasm_filter_core::body_watch::{self, BodyDelivery, BodyWatch};
-use isotherm_wasm_filter_core::buffer_limit::BufferLimit;
+use isotherm_wasm_filter_core::buffer_limit::{BufferLimit, Excess};
 use isotherm_wasm_filter_core::request::RequestFlow;
-use isotherm_wasm_filter_core::{Headers, RequestConfig};
+use isotherm_wasm_filter_core::{Headers, RequestConfig, gate};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{LogLevel, MapType};
 
@@ -28,6 +28,8 @@ pub(crate) struct HostWatch {
     /// Whether the watch shortens the period of the timer.
     has_timer: Cell<bool>,
     limit: Cell<BufferLimit>,
+    /// Whether the log tells that no gate follows.
+    has_named_gate: Cell<bool>,
     /// Counts the requests that Envoy refused while the filter held their bodies.
     refused: Metric,
 }
@@ -39,6 +41,7 @@ impl HostWatch {
             bodies: RefCell::default(),
             has_timer: Cell::new(false),
             limit: Cell::new(BufferLimit::of(config)),
+            has_named_gate: Cell::new(false),
             refused: Metric::counter("isotherm_filter_buffer_exceeded"),
         }
     }
@@ -51,7 +54,7 @@ impl HostWatch {
     /// Whether the filter can hold the current request for its body. While the host's behaviour is unknown, the watch keeps
     /// the headers until the body arrives.
     pub(crate) fn can_hold(&self, request: u32, headers: HeaderList) -> bool {
-        let Some(mut bodies) = self.bodies() else {
+        let Ok(bodies) = self.bodies.try_borrow() else {
             return false;
         };
         match bodies.delivery() {
@@ -59,11 +62,22 @@ impl HostWatch {
             BodyDelivery::Withheld => return false,
             BodyDelivery::Unknown => {}
         }
-        let received_bytes = received_bytes().unwrap_or_default();
+        drop(bodies);
+        self.hold(request, headers)
+    }
+
+    /// Watches the current request until its body arrives.
+    #[cold]
+    #[inline(never)]
+    fn hold(&self, request: u32, headers: HeaderList) -> bool {
+        let Some(mut bodies) = self.bodies() else {
+            return false;
+        };
+        let received_bytes = host::received_bytes().unwrap_or_default();
         let is_watched = bodies.hold(request, host::now(), received_bytes, headers);
         if is_watched && !self.has_timer.replace(true) {
             let _ = hostcalls::set_effective_context(self.root);
-            set_timer(bodies.period());
+            host::set_timer(bodies.period());
             let _ = hostcalls::set_effective_context(request);
         }
         is_watched
@@ -90,13 +104,16 @@ impl HostWatch {
     }
 
     /// Releases the requests whose bodies do not arrive. Runs in the root context.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn on_timer(&self, config: &Arc<RequestConfig>, metrics: &RequestMetrics) {
         let Some(mut bodies) = self.bodies().filter(|_| self.has_timer.get()) else {
             return;
         };
-        let received = |request| self.in_request(request, received_bytes).flatten();
+        let received =
+            |request| host::in_request(self.root, request, host::received_bytes).flatten();
         for (request, headers) in bodies.tick(host::now(), received) {
-            self.in_request(request, || release(config, metrics, &headers));
+            host::in_request(self.root, request, || release(config, metrics, &headers));
         }
     }
 
@@ -105,12 +122,14 @@ impl HostWatch {
         if let Some(bodies) = self.bodies().filter(|_| self.has_timer.get()) {
             let own = bodies.period();
             self.has_timer.set(own.is_some());
-            set_timer([own, other].into_iter().flatten().min());
+            host::set_timer([own, other].into_iter().flatten().min());
         }
     }
 
     /// Reads a response that the host may have made because its buffer was full. `held_bytes` of the body were held, and
     /// `accepted_bytes` of them before the last piece.
+    #[cold]
+    #[inline(never)]
     pub(crate) fn on_response(&self, held_bytes: usize, accepted_bytes: usize) {
         let status = hostcalls::get_map_value_bytes(MapType::HttpResponseHeaders, ":status");
         let status = status.ok().flatten();
@@ -118,21 +137,31 @@ impl HostWatch {
         if BufferLimit::is_exceeded(status.as_deref(), details) {
             self.refused.add(1);
             let mut limit = self.limit.get();
-            log_error(&limit.lower(held_bytes, accepted_bytes));
+            log_error(&limit.lower(Excess::Refusal, held_bytes, accepted_bytes));
             self.limit.set(limit);
+        }
+    }
+
+    /// Reads that Envoy stopped reading a body after `held_bytes`, because its buffer was full.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn on_stall(&self, held_bytes: usize) {
+        let mut limit = self.limit.get();
+        log_error(&limit.lower(Excess::Stall, held_bytes, held_bytes / 2));
+        self.limit.set(limit);
+    }
+
+    /// Reads that no gate follows the request role.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn on_missing_gate(&self) {
+        if !self.has_named_gate.replace(true) {
+            log_error(gate::MISSING);
         }
     }
 
     fn bodies(&self) -> Option<RefMut<'_, BodyWatch<HeaderList>>> {
         self.bodies.try_borrow_mut().ok()
-    }
-
-    /// Runs a function in the context of a request, from the root context.
-    fn in_request<T>(&self, request: u32, run: impl FnOnce() -> T) -> Option<T> {
-        hostcalls::set_effective_context(request).ok()?;
-        let result = run();
-        let _ = hostcalls::set_effective_context(self.root);
-        Some(result)
     }
 }
 
@@ -144,17 +173,6 @@ fn release(config: &Arc<RequestConfig>, metrics: &RequestMetrics, headers: &Head
     metrics.count(&release);
     host::apply(MapType::HttpRequestHeaders, &release.edits);
     let _ = hostcalls::resume_http_request();
-}
-
-/// The bytes of the current request that the host has received, headers included.
-fn received_bytes() -> Option<u64> {
-    let bytes = hostcalls::get_property(vec!["request", "total_size"]).ok()??;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
-}
-
-/// Sets the period of the timer; `None` turns it off.
-fn set_timer(period: Option<Duration>) {
-    let _ = hostcalls::set_tick_period(period.unwrap_or_default());
 }
 
 fn log_error(line: &str) {

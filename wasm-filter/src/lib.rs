@@ -1,12 +1,13 @@
 //! The Isotherm filter: a proxy-wasm module for Envoy.
 //!
-//! The module passes data between the host and [`isotherm_wasm_filter_core`]. One module has both roles, so that the two
+//! The module passes data between the host and [`isotherm_wasm_filter_core`]. One module has every role, so that the
 //! instances in a filter chain share one VM and one copy of the code.
 //!
 //! No code here may panic: a panic destroys the VM of the Envoy worker, and every request on that worker loses its affinity
 //! until Envoy has started a new VM.
 
 mod decision_stream;
+mod gate;
 mod host;
 mod host_watch;
 mod metrics;

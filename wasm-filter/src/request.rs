@@ -7,7 +7,8 @@ use std::sync::Arc;
 use isotherm_fingerprint::names;
 use isotherm_wasm_filter_core::request::{Release, RequestFlow, strip};
 use isotherm_wasm_filter_core::response::ResponseFlow;
-use isotherm_wasm_filter_core::{HeaderEdit, RequestConfig};
+use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig, gate};
+use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, MapType};
 
@@ -54,6 +55,8 @@ pub(crate) struct RequestContext {
     held_bytes: usize,
     /// The bytes of the body that Envoy held before the last piece.
     accepted_bytes: usize,
+    /// Whether the gate holds the request, and this instance only reads it.
+    is_gated: bool,
     /// Whether the request was sent on the decision stream.
     is_sent: bool,
     /// Present while the response to a request of the decision stream is read.
@@ -68,6 +71,7 @@ impl RequestContext {
             flow: None,
             held_bytes: 0,
             accepted_bytes: 0,
+            is_gated: false,
             is_sent: false,
             response: None,
         }
@@ -90,6 +94,73 @@ impl RequestContext {
                 Action::Continue
             }
         }
+    }
+
+    /// Reads what is new in the host's buffer, which follows `bytes_before`. Returns whether the request must continue now.
+    fn read(&self, flow: &mut RequestFlow, bytes_before: usize, buffered_bytes: usize) -> bool {
+        let end = bytes_before.saturating_add(buffered_bytes);
+        let mut is_full = false;
+        while flow.body_bytes() < end {
+            let start = flow.body_bytes() - bytes_before;
+            let bytes = (end - flow.body_bytes()).min(COPY_BYTES_MAX);
+            match self.get_http_request_body(start, bytes) {
+                Some(piece) if !piece.is_empty() => is_full = flow.feed(&piece),
+                Some(_) | None => break,
+            }
+        }
+        is_full
+    }
+
+    /// Lets the headers pass to the gate. They carry what the headers alone tell, for a gate that opens early.
+    #[cold]
+    #[inline(never)]
+    fn pass_to_gate(&mut self, mut flow: RequestFlow, headers: &Headers) -> Action {
+        let mut without_body = RequestFlow::new(Arc::clone(&self.role.config), headers, true);
+        without_body.skip_body();
+        let release = without_body.release(|| host::text_property(["source", "address"]));
+        host::apply(MapType::HttpRequestHeaders, &release.edits);
+        self.set_http_request_header(names::GATE, Some("1"));
+        flow.limit_buffer(self.role.watch.limit());
+        self.flow = Some(flow);
+        self.is_gated = true;
+        Action::Continue
+    }
+
+    /// Reads a piece that passes to the gate.
+    #[cold]
+    #[inline(never)]
+    fn read_before_gate(&mut self, mut flow: RequestFlow, bytes: usize, is_end: bool) -> Action {
+        let bytes_before = flow.body_bytes();
+        let stalled = (bytes_before > 0).then(|| host::property(gate::STALLED));
+        if let Some(stalled) = stalled.flatten() {
+            if gate::was_buffer_full(&stalled, host::now()) {
+                self.role.watch.on_stall(bytes_before);
+            }
+            flow.skip_body();
+            self.role.metrics.count(&flow.release(|| None));
+            return Action::Continue;
+        }
+        if self.read(&mut flow, bytes_before, bytes) || is_end {
+            return self.open_gate(flow);
+        }
+        self.flow = Some(flow);
+        Action::Continue
+    }
+
+    /// Sends the request on the decision stream, which opens the gate later, or opens the gate.
+    #[cold]
+    #[inline(never)]
+    fn open_gate(&mut self, flow: RequestFlow) -> Action {
+        let release = flow.release(|| host::text_property(["source", "address"]));
+        self.role.metrics.count(&release);
+        // Without the property, the gate takes the wait for a decision for a stalled body, and opens early.
+        let _ = hostcalls::set_property(vec![gate::READ], Some(b"1"));
+        if let Err(edits) = self.send(release)
+            && !crate::gate::open(edits)
+        {
+            self.role.watch.on_missing_gate();
+        }
+        Action::Continue
     }
 
     /// Sends the request on the decision stream, or returns its headers.
@@ -149,6 +220,9 @@ impl HttpContext for RequestContext {
         let config = &self.role.config;
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
         let mut flow = RequestFlow::new(Arc::clone(config), &headers, !end_of_stream);
+        if flow.is_held() && config.has_gate() {
+            return self.pass_to_gate(flow, &headers);
+        }
         let watch = &self.role.watch;
         if flow.is_held() && !watch.can_hold(self.id, headers) {
             flow.skip_body();
@@ -168,21 +242,16 @@ impl HttpContext for RequestContext {
         let Some(mut flow) = self.flow.take() else {
             return Action::Continue;
         };
+        if self.is_gated {
+            return self.read_before_gate(flow, buffered_bytes, end_of_stream);
+        }
         if !self.role.watch.on_body(self.id) {
             return Action::Continue;
         }
         self.accepted_bytes = flow.body_bytes();
         self.held_bytes = buffered_bytes;
         // The host's buffer grows while a request is held: the new bytes follow the known ones.
-        let mut is_full = false;
-        while flow.body_bytes() < buffered_bytes {
-            let start = flow.body_bytes();
-            let bytes = (buffered_bytes - start).min(COPY_BYTES_MAX);
-            match self.get_http_request_body(start, bytes) {
-                Some(piece) if !piece.is_empty() => is_full = flow.feed(&piece),
-                Some(_) | None => break,
-            }
-        }
+        let is_full = self.read(&mut flow, 0, buffered_bytes);
         if is_full || end_of_stream {
             let action = self.release(flow);
             if action == Action::Continue && self.accepted_bytes == 0 {
@@ -197,6 +266,7 @@ impl HttpContext for RequestContext {
 
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
         match self.flow.take() {
+            Some(flow) if self.is_gated => self.open_gate(flow),
             Some(flow) if self.role.watch.on_body(self.id) => self.release(flow),
             Some(_) | None => Action::Continue,
         }

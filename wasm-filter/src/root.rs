@@ -9,6 +9,7 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::{ContextType, LogLevel};
 
 use crate::decision_stream::Connection;
+use crate::gate::{GateContext, GateRole};
 use crate::host;
 use crate::host_watch::HostWatch;
 use crate::metrics::{RequestMetrics, ResponseMetrics};
@@ -26,6 +27,7 @@ enum Role {
     Idle,
     Request(Rc<RequestRole>),
     Response(ResponseRole),
+    Gate(Rc<GateRole>),
 }
 
 impl Root {
@@ -40,7 +42,7 @@ impl Root {
     fn connection(&self) -> Option<RefMut<'_, Connection>> {
         match &self.role {
             Role::Request(role) => role.connection.as_ref()?.try_borrow_mut().ok(),
-            Role::Idle | Role::Response(_) => None,
+            Role::Idle | Role::Response(_) | Role::Gate(_) => None,
         }
     }
 }
@@ -65,7 +67,8 @@ impl RootContext for Root {
         let configuration = configuration.flatten().unwrap_or_default();
         self.role = match PluginConfig::parse_named(&configuration, &plugin_name()) {
             Ok(PluginConfig::Request(config)) => {
-                let start = |stream| Connection::start(self.id, stream, host::now());
+                let has_gate = config.has_gate();
+                let start = |stream| Connection::start(self.id, has_gate, stream, host::now());
                 Role::Request(Rc::new(RequestRole {
                     connection: config.decision_stream().map(start),
                     metrics: RequestMetrics::define(),
@@ -77,6 +80,10 @@ impl RootContext for Root {
                 config,
                 metrics: ResponseMetrics::define(),
             }),
+            Ok(PluginConfig::Gate) => match GateRole::start(self.id) {
+                Some(role) => Role::Gate(Rc::new(role)),
+                None => return false,
+            },
             Err(error) => {
                 let message = format!("isotherm: the filter's configuration is refused: {error}");
                 // The host reports the refusal itself when it does not accept the log line.
@@ -88,8 +95,16 @@ impl RootContext for Root {
     }
 
     fn on_tick(&mut self) {
-        if let Role::Request(role) = &self.role {
-            role.on_timer();
+        match &self.role {
+            Role::Request(role) => role.on_timer(),
+            Role::Gate(role) => role.on_timer(),
+            Role::Idle | Role::Response(_) => {}
+        }
+    }
+
+    fn on_queue_ready(&mut self, _: u32) {
+        if let Role::Gate(role) = &self.role {
+            role.on_queue();
         }
     }
 
@@ -98,6 +113,7 @@ impl RootContext for Root {
             Role::Idle => Box::new(PassThrough),
             Role::Request(role) => Box::new(RequestContext::new(role, id)),
             Role::Response(role) => Box::new(ResponseContext::new(*role)),
+            Role::Gate(role) => Box::new(GateContext::new(role, id)),
         })
     }
 

@@ -42,6 +42,7 @@ impl Wasm {
         match self {
             Self::Filter => &[
                 "proxy_on_tick",
+                "proxy_on_queue_ready",
                 "proxy_on_grpc_receive",
                 "proxy_on_grpc_close",
             ],

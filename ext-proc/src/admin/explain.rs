@@ -121,7 +121,7 @@ fn parse_config(filter: Option<&RawValue>) -> Result<Arc<RequestConfig>, ApiErro
     };
     match PluginConfig::parse(filter.get().as_bytes()) {
         Ok(PluginConfig::Request(config)) => Ok(config),
-        Ok(PluginConfig::Response(_)) => Err(ApiError::bad_request(
+        Ok(PluginConfig::Response(_) | PluginConfig::Gate) => Err(ApiError::bad_request(
             "`filter` is the configuration of the response filter; send that of the request filter",
         )),
         Err(error) => Err(ApiError::bad_request(format!("`filter`: {error}"))),

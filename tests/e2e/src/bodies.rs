@@ -1,5 +1,11 @@
 //! Bodies of the sizes that matter to a filter that holds them, checked whole at the replica.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
 use crate::{Client, HttpResponse, MODEL, ScriptedReplica, send};
 use serde_json::Value;
 
@@ -22,6 +28,29 @@ pub async fn send_body(client: &Client, session: &str, body: &str) -> anyhow::Re
         .post_chat(&Value::Null)
         .header("x-session-id", session);
     send(request.body(body.to_owned())).await
+}
+
+/// Sends a request over HTTP/1 with a pause after its headers and the first `first_bytes` of its body. Returns the beginning of
+/// the response.
+pub async fn send_with_pause(
+    address: SocketAddr,
+    body: &str,
+    first_bytes: usize,
+    pause: Duration,
+) -> anyhow::Result<String> {
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    let (first, rest) = body.as_bytes().split_at(first_bytes.min(body.len()));
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(first).await?;
+    tokio::time::sleep(pause).await;
+    stream.write_all(rest).await?;
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).await?;
+    Ok(String::from_utf8_lossy(&start).into_owned())
 }
 
 /// Sends a body of each of [`SIZES`], and checks that the replica receives exactly these.

@@ -77,7 +77,7 @@ fn in_wasm(case: &Case, piece_bytes: usize) -> Headers {
 fn natively(case: &Case) -> (Headers, PromptCoverage) {
     let config: Arc<RequestConfig> = match PluginConfig::parse(CONFIGURATION.as_bytes()).unwrap() {
         PluginConfig::Request(config) => config,
-        PluginConfig::Response(_) => unreachable!(),
+        PluginConfig::Response(_) | PluginConfig::Gate => unreachable!(),
     };
     let mut flow = RequestFlow::new(config, &case.headers(), true);
     let _ = flow.feed(case.body().as_bytes());

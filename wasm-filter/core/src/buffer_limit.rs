@@ -12,6 +12,15 @@ const GATEWAY_BYTES: usize = 32 * 1024;
 /// Envoy's reason for a 413 of its own.
 const PAYLOAD_TOO_LARGE: &str = "request_payload_too_large";
 
+/// The way in which the host shows that its buffer is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Excess {
+    /// The host answered 413.
+    Refusal,
+    /// The host stopped reading, behind the filter's gate.
+    Stall,
+}
+
 /// The bytes of a body that the host buffers, as far as the filter knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferLimit(usize);
@@ -34,13 +43,17 @@ impl BufferLimit {
         status == Some(b"413") && details().as_deref() == Some(PAYLOAD_TOO_LARGE)
     }
 
-    /// Lowers the limit after the host refused to buffer `held_bytes`, of which it had accepted `accepted_bytes`. Returns the
+    /// Lowers the limit after the host's buffer was full at `held_bytes`, of which it had accepted `accepted_bytes`. Returns the
     /// log line.
-    pub fn lower(&mut self, held_bytes: usize, accepted_bytes: usize) -> String {
+    pub fn lower(&mut self, excess: Excess, held_bytes: usize, accepted_bytes: usize) -> String {
+        let sign = match excess {
+            Excess::Refusal => "answered 413",
+            Excess::Stall => "stopped reading",
+        };
         let lower = accepted_bytes.max(GATEWAY_BYTES.min(held_bytes / 2));
         self.0 = self.0.min(lower).max(1);
         format!(
-            "isotherm: Envoy answered 413 while the filter held {held_bytes} bytes of a body: its buffer limit is lower than \
+            "isotherm: Envoy {sign} while the filter held {held_bytes} bytes of a body: its buffer limit is lower than \
              the filter knows. Set `request_body_buffer_limit` in the filter's configuration to the listener's \
              per_connection_buffer_limit_bytes, or raise that limit (Envoy Gateway: connection.bufferLimit of a \
              ClientTrafficPolicy). From now on this worker assumes a limit of {} bytes",
@@ -57,7 +70,7 @@ mod tests {
     fn limit(json: &str) -> BufferLimit {
         match PluginConfig::parse(json.as_bytes()).unwrap() {
             PluginConfig::Request(config) => BufferLimit::of(&config),
-            PluginConfig::Response(_) => panic!("another role"),
+            PluginConfig::Response(_) | PluginConfig::Gate => panic!("another role"),
         }
     }
 
@@ -77,7 +90,7 @@ mod tests {
             (1, 0, 1),
         ] {
             let mut limit = limit("{}");
-            let line = limit.lower(held, accepted);
+            let line = limit.lower(Excess::Refusal, held, accepted);
             assert_eq!(limit.bytes(), expected, "{held} {accepted}");
             assert!(line.contains("`request_body_buffer_limit`"), "{line}");
             assert!(
@@ -90,7 +103,7 @@ mod tests {
     #[test]
     fn a_limit_never_rises() {
         let mut limit = limit(r#"{"request_body_buffer_limit":10000}"#);
-        limit.lower(220_000, 120_000);
+        limit.lower(Excess::Stall, 220_000, 120_000);
         assert_eq!(limit.bytes(), 10_000);
     }
 

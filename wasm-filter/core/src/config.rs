@@ -28,6 +28,8 @@ pub enum PluginConfig {
     Request(Arc<RequestConfig>),
     /// The role behind the external processor: turns the response into one trailer.
     Response(ResponseConfig),
+    /// The role right behind the request role, which holds the headers.
+    Gate,
 }
 
 /// The configuration of the request role.
@@ -43,6 +45,7 @@ pub struct RequestConfig {
     pub(crate) session: Vec<Source>,
     pub(crate) tier: Vec<Source>,
     pub(crate) trusted_origin: bool,
+    gate: bool,
     decision_stream: Option<DecisionStreamConfig>,
     #[serde(skip)]
     cluster_of_model: BTreeMap<String, String>,
@@ -86,6 +89,14 @@ pub struct ResponseConfig {
     pub(crate) decision: bool,
 }
 
+/// The configuration of the gate, which has no key but the role.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GateConfig {
+    #[serde(rename = "role")]
+    _role: IgnoredAny,
+}
+
 /// A source of a session key or a tier.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
@@ -121,6 +132,7 @@ struct RoleConfig {
 enum Role {
     Request,
     Response,
+    Gate,
 }
 
 impl PluginConfig {
@@ -155,6 +167,10 @@ impl PluginConfig {
         Ok(match role.unwrap_or(named) {
             Role::Request => Self::Request(Arc::new(from_json::<RequestConfig>(json)?.resolve()?)),
             Role::Response => Self::Response(from_json(json)?),
+            Role::Gate => {
+                from_json::<GateConfig>(json)?;
+                Self::Gate
+            }
         })
     }
 }
@@ -207,6 +223,7 @@ impl Default for RequestConfig {
             ],
             tier: vec![Source::Header("x-tier".to_owned()), body("metadata.tier")],
             trusted_origin: false,
+            gate: false,
             decision_stream: None,
             cluster_of_model: BTreeMap::new(),
             members: MemberPaths::default(),
@@ -233,6 +250,11 @@ impl RequestConfig {
             0 => ENVOY_BUFFER_BYTES,
             bytes => bytes,
         }
+    }
+
+    /// Whether an instance with the role `gate` follows, which holds the headers.
+    pub fn has_gate(&self) -> bool {
+        self.gate
     }
 
     /// The decision stream, if one is configured.

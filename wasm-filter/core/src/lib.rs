@@ -8,6 +8,7 @@
 //! second role then has no part. The flows do no I/O: data of the proxy goes in; [`HeaderEdit`]s and requested byte ranges
 //! come out. So the service uses the same code to explain a request.
 //!
+//! A third role, [`gate`], holds the headers where the host withholds the body of a request that the first role holds.
 //! [`body_watch`] and [`buffer_limit`] find out what no property of the host shows: whether the host passes the bodies of held
 //! requests, and how many bytes it buffers.
 
@@ -15,6 +16,7 @@ pub mod body_watch;
 pub mod buffer_limit;
 mod config;
 pub mod decision_stream;
+pub mod gate;
 mod headers;
 pub mod request;
 pub mod response;

@@ -15,14 +15,14 @@ type Key = (&'static str, &'static str, &'static str, &'static str);
 
 const ROLE: Key = (
     "role",
-    "`request` or `response`",
+    "`request`, `response` or `gate`",
     r#""request""#,
-    "The role of this instance: before or after the external processor. Without it, a plugin whose name or root id ends in `response` has that role.",
+    "The role of this instance: before or after the external processor, or [the gate](#the-gate). Without it, a plugin whose name or root id ends in `response` has that role.",
 );
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 9] = [
+const REQUEST: [Key; 10] = [
     ROLE,
     (
         "pools",
@@ -65,6 +65,12 @@ const REQUEST: [Key; 9] = [
         "boolean",
         "false",
         "Whether requests come from the filters of other regions, whose internal headers are kept.",
+    ),
+    (
+        "gate",
+        "boolean",
+        "false",
+        "Whether an instance with the role `gate` follows at once, which holds the headers.",
     ),
     (
         "decision_stream",
@@ -119,7 +125,7 @@ one error for each worker into Envoy's log.
 
 | where | needed | without it | how |
 | --- | --- | --- | --- |
-| the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, tier and `default_cluster` come from headers and cookies alone. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. |
+| the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, tier and `default_cluster` come from headers and cookies alone. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. Anywhere: [the gate](#the-gate). |
 | `request_body_buffer_limit` of this page | the buffer limit of Envoy, where it is below 1 MiB | Envoy answers 413 to the first body that is too long for its buffer. The filter then assumes a lower limit. | Envoy Gateway sets 32768 on its listeners; `connection.bufferLimit` of a `ClientTrafficPolicy` raises it. |
 
 **A missing `allow_on_headers_stop_iteration`.** On each worker, the first two requests with a body wait about 10 ms: Envoy has received bytes, passes
@@ -128,7 +134,21 @@ decides by the headers; without a decision stream, external processing does. The
 `pools` is not seen, unless external processing reads the body. A client that sends its body late is not taken for a missing field. While the
 filter has not seen a body yet, such a request continues after 1 s without its prompt. `isotherm_filter_skipped_body_withheld` counts the requests.
 
-**A small buffer.** The filter holds a body that fits into the buffer. Of a longer body it reads the first piece over HTTP/1, and all but the last
+## The gate
+
+Where the field cannot be set, two instances of the filter read whole prompts without it:
+
+1. `{"role": "request", "gate": true, ...}` lets the headers pass and reads the body on its way to the second instance.
+2. `{"role": "gate"}` directly behind it holds the headers, and with them the body, until the first instance has the fingerprint or the decision.
+
+Both may have a VM of their own, as in Envoy Gateway, where they are two entries of `wasm` in one `EnvoyExtensionPolicy`. Envoy holds the body by
+flow control, so it answers no 413, and the decision stream decides on bodies of any size. Where the buffer is smaller than the filter knows,
+Envoy stops reading. The gate then opens after 1 s without the prompt, and the log names `request_body_buffer_limit`. Without a gate behind
+the first instance, requests continue without a fingerprint, and the log says so.
+
+## A small buffer
+
+The filter holds a body that fits into the buffer. Of a longer body it reads the first piece over HTTP/1, and all but the last
 16 KiB of the buffer over HTTP/2. External processing then decides by the beginning of the prompt. So a larger buffer gives better decisions.
 `isotherm_filter_buffer_exceeded` counts the requests that Envoy answered with 413 while the filter held their bodies.
 "#;

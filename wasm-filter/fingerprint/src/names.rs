@@ -60,6 +60,8 @@ headers! {
         "The outcome of the request, in a response trailer: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;upstream=..`, without unknown fields.";
     DECIDED = "x-isotherm-decided", "filter" => "Envoy's matchers", "10 bytes",
         "The number of a request that was decided on the decision stream. Envoy skips external processing for it.";
+    GATE = "x-isotherm-gate", "filter" => "filter, role `gate`", "1 byte",
+        "The mark of a request whose headers the next instance of the filter must hold.";
     DECISION = "x-isotherm-decision", "service" => "client", "2,048 bytes of the next region",
         "The reason for the decision, where the configuration exposes it.";
 }

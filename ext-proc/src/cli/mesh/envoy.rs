@@ -85,7 +85,7 @@ fn headers_not_held(manifests: &Manifests) -> Vec<Occurrence<'_>> {
     let uses = documents.flat_map(|document| filter::in_envoy(document, &document.root));
     let missing = uses.filter(|found| {
         let flag = walk::field(found.plugin, "allow_on_headers_stop_iteration");
-        found.is_request() && flag.and_then(Value::as_bool) != Some(true)
+        found.holds_headers() && flag.and_then(Value::as_bool) != Some(true)
     });
     missing.map(|found| found.document.into()).collect()
 }

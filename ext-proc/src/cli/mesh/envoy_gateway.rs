@@ -89,7 +89,8 @@ fn headers_not_held(manifests: &Manifests) -> Vec<Occurrence<'_>> {
         path.ends_with("allow_on_headers_stop_iteration")
             && operation.get("value") == Some(&Value::Bool(true))
     });
-    let missing = request_filters(manifests).filter(|_| !is_patched);
+    let requests = request_filters(manifests).filter(FilterUse::holds_headers);
+    let missing = requests.filter(|_| !is_patched);
     missing.map(|found| found.document.into()).collect()
 }
 

@@ -25,12 +25,17 @@ pub(super) struct FilterUse<'a> {
 }
 
 impl FilterUse<'_> {
-    /// Whether the instance reads prompts, and so holds the request.
+    /// Whether the instance reads prompts.
     pub(super) fn is_request(&self) -> bool {
         match self.own("role").and_then(Value::as_str) {
-            Some(role) => role != "response",
+            Some(role) => !["response", "gate"].contains(&role),
             None => !PluginConfig::is_response_name(self.name()),
         }
+    }
+
+    /// Whether the instance reads prompts while it holds the request itself: no gate behind it does.
+    pub(super) fn holds_headers(&self) -> bool {
+        self.is_request() && self.own("gate").and_then(Value::as_bool) != Some(true)
     }
 
     /// The plugin's name or root id: without a role in the configuration, it says the role.

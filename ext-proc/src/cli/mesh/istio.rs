@@ -52,7 +52,7 @@ fn headers_not_held(manifests: &Manifests) -> Vec<Occurrence<'_>> {
     let plugins = filter::in_resources(manifests, "WasmPlugin", "spec", "pluginConfig");
     let extensions =
         filter::in_resources(manifests, "TrafficExtension", "spec.wasm", "pluginConfig");
-    let requests = plugins.chain(extensions).filter(FilterUse::is_request);
+    let requests = plugins.chain(extensions).filter(FilterUse::holds_headers);
     requests.map(|found| found.document.into()).collect()
 }
 

@@ -71,6 +71,23 @@ spec: {url: 'oci://registry.example/isotherm-filter:1', pluginConfig: {role: req
 }
 
 #[test]
+fn a_filter_with_a_gate_behind_it_needs_no_flag() {
+    for (role, rule) in [
+        ("role: request, gate: true", None),
+        ("role: gate", None),
+        ("gate: false", Some("headers-not-held")),
+    ] {
+        let plugin = format!(
+            "
+kind: WasmPlugin
+metadata: {{name: isotherm}}
+spec: {{url: 'oci://registry.example/isotherm-filter:1', pluginConfig: {{{role}}}}}"
+        );
+        assert_eq!(rules(&plugin), Vec::from_iter(rule), "{role}");
+    }
+}
+
+#[test]
 fn the_response_role_needs_no_flag() {
     let plugin = "
 kind: WasmPlugin

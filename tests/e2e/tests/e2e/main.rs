@@ -11,6 +11,7 @@ mod conversation;
 mod decision_stream;
 mod documents;
 mod failover;
+mod gate;
 mod gateways;
 mod headers;
 mod memory;

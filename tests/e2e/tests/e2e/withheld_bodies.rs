@@ -3,12 +3,10 @@
 
 use std::time::Duration;
 
-use isotherm_e2e::bodies::{chat_of, check_all_sizes, send_body};
+use isotherm_e2e::bodies::{chat_of, check_all_sizes, send_body, send_with_pause};
 use isotherm_e2e::{Action, Client, ScriptedReplica, admin, permit, scripted};
 use isotherm_harness::{Document, Stack, StackBuilder, WAIT_MAX, envoy, wait_until};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 const FILTER: &str = "isotherm.request";
 const FIELD: &str = "allow_on_headers_stop_iteration";
@@ -126,20 +124,9 @@ async fn concurrent_first_requests_on_several_workers_all_pass() -> anyhow::Resu
     Ok(())
 }
 
-/// Sends the headers of a request, its body after a while, and reads the beginning of the response.
+/// Sends the headers of a request, and its body after a while.
 async fn send_slowly(stack: &Stack, pause: Duration) -> anyhow::Result<String> {
-    let body = chat_of(1_000);
-    let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-        body.len()
-    );
-    let mut stream = TcpStream::connect(stack.envoy().address()).await?;
-    stream.write_all(head.as_bytes()).await?;
-    tokio::time::sleep(pause).await;
-    stream.write_all(body.as_bytes()).await?;
-    let mut start = [0; 12];
-    stream.read_exact(&mut start).await?;
-    Ok(String::from_utf8_lossy(&start).into_owned())
+    send_with_pause(stack.envoy().address(), &chat_of(1_000), 0, pause).await
 }
 
 #[tokio::test]

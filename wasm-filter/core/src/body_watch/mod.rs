@@ -23,7 +23,6 @@
 //! Rejected: sharing the finding between the workers through the host's shared data. It would outlive the listener, and the
 //! corrected field would have no effect.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use crate::response::Nanoseconds;
@@ -46,7 +45,7 @@ const HELD_MAX: usize = 1_024;
 /// The log line for an Envoy that withholds bodies.
 pub const WITHHELD: &str = "isotherm: Envoy withholds the bodies of requests that the filter holds, so the filter reads no \
     prompts: requests continue without a fingerprint, routed by session and load. Set `allow_on_headers_stop_iteration: \
-    true` in the filter's PluginConfig (Istio: by an EnvoyFilter; Envoy Gateway: by an EnvoyPatchPolicy)";
+    true` in the filter's PluginConfig (Istio: by an EnvoyFilter; Envoy Gateway: by an EnvoyPatchPolicy), or add an instance with the role `gate`";
 
 /// The host's treatment of the body of a held request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,9 +63,10 @@ pub enum BodyDelivery {
 #[derive(Debug)]
 pub struct BodyWatch<T> {
     delivery: BodyDelivery,
-    held: BTreeMap<u32, HeldRequest<T>>,
+    /// A list, because it is short and lives shortly: its code is a fraction of a map's.
+    held: Vec<HeldRequest<T>>,
     /// The requests that were released by the last tick to see whether their bodies follow.
-    probes: BTreeSet<u32>,
+    probes: Vec<u32>,
     proofs: u32,
     patience: Nanoseconds,
 }
@@ -74,6 +74,7 @@ pub struct BodyWatch<T> {
 /// A request that waits for the first piece of its body.
 #[derive(Debug)]
 struct HeldRequest<T> {
+    id: u32,
     since: Nanoseconds,
     /// The bytes that the host had received when the request was held.
     received_bytes: u64,
@@ -84,8 +85,8 @@ impl<T> Default for BodyWatch<T> {
     fn default() -> Self {
         Self {
             delivery: BodyDelivery::Unknown,
-            held: BTreeMap::new(),
-            probes: BTreeSet::new(),
+            held: Vec::new(),
+            probes: Vec::new(),
             proofs: 0,
             patience: PATIENCE_MIN,
         }
@@ -108,11 +109,12 @@ impl<T> BodyWatch<T> {
             return false;
         }
         let request = HeldRequest {
+            id,
             since: now,
             received_bytes,
             data,
         };
-        self.held.insert(id, request);
+        self.held.push(request);
         true
     }
 
@@ -121,12 +123,13 @@ impl<T> BodyWatch<T> {
         if self.delivery == BodyDelivery::Passed {
             return true;
         }
-        if self.held.remove(&id).is_some() {
+        if self.held.iter().any(|request| request.id == id) {
             self.delivery = BodyDelivery::Passed;
-            self.held.clear();
+            self.held = Vec::new();
             return true;
         }
-        if self.probes.remove(&id) {
+        if let Some(probe) = self.probes.iter().position(|probe| *probe == id) {
+            self.probes.swap_remove(probe);
             self.proofs += 1;
             if self.proofs >= PROOFS {
                 self.delivery = BodyDelivery::Withheld;
@@ -137,8 +140,8 @@ impl<T> BodyWatch<T> {
 
     /// Records that a request is over.
     pub fn on_end(&mut self, id: u32) {
-        self.held.remove(&id);
-        self.probes.remove(&id);
+        self.held.retain(|request| request.id != id);
+        self.probes.retain(|probe| *probe != id);
     }
 
     /// The requests that must continue now without their prompts. `received_bytes` is the host's count for a request.
@@ -150,18 +153,18 @@ impl<T> BodyWatch<T> {
         self.end_probes();
         let (delivery, patience) = (self.delivery, self.patience);
         let probes = &mut self.probes;
-        let due = self.held.extract_if(.., |id, request| {
-            let received = received_bytes(*id);
+        let due = self.held.extract_if(.., |request| {
+            let received = received_bytes(request.id);
             let is_suspect = received.is_some_and(|bytes| bytes > request.received_bytes)
                 && has_passed(request.since, now, patience);
             if is_suspect {
-                probes.insert(*id);
+                probes.push(request.id);
             }
             is_suspect
                 || delivery == BodyDelivery::Withheld
                 || has_passed(request.since, now, SILENCE_MAX)
         });
-        due.map(|(id, request)| (id, request.data)).collect()
+        due.map(|request| (request.id, request.data)).collect()
     }
 
     /// The period in which the host must call [`Self::tick`]; `None` when it need not.

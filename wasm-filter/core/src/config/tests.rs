@@ -3,7 +3,7 @@ use super::*;
 fn request(json: &str) -> Arc<RequestConfig> {
     match PluginConfig::parse(json.as_bytes()).unwrap() {
         PluginConfig::Request(config) => config,
-        PluginConfig::Response(_) => panic!("another role"),
+        PluginConfig::Response(_) | PluginConfig::Gate => panic!("another role"),
     }
 }
 
@@ -70,7 +70,7 @@ fn unknown_keys_are_refused_with_their_line() {
     let error = refusal(r#"{"role":"response","pools":[]}"#);
     assert!(error.contains("unknown field `pools`"), "{error}");
     let error = refusal(r#"{"role":"both"}"#);
-    assert!(error.contains("`request` or `response`"), "{error}");
+    assert!(error.contains("`request`, `response`, `gate`"), "{error}");
 }
 
 #[test]
@@ -152,4 +152,13 @@ fn every_mistake_is_reported_at_once() {
     ] {
         assert!(error.contains(part), "{part} in {error}");
     }
+}
+
+#[test]
+fn the_gate_has_no_key_but_its_role() {
+    let gate = PluginConfig::parse(br#"{"role":"gate"}"#);
+    assert!(matches!(gate, Ok(PluginConfig::Gate)));
+    assert!(refusal(r#"{"role":"gate","pools":[]}"#).contains("unknown field `pools`"));
+    assert!(request(r#"{"gate":true}"#).has_gate());
+    assert!(!request("{}").has_gate());
 }

@@ -258,6 +258,8 @@ impl RequestFlow {
         let cluster = config.cluster(model.as_deref());
         edits.extend(cluster.map(|cluster| HeaderEdit::set(names::CLUSTER, cluster)));
         let can_wait = match coverage {
+            // The gate holds what does not fit by flow control.
+            PromptCoverage::Complete | PromptCoverage::Partial if config.has_gate() => true,
             PromptCoverage::Complete => self.body_bytes <= self.buffer_limit,
             PromptCoverage::Skipped(reason) => reason == SkipReason::BodyWithheld,
             PromptCoverage::Partial | PromptCoverage::Forwarded => false,

@@ -11,7 +11,7 @@ const CHAT: &str = r#"{"model":"llama","user":"u-1","max_tokens":64,"messages":[
 fn config(json: &str) -> Arc<RequestConfig> {
     match PluginConfig::parse(json.as_bytes()).unwrap() {
         PluginConfig::Request(config) => config,
-        PluginConfig::Response(_) => panic!("another role"),
+        PluginConfig::Response(_) | PluginConfig::Gate => panic!("another role"),
     }
 }
 
