@@ -69,7 +69,12 @@ impl Step {
             Self::Lints => {
                 let mut clippy = cargo(root);
                 clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]);
-                run(clippy.args(["--quiet", "--", "-D", "warnings"]))
+                run(clippy.args(["--quiet", "--", "-D", "warnings"]))?;
+                // The service without its features.
+                let mut clippy = cargo(root);
+                clippy.args(["clippy", "--package", "isotherm-ext-proc", "--locked"]);
+                clippy.args(["--no-default-features", "--quiet"]);
+                run(clippy.args(["--", "-D", "warnings"]))
             }
             Self::Documentation => docs::rustdoc(root),
             Self::EnvoyConfiguration => validate_bootstraps(root),

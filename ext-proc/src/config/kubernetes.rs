@@ -249,3 +249,29 @@ mod tests {
         assert!(error("siblings_namespace: a").contains("no effect without"));
     }
 }
+
+#[cfg(all(test, not(feature = "kubernetes")))]
+mod tests {
+    use crate::config::parse;
+
+    #[test]
+    fn a_build_without_kubernetes_refuses_a_configuration_that_names_it() {
+        for (text, option) in [
+            (
+                "pools: [{ replicas: { kubernetes: { service: engines } } }]",
+                "pools[0].replicas.kubernetes",
+            ),
+            (
+                "region: { name: us, listen: '127.0.0.1:1', plaintext: true, siblings_service: isotherm }",
+                "region.siblings_service",
+            ),
+        ] {
+            let errors = parse(text).map(drop).map_err(|errors| errors.to_string());
+            let error = errors.err().unwrap_or_default();
+            assert!(
+                error.contains(&format!("{option}: this `isotherm` was built without")),
+                "{error}"
+            );
+        }
+    }
+}
