@@ -24,6 +24,8 @@ enum Origin {
         package: &'static str,
         module_version: &'static str,
     },
+    /// Files of modules: module, version, and a folder or a file in it.
+    Files(&'static [[&'static str; 3]]),
     /// `go build PACKAGE` in a module of this project.
     Module {
         folder: &'static str,
@@ -45,8 +47,39 @@ pub(crate) struct MeshTool {
     cpu_minutes: f32,
 }
 
+/// Definitions of Gateway API, InferencePool, Istio and Envoy Gateway, in the versions of the programs below.
+const CRDS: [[&str; 3]; 4] = [
+    ["sigs.k8s.io/gateway-api", "v1.6.1", "config/crd/standard"],
+    [
+        "sigs.k8s.io/gateway-api-inference-extension",
+        "v1.5.0",
+        "config/crd/bases",
+    ],
+    [
+        "istio.io/istio",
+        ISTIO,
+        "manifests/charts/base/files/crd-all.gen.yaml",
+    ],
+    [
+        "github.com/envoyproxy/gateway",
+        "v1.9.0",
+        "charts/gateway-crds-helm/templates/generated",
+    ],
+];
+
+/// Istio's releases have tags without `v`, which Go does not accept as versions.
+const ISTIO: &str = "v0.0.0-20260827124520-eed52ebb66ad";
+
 /// Every program, from cheap to expensive.
-pub(crate) const MESH_TOOLS: [MeshTool; 7] = [
+pub(crate) const MESH_TOOLS: [MeshTool; 8] = [
+    MeshTool {
+        name: "crds",
+        purpose: "custom resource definitions that kube-apiserver needs",
+        version: "1",
+        origin: Origin::Files(&CRDS),
+        linker_flags: "",
+        cpu_minutes: 0.1,
+    },
     MeshTool {
         name: "kubeconform",
         purpose: "schemas of rendered manifests",
@@ -108,8 +141,7 @@ pub(crate) const MESH_TOOLS: [MeshTool; 7] = [
         version: "eed52ebb66ad",
         origin: Origin::Install {
             package: "istio.io/istio/pilot/cmd/pilot-discovery",
-            // Istio's releases have tags without `v`, which Go does not accept as versions.
-            module_version: "v0.0.0-20260827124520-eed52ebb66ad",
+            module_version: ISTIO,
         },
         linker_flags: "",
         cpu_minutes: 10.9,
@@ -218,7 +250,7 @@ impl MeshTool {
     /// Whether the pinned version is in the cache.
     pub(crate) fn is_built(&self, folder: &Path) -> bool {
         let version = fs::read_to_string(self.stamp(folder)).unwrap_or_default();
-        version.trim() == self.version && folder.join(self.name).is_file()
+        version.trim() == self.version && folder.join(self.name).exists()
     }
 
     /// The file that holds the version of the program in the cache.
@@ -234,7 +266,9 @@ impl MeshTool {
             .with_context(|| format!("cannot create {}", scratch.display()))?;
         let built = self.compile(&scratch).and_then(|program| {
             let _ = fs::remove_file(self.stamp(folder));
-            fs::rename(program, folder.join(self.name))?;
+            let kept = folder.join(self.name);
+            let _ = fs::remove_dir_all(&kept); // a folder does not replace another one
+            fs::rename(program, kept)?;
             let stamp = scratch.join("version");
             fs::write(&stamp, self.version)?;
             Ok(fs::rename(stamp, self.stamp(folder))?)
@@ -259,6 +293,14 @@ impl MeshTool {
                 let name = package.rsplit('/').next().unwrap_or(package);
                 Ok(scratch.join(name))
             }
+            Origin::Files(files) => {
+                let kept = scratch.join(self.name);
+                fs::create_dir_all(&kept)?;
+                for [module, version, path] in files {
+                    copy_definitions(module, version, path, &kept)?;
+                }
+                Ok(kept)
+            }
             Origin::Module { folder, package } => {
                 let program = scratch.join(self.name);
                 // Go completes `go.mod`, so it gets a copy.
@@ -274,6 +316,32 @@ impl MeshTool {
             }
         }
     }
+}
+
+/// Copies the YAML files at `path` in a module. Lines of templates are left out: they only switch definitions on.
+fn copy_definitions(module: &str, version: &str, path: &str, into: &Path) -> anyhow::Result<()> {
+    let mut download = Command::new("go");
+    download.args(["mod", "download", "-json"]);
+    let answer = output(download.arg(format!("{module}@{version}")))?;
+    let answer: serde_json::Value = serde_json::from_str(&answer)?;
+    let module_folder = answer.get("Dir").and_then(serde_json::Value::as_str);
+    let source = Path::new(module_folder.context("`go mod download` names no folder")?).join(path);
+    let files: Vec<PathBuf> = if source.is_file() {
+        vec![source]
+    } else {
+        let entries = fs::read_dir(&source)?.filter_map(Result::ok);
+        entries.map(|entry| entry.path()).collect()
+    };
+    for file in files {
+        let name = file.file_name().unwrap_or_default();
+        if name == "kustomization.yaml" || file.extension().is_none_or(|end| end != "yaml") {
+            continue;
+        }
+        let text = fs::read_to_string(&file)?;
+        let lines = text.lines().filter(|line| !line.starts_with("{{"));
+        fs::write(into.join(name), lines.collect::<Vec<_>>().join("\n"))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,6 +1,5 @@
 //! Hazards of Envoy's own configuration: bootstraps, configuration dumps, and the patches of Istio's EnvoyFilter.
 
-use axum::http::uri::Authority;
 use isotherm_wasm_filter_core::PluginConfig;
 use serde_json::Value;
 
@@ -10,7 +9,6 @@ use super::rule::{Occurrence, Rule};
 use super::walk;
 
 const EXT_PROC: &str = "envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor";
-const EXT_PROC_PER_ROUTE: &str = "envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute";
 
 /// The service's default of `queue.wait_ms_max`.
 pub(super) const QUEUE_WAIT_MS: f64 = 30_000.0;
@@ -56,13 +54,6 @@ pub(super) const RULES: &[Rule] = &[
         hazard: "ext_proc gives up on a request that the service queues: ",
         remedy: "set `max_message_timeout` above the service's `queue.wait_ms_max`",
         find: timer_below_queue,
-    },
-    Rule {
-        name: "authority-refused",
-        hazard: "ext_proc sends its cluster's name as the authority, and the service refuses its characters: every call fails with a \
-                 protocol error (hyperium/h2#525): ",
-        remedy: "set `authority` beside `cluster_name` in `envoy_grpc`, as in deploy/mesh/istio",
-        find: authority_refused,
     },
 ];
 
@@ -213,32 +204,4 @@ fn is_asked_by_headers(processor: &Value) -> bool {
             && !walk::field(mode, "request_header_mode").is_some_and(|mode| is(mode, "SKIP", 2))
     });
     has_timer && processor.to_string().contains("isotherm")
-}
-
-fn authority_refused(manifests: &Manifests) -> Vec<Occurrence<'_>> {
-    let mut occurrences = Vec::new();
-    for document in &manifests.documents {
-        let refused = walk::objects(&document.root)
-            .into_iter()
-            .find_map(refused_authority);
-        occurrences.extend(refused.map(|name| Occurrence::new(document, name)));
-    }
-    occurrences
-}
-
-/// The name of the cluster that a processor calls, if it is the authority, too, and no valid one.
-fn refused_authority(processor: &Value) -> Option<&str> {
-    let is_processor = |message| walk::is_message(processor, message);
-    if !is_processor(EXT_PROC) && !is_processor(EXT_PROC_PER_ROUTE) {
-        return None;
-    }
-    let mut services = walk::objects(processor).into_iter();
-    services.find_map(|object| {
-        let service = walk::field(object, "envoy_grpc")?;
-        let name = walk::field(service, "cluster_name")?.as_str()?;
-        let is_default = service
-            .get("authority")
-            .is_none_or(|own| own.as_str() == Some(""));
-        (is_default && name.parse::<Authority>().is_err()).then_some(name)
-    })
 }

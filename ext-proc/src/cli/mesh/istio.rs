@@ -39,13 +39,6 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "put CORS on the engines or in front of the gateway, and faults on other routes",
         find: picker_dropped,
     },
-    Rule {
-        name: "authority-refused",
-        hazard: "Istio calls the endpoint picker with its cluster's name as the authority, and the service refuses its characters: every \
-                 call fails with a protocol error (hyperium/h2#525)",
-        remedy: "add the EnvoyFilter of deploy/mesh/istio/without-filter.yaml, which sets the authority",
-        find: authority_refused,
-    },
 ];
 
 fn headers_not_held(manifests: &Manifests) -> Vec<Occurrence<'_>> {
@@ -171,24 +164,6 @@ fn picker_dropped(manifests: &Manifests) -> Vec<Occurrence<'_>> {
             && rules.any(|rule| inference_pool::has_pool(rule) && has_cors(rule))
     });
     services.chain(routes).map(Occurrence::from).collect()
-}
-
-/// Routes to pools at gateways of Istio, where no EnvoyFilter sets an authority.
-fn authority_refused(manifests: &Manifests) -> Vec<Occurrence<'_>> {
-    let is_set = manifests
-        .of_kind("EnvoyFilter")
-        .flat_map(patches)
-        .any(|patch| {
-            let mut objects = walk::objects(patch).into_iter();
-            walk::text(patch, "applyTo") == Some("HTTP_ROUTE")
-                && objects.any(|object| object.get("authority").is_some())
-        });
-    let routes = manifests.of_kind("HTTPRoute").filter(|_| !is_set);
-    let refused = routes.filter(|route| {
-        let mut rules = walk::list(&route.root, "spec.rules");
-        is_at_istio(manifests, route) && rules.any(inference_pool::has_pool)
-    });
-    refused.map(Occurrence::from).collect()
 }
 
 /// Whether a gateway of Istio serves a route.

@@ -29,7 +29,6 @@ const ISTIO_POOL: &str = "deploy/mesh/istio/inference-pool.yaml";
 const ISTIO_SERVICE: &str = "deploy/mesh/istio/service.yaml";
 const ENVOY_GATEWAY: &str = "deploy/mesh/envoy-gateway/isotherm.yaml";
 const AI_GATEWAY: &str = "deploy/mesh/ai-gateway/isotherm.yaml";
-const ISTIO_BODIES: &str = "deploy/mesh/istio/without-filter.yaml";
 const POOL: &str = "deploy/mesh/inference-pool/gateway.yaml";
 
 #[test]
@@ -37,7 +36,6 @@ fn the_shipped_manifests_and_bootstraps_have_no_hazards() {
     for path in [
         ISTIO_POOL,
         ISTIO_SERVICE,
-        ISTIO_BODIES,
         ENVOY_GATEWAY,
         AI_GATEWAY,
         POOL,
@@ -272,7 +270,7 @@ fn fail_open_is_reported_where_the_gateway_ignores_it() {
     assert_eq!(rules(&text), ["fail-open-ignored"]);
     let text = changed(
         POOL,
-        "gatewayClassName: inference",
+        "gatewayClassName: istio",
         "gatewayClassName: envoy-ai-gateway",
     );
     assert_eq!(rules(&text), ["fail-open-ignored"]);
@@ -282,10 +280,10 @@ fn fail_open_is_reported_where_the_gateway_ignores_it() {
 fn several_ports_are_reported_at_a_gateway_that_takes_one_address() {
     let ports = "    - number: 8000\n    - number: 8001\n";
     let text = changed(POOL, "    - number: 8000\n", ports);
-    assert_eq!(rules(&text), [""; 0], "an unknown gateway");
+    assert_eq!(rules(&text), [""; 0], "Istio takes a list");
     for class in ["agentgateway", "nginx"] {
         let single = text.replace(
-            "gatewayClassName: inference",
+            "gatewayClassName: istio",
             &format!("gatewayClassName: {class}"),
         );
         assert_eq!(rules(&single), ["list-of-addresses"], "{class}");
@@ -312,11 +310,7 @@ spec: {controllerName: agentgateway.dev/agentgateway}
 kind: ConfigMap
 data: {isotherm.yaml: 'pools: []'}
 ";
-    let text = changed(
-        POOL,
-        "gatewayClassName: inference",
-        "gatewayClassName: edge",
-    );
+    let text = changed(POOL, "gatewayClassName: istio", "gatewayClassName: edge");
     assert_eq!(rules(&(text + class)), ["list-of-addresses"]);
 }
 
@@ -325,10 +319,7 @@ fn cors_and_faults_on_a_route_of_a_pool_are_reported_in_istio() {
     let backend = "      backendRefs:\n        - { group: inference";
     let cors =
         "      filters: [{type: CORS, cors: {}}]\n      backendRefs:\n        - { group: inference";
-    assert_eq!(
-        rules(&changed(ISTIO_BODIES, backend, cors)),
-        ["picker-dropped"]
-    );
+    assert_eq!(rules(&changed(POOL, backend, cors)), ["picker-dropped"]);
     let service = "
 ---
 kind: VirtualService
@@ -338,20 +329,8 @@ spec:
     - fault: {}
       route: [{destination: {host: llm-ip-1a2b3c4d.default.svc.cluster.local}}]
 ";
-    let text = fs::read_to_string(file(ISTIO_BODIES)).unwrap();
+    let text = fs::read_to_string(file(POOL)).unwrap();
     assert_eq!(rules(&(text + service)), ["picker-dropped"]);
-}
-
-#[test]
-fn an_authority_that_the_service_refuses_is_reported_in_istio() {
-    for path in [ISTIO_POOL, ISTIO_BODIES] {
-        let authority = "authority: isotherm.default.svc.cluster.local";
-        let text = changed(path, authority, "authority: ''");
-        assert_eq!(rules(&text), ["authority-refused"], "{path}");
-    }
-    let class = "gatewayClassName: istio";
-    let text = changed(POOL, "gatewayClassName: inference", class);
-    assert_eq!(rules(&text), ["authority-refused"]);
 }
 
 /// Configuration dumps of an Envoy that a real control plane configured, and the rules that each breaks.
@@ -360,7 +339,7 @@ fn an_authority_that_the_service_refuses_is_reported_in_istio() {
 /// `plain` without the EnvoyFilter.
 #[test]
 fn dumps_of_real_control_planes_have_the_hazards_of_their_manifests() {
-    let dumps: [(&str, &[&str]); 6] = [
+    let dumps: [(&str, &[&str]); 5] = [
         ("envoy-gateway", &[]),
         (
             "envoy-gateway-unpatched",
@@ -368,8 +347,7 @@ fn dumps_of_real_control_planes_have_the_hazards_of_their_manifests() {
         ),
         ("istio-inference-pool", &[]),
         ("istio-service", &[]),
-        ("istio-without-filter", &[]),
-        ("istio-plain", &["authority-refused"]),
+        ("istio-plain", &[]),
     ];
     for (name, expected) in dumps {
         let text = fs::read_to_string(file(&format!("tests/mesh/golden/{name}.json"))).unwrap();

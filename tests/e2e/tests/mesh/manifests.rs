@@ -1,0 +1,48 @@
+//! The API server accepts every manifest as it is: a misspelt field is an error.
+
+use std::fs;
+
+use anyhow::ensure;
+use isotherm_e2e::control_plane::Programs;
+use isotherm_e2e::{ControlPlane, permit};
+use serde_json::Value;
+
+use crate::world::{documents, install_definitions, path_of, programs, repository};
+
+const FILES: [&str; 6] = [
+    "deploy/mesh/ai-gateway/isotherm.yaml",
+    "deploy/mesh/envoy-gateway/isotherm.yaml",
+    "deploy/mesh/inference-pool/gateway.yaml",
+    "deploy/mesh/istio/inference-pool.yaml",
+    "deploy/mesh/istio/service.yaml",
+    "deploy/mesh/sidecar/isotherm.yaml",
+];
+
+/// The chart's defaults, as helm rendered them.
+const CHART: &str = "tests/mesh/golden/chart-defaults.json";
+
+#[tokio::test]
+async fn the_api_server_accepts_every_manifest() -> anyhow::Result<()> {
+    let Some([definitions, _, _]) = programs(["crds", "etcd", "kube-apiserver"]) else {
+        return Ok(());
+    };
+    let _permit = permit::exclusive().await?;
+    let plane = ControlPlane::start("mesh-manifests", &Programs::find()?).await?;
+    let mut objects: Vec<Value> = serde_json::from_str(&fs::read_to_string(repository(CHART))?)?;
+    for file in FILES {
+        objects.extend(documents(&repository(file))?);
+    }
+    install_definitions(&plane, &definitions, &objects).await?;
+    let mut refused = Vec::new();
+    for object in &objects {
+        let path = path_of(object) + "?dryRun=All&fieldValidation=Strict";
+        if let Err(error) = plane.create(&path, object).await {
+            refused.push(format!(
+                "{} {}: {error:#}",
+                object["kind"], object["metadata"]["name"]
+            ));
+        }
+    }
+    ensure!(refused.is_empty(), "{}", refused.join("\n"));
+    Ok(())
+}
