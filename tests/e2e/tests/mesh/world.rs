@@ -105,8 +105,7 @@ pub(crate) async fn start_service(
     }
     let mut service = Process::start("isotherm", &mut command, &folder.join("isotherm.log"))?;
     let url = format!("http://{SERVICE}:9090/readyz");
-    let is_ready =
-        |_: String| async { Some(reqwest::get(&url).await.ok()?.error_for_status().ok()?) };
+    let is_ready = |_: String| async { reqwest::get(&url).await.ok()?.error_for_status().ok() };
     service.wait_until_ready(WAIT_MAX, is_ready).await?;
     Ok(service)
 }
