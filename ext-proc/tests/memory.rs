@@ -17,7 +17,7 @@ use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_client::ExternalProcessorClient;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
-    HttpHeaders, ProcessingRequest, ProcessingResponse,
+    HttpHeaders, ProcessingRequest, ProcessingResponse, ProtocolConfiguration,
 };
 use fake::{FakeEngine, vllm};
 use isotherm_fingerprint::{BlockHash, Fingerprint};
@@ -88,6 +88,7 @@ async fn open(channel: &Channel, number: u64) -> Stream {
     let (sender, messages) = mpsc::channel(1);
     let request = ProcessingRequest {
         request: Some(Request::RequestHeaders(headers)),
+        protocol_config: Some(ProtocolConfiguration::default()),
         ..ProcessingRequest::default()
     };
     sender.send(request).await.unwrap();

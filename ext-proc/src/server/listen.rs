@@ -63,6 +63,12 @@ impl Listeners {
     }
 }
 
+/// Formats addresses for the log.
+pub(super) fn joined(addresses: &[Listen]) -> String {
+    let addresses: Vec<_> = addresses.iter().map(ToString::to_string).collect();
+    addresses.join(",")
+}
+
 async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
     let socket = TcpListener::bind(address).await;
     socket.with_context(|| format!("cannot listen on {address} (`{option}`)"))

@@ -174,7 +174,7 @@ impl Server {
         };
         let admin = tokio::spawn(admin.serve(self.admin, is_true(admin_stopped)));
         tracing::info!(
-            ?addresses,
+            listen = listen::joined(&addresses),
             admin = %admin_address,
             pools = pool_registry.pools().len(),
             "serving"

@@ -99,3 +99,6 @@ fn self_signed() -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
     Ok((vec![made.cert.der().clone()], key.into()))
 }
+
+#[cfg(test)]
+mod tests;

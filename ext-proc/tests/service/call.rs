@@ -8,7 +8,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
 use envoy_types::pb::envoy::service::ext_proc::v3::{
     HeadersResponse, HttpHeaders, HttpTrailers, ImmediateResponse, ProcessingRequest,
-    ProcessingResponse, TrailersResponse,
+    ProcessingResponse, ProtocolConfiguration, TrailersResponse,
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -97,9 +97,17 @@ impl Call {
         self.send(ProcessingRequest {
             metadata_context,
             request: Some(Request::RequestHeaders(headers)),
+            // Envoy with the filter in front announces that it sends no bodies.
+            protocol_config: Some(ProtocolConfiguration::default()),
             ..ProcessingRequest::default()
         })
         .await;
+    }
+
+    /// Closes the gateway's side of the stream.
+    pub(crate) fn close(&mut self) {
+        let (closed, _) = mpsc::channel(1);
+        self.to_service = closed;
     }
 
     /// The next message, whatever it is; `None` at the end of the stream.

@@ -14,6 +14,7 @@ mod decisions;
 mod endpoints;
 #[path = "../fake/mod.rs"]
 pub mod fake;
+mod gateways;
 mod queue;
 mod regions;
 mod stop;

@@ -87,23 +87,26 @@ impl GatewayShape {
             }
         });
         let namespaces = json!({ "untyped": ["envoy.lb"] });
-        let mut processor = json!({
+        let is_istio = self == Self::Istio;
+        let (service, mode) = match is_istio {
+            // Istio configures the processor at the route.
+            true => (
+                json!({ "envoy_grpc": { "cluster_name": "dummy" } }),
+                json!({ "request_header_mode": "SKIP", "response_header_mode": "SKIP" }),
+            ),
+            false => (service(), self.processing_mode()),
+        };
+        let processor = json!({
             "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExternalProcessor",
-            "grpc_service": service(),
-            "failure_mode_allow": self == Self::LlmdStandalone,
+            "grpc_service": service,
+            "failure_mode_allow": is_istio || self == Self::LlmdStandalone,
             "allow_mode_override": self == Self::AiGatewayBuffered,
             "message_timeout": "300s",
-            "processing_mode": self.processing_mode(),
+            "processing_mode": mode,
             "metadata_options": {
                 "forwarding_namespaces": namespaces, "receiving_namespaces": namespaces
             }
         });
-        if self == Self::Istio {
-            processor["grpc_service"] = json!({ "envoy_grpc": { "cluster_name": "dummy" } });
-            processor["failure_mode_allow"] = true.into();
-            processor["processing_mode"] =
-                json!({ "request_header_mode": "SKIP", "response_header_mode": "SKIP" });
-        }
         json!([{ "name": EXT_PROC, "typed_config": processor }, router])
     }
 
@@ -124,20 +127,22 @@ impl GatewayShape {
             Self::Istio | Self::EnvoyGateway => "llama",
             Self::AiGateway | Self::AiGatewayBuffered | Self::LlmdStandalone => ORIGINAL_DST,
         };
-        let mut route = json!({
-            "match": { "prefix": "/" }, "route": { "cluster": cluster, "timeout": "0s" }
-        });
-        if self == Self::Istio {
-            route["typed_per_filter_config"] = json!({ EXT_PROC: {
+        let overrides = match self {
+            Self::Istio => json!({ EXT_PROC: {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.ext_proc.v3.ExtProcPerRoute",
                 "overrides": {
                     "grpc_service": service(),
                     "processing_mode": self.processing_mode(),
                     "failure_mode_allow": false
                 }
-            }});
-        }
-        route
+            }}),
+            _ => json!({}),
+        };
+        json!({
+            "match": { "prefix": "/" },
+            "route": { "cluster": cluster, "timeout": "0s" },
+            "typed_per_filter_config": overrides
+        })
     }
 }
 

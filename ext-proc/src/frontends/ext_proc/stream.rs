@@ -151,7 +151,10 @@ impl<I: Inbound> RequestStream<I> {
                 self.response_headers(message, metadata.as_ref());
             }
             Some(Request::ResponseBody(piece)) => self.response_body(piece),
-            Some(Request::ResponseTrailers(message)) => self.finish(message.trailers.as_ref()),
+            Some(Request::ResponseTrailers(message)) => {
+                self.finish(message.trailers.as_ref());
+                self.outbox.push_back(response::response_trailers());
+            }
             None => {}
         }
     }

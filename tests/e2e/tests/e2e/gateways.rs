@@ -14,7 +14,7 @@ use isotherm_e2e::{
     send,
 };
 use isotherm_harness::{Stack, StackBuilder};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -225,4 +225,31 @@ async fn read_status(client: &mut TcpStream) -> anyhow::Result<String> {
     let mut reader = BufReader::new(client);
     timeout(WAIT_MAX, reader.read_line(&mut line)).await??;
     Ok(line)
+}
+
+#[tokio::test]
+async fn a_conformance_client_chooses_its_endpoint_and_learns_who_served() -> anyhow::Result<()> {
+    const SELECTION: &str = "test-epp-endpoint-selection";
+    const SERVED: &str = "x-conformance-test-served-endpoint";
+    let _permit = permit::shared().await?;
+    let replicas = ScriptedReplica::start_all(["a", "b"]).await?;
+    let all: Vec<_> = replicas.iter().collect();
+    // Of these gateways, Istio reports which endpoint served.
+    let stack = stack(GatewayShape::Istio, "conformance", &all)
+        .service(|config| config.set("ext_proc", json!({ "conformance": true })));
+    let stack = stack.start().await?;
+    let client = Client::new(&stack.url(""))?;
+    for replica in &replicas {
+        let address = replica.address().to_string();
+        for _ in 0..3 {
+            let request = client.post_chat(&chat("conformance"));
+            let response = send(request.header(SELECTION, &address)).await?.success()?;
+            ensure!(response.served_by() == Some(replica.name()));
+            ensure!(response.header(SERVED) == Some(&address), "{response:?}");
+        }
+    }
+    let request = client.post_chat(&chat("elsewhere"));
+    let response = send(request.header(SELECTION, "192.0.2.1:8000")).await?;
+    ensure!(response.status == 503, "{}", response.status);
+    Ok(())
 }

@@ -113,6 +113,7 @@ fn headers(long: &Fingerprint, number: usize) -> anyhow::Result<ProcessingReques
         ..HeaderValue::default()
     });
     Ok(ProcessingRequest {
+        protocol_config: Some(ProtocolConfiguration::default()),
         request: Some(Request::RequestHeaders(HttpHeaders {
             headers: Some(HeaderMap {
                 headers: headers.into(),

@@ -49,9 +49,6 @@ impl<I: Inbound> RequestStream<I> {
                 .lifecycle
                 .finish_reported(reported.map(response::value)),
         }
-        if trailers.is_some() {
-            self.outbox.push_back(response::response_trailers());
-        }
         self.is_over = self.has_ended || !self.modes.sends_bodies();
     }
 }
