@@ -11,9 +11,9 @@ use super::*;
 
 /// A gateway that checks no certificate, as those of the Inference Extension do.
 #[derive(Debug)]
-struct Unverified;
+struct AnyCertificate;
 
-impl ServerCertVerifier for Unverified {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -55,7 +55,7 @@ async fn certificate(tls: &GatewayTls, version: &'static SupportedProtocolVersio
         .with_protocol_versions(&[version])
         .unwrap()
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Unverified))
+        .with_custom_certificate_verifier(Arc::new(AnyCertificate))
         .with_no_client_auth();
     config.alpn_protocols = vec![ALPN.to_vec()];
     let (client, server) = tokio::io::duplex(4_096);

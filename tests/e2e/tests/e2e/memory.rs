@@ -6,7 +6,9 @@ use anyhow::{Context as _, bail};
 use envoy_types::pb::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_client::ExternalProcessorClient;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
-use envoy_types::pb::envoy::service::ext_proc::v3::{HttpHeaders, ProcessingRequest};
+use envoy_types::pb::envoy::service::ext_proc::v3::{
+    HttpHeaders, ProcessingRequest, ProtocolConfiguration,
+};
 use isotherm_e2e::{MODEL, ScriptedReplica, admin, permit, scripted};
 use isotherm_fingerprint::{Api, BlockHash, Extractor, Fingerprint, MemberPaths, names};
 use serde_json::json;
