@@ -9,8 +9,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use isotherm_ext_proc::config::{self, Config, DnsSource, Engine, Listen};
-use isotherm_router::{Eviction, PolicyName, Push, RouterConfig};
+use isotherm_ext_proc::config::{self, Config, DnsSource, Engine, Listen, StaticReplica};
+use isotherm_router::{Eviction, PolicyName, Push, Role, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -51,7 +51,14 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
         "127.0.0.1:8001".parse().unwrap(),
         "[::1]:8001".parse().unwrap(),
     ];
-    assert_eq!(pool.sources.fixed, fixed);
+    let fixed = fixed.map(|address: std::net::SocketAddr| StaticReplica::from(address));
+    let last = StaticReplica {
+        address: "127.0.0.1:8002".parse().unwrap(),
+        role: Role::Prefill,
+    };
+    assert_eq!(pool.sources.fixed[..2], fixed);
+    assert_eq!(pool.sources.fixed[2..], [last]);
+    assert_eq!(pool.router.prefill_tokens_min, 1_024);
     let dns = DnsSource {
         name: "engines.example".into(),
         port: 8000,
@@ -160,6 +167,39 @@ fn a_pool_without_a_cluster_uses_its_models_name_when_a_header_can_carry_it() {
         errors.to_string().contains("give `cluster` as well"),
         "{errors}"
     );
+}
+
+#[test]
+fn mistakes_in_a_replica_with_a_role_are_reported_where_they_stand() {
+    let replica = |entries: &str| {
+        let text = format!("pools: [{{ replicas: {{ static: [{entries}] }} }}]");
+        config::parse(&text).map_err(|errors| errors.to_string())
+    };
+    let good = replica("'127.0.0.1:1', { address: '127.0.0.1:2', role: decode }").unwrap();
+    let roles = good.pools[0].sources.fixed.iter();
+    assert_eq!(
+        roles.map(|replica| replica.role).collect::<Vec<_>>(),
+        [Role::Both, Role::Decode]
+    );
+    for (entries, part) in [
+        ("{ role: prefill }", "static[0].address: must be given"),
+        (
+            "{ address: '127.0.0.1:1', role: writer }",
+            "`writer` is not one of `both`, `prefill`, `decode`",
+        ),
+        (
+            "{ address: '127.0.0.1:0' }",
+            "static[0].address: port 0 reaches nothing",
+        ),
+        (
+            "'127.0.0.1:1', { address: '127.0.0.1:1' }",
+            "static[1].address",
+        ),
+        ("{ addres: '127.0.0.1:1' }", "did you mean `address`?"),
+    ] {
+        let error = replica(entries).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
 }
 
 #[test]

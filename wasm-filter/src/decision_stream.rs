@@ -68,8 +68,12 @@ impl Connection {
         Ok(())
     }
 
-    /// The flow that reads the response to a request, if the service decided on the request.
+    /// The flow that reads the response to a request, which begins, if the service decided on the request. Runs in the
+    /// request's context.
     pub(crate) fn take_response_flow(&mut self, request: u32) -> Option<Box<ResponseFlow>> {
+        if let Some(effect) = self.stream.start_response(request) {
+            self.perform_as_root(request, effect);
+        }
         self.stream.take_response_flow(request)
     }
 

@@ -221,7 +221,14 @@ fn router(replicas: u32, peers: u16) -> Router {
     for id in 0..replicas {
         let replica = ReplicaId(id);
         let name = format!("10.0.{}.{}:8000", id / 256, id % 256);
-        router.handle(now, PoolEvent::Added { replica, name });
+        router.handle(
+            now,
+            PoolEvent::Added {
+                replica,
+                name,
+                role: isotherm_router::Role::Both,
+            },
+        );
         let (load, sent) = (Load::default(), now);
         router.handle(
             now,

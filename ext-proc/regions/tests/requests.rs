@@ -511,7 +511,14 @@ impl Pool {
             let replica = ReplicaId(u32::try_from(self.replicas.len()).unwrap());
             self.replicas.insert(replica, of);
             let name = format!("10.{of}.0.{n}:8000");
-            self.router.handle(now, Event::Added { replica, name });
+            self.router.handle(
+                now,
+                Event::Added {
+                    replica,
+                    name,
+                    role: isotherm_router::Role::Both,
+                },
+            );
         }
     }
 

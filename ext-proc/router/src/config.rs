@@ -21,6 +21,9 @@ pub struct RouterConfig {
     pub probe_stale_after: Duration,
     /// Fallbacks that a decision names beside the selected replica, at most.
     pub fallbacks_max: usize,
+    /// Uncached prompt tokens from which a prefill replica computes a prompt. Shorter ones are computed where the answer is
+    /// written.
+    pub prefill_tokens_min: u32,
     /// Rules between regions.
     pub region: RegionRules,
 }
@@ -41,6 +44,9 @@ impl Default for RouterConfig {
             ttft_slo: Duration::from_secs(5),
             probe_stale_after: Duration::from_secs(3),
             fallbacks_max: 2,
+            // One piece of a chunked prefill. Beside running answers, it delays each of them by one step, about as long as
+            // the way over another replica takes: one more request, and the transfer of the KV cache.
+            prefill_tokens_min: 512,
             region: RegionRules {
                 queue_max: 4,
                 stale_after: Duration::from_millis(600),

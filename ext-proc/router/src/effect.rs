@@ -32,6 +32,8 @@ pub struct Decision {
     pub replica: ReplicaId,
     /// Replicas to try next, best first, when the chosen one fails before the first byte.
     pub fallbacks: SmallVec<[ReplicaId; 3]>,
+    /// The prefill replica that computes the prompt for the chosen one, if one does.
+    pub prefiller: Option<ReplicaId>,
     /// The reason for this replica.
     pub reason: Reason,
     /// Prompt bytes that the index holds for the chosen replica.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use smallvec::SmallVec;
 
-use crate::{PeerId, PeerReport, Time};
+use crate::{PeerId, PeerReport, Role, Time};
 
 /// Identity of a request, unique within the life of a router; the driver numbers requests upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -138,6 +138,9 @@ pub enum Event {
         /// Output tokens.
         completion_tokens: Option<u32>,
     },
+    /// The response to a dispatched request began, so its prompt is computed. Only a request with a prefill replica needs
+    /// this event; without it, the end of the request stands for both.
+    Began(RequestId),
     /// The client disconnected, before or after the dispatch.
     Aborted(RequestId),
     /// A probe or a load report arrived.
@@ -157,7 +160,11 @@ pub enum Event {
         replica: ReplicaId,
         /// Stable name, the address: its place on hash rings, and the order of ties.
         name: String,
+        /// The part of a request that the replica serves.
+        role: Role,
     },
+    /// The role of a replica changed. What is known of its process still holds.
+    RoleChanged(ReplicaId, Role),
     /// A replica drains: it finishes its requests and gets no new ones.
     Draining(ReplicaId),
     /// A draining replica gets requests again. What is known of its process still holds. A request that is restricted

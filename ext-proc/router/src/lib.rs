@@ -16,6 +16,7 @@ mod queue;
 mod replica;
 mod replica_index;
 mod ring;
+mod role;
 mod router;
 mod stats;
 mod status;
@@ -31,6 +32,7 @@ pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus};
 #[cfg(feature = "research")]
 pub use policy::{Ablation, CandidateRule};
 pub use policy::{PolicyName, UnknownPolicy};
+pub use role::Role;
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};
 pub use status::{Availability, Candidate, Choice, Explanation, PeerCandidate, ReplicaStatus};

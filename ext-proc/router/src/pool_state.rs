@@ -49,6 +49,22 @@ pub(crate) struct InFlightRequest {
     pub(crate) followed_session: Option<bool>,
     /// Requests in flight on the replica, this one included.
     pub(crate) outstanding: u32,
+    /// The claim on the prefill replica that computes the prompt, if one does.
+    pub(crate) prefill: Option<Box<InFlightPrefill>>,
+}
+
+/// The claim of a request on the prefill replica that computes its prompt.
+#[derive(Debug)]
+pub(crate) struct InFlightPrefill {
+    pub(crate) replica: ReplicaId,
+    pub(crate) permit: BreakerPermit,
+    pub(crate) recorded: PredictionRecord,
+    /// Estimated prompt tokens that the replica had to compute first.
+    pub(crate) ahead_tokens: f64,
+    /// Share of the prompt that the replica had to compute.
+    pub(crate) uncached_share: f64,
+    /// Whether the response has begun.
+    pub(crate) is_computed: bool,
 }
 
 impl PoolState {

@@ -16,8 +16,10 @@ pub struct Stats {
     pub in_flight: usize,
     /// Requests forwarded to peer regions and not finished.
     pub forwarded_in_flight: usize,
-    /// Available replicas.
+    /// Available replicas to which requests are dispatched.
     pub available_replicas: usize,
+    /// Available prefill replicas.
+    pub available_prefillers: usize,
     /// Size of the prefix index.
     pub index: IndexStats,
     /// Size of the index over peers.
@@ -44,6 +46,8 @@ pub struct IndexStats {
 pub struct Counters {
     /// Requests dispatched, by reason.
     pub decisions: BTreeMap<Reason, u64>,
+    /// Dispatched requests whose prompt a prefill replica computes.
+    pub prefills: u64,
     /// Requests rejected, by reason.
     pub rejects: BTreeMap<RejectReason, u64>,
     /// Requests that arrived.

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use strum::{AsRefStr, IntoStaticStr};
 
-use crate::{Load, PeerAvailability, PeerId, Reason, ReplicaId, Time};
+use crate::{Load, PeerAvailability, PeerId, Reason, ReplicaId, Role, Time};
 
 /// Status of a replica.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,7 +13,9 @@ pub struct ReplicaStatus {
     pub id: ReplicaId,
     /// Stable name.
     pub name: String,
-    /// Requests dispatched and not finished.
+    /// The part of a request that the replica serves.
+    pub role: Role,
+    /// Requests dispatched and not finished; of a prefill replica, prompts.
     pub outstanding: u32,
     /// Load of the last good probe.
     pub load: Option<Load>,
@@ -88,6 +90,8 @@ pub struct Candidate {
     pub replica: ReplicaId,
     /// Stable name.
     pub name: String,
+    /// The part of a request that the replica serves.
+    pub role: Role,
     /// Length of the prompt that the index holds for the replica, in bytes.
     pub matched_bytes: u32,
     /// Requests dispatched and not finished.
@@ -96,7 +100,8 @@ pub struct Candidate {
     pub pending: Option<u32>,
     /// Whether the replica is available, or why not.
     pub availability: Availability,
-    /// Score by the policy: more is better, comparable within one explanation only.
+    /// Score by the policy: more is better, comparable within one explanation and one kind of replica only. Of a prefill
+    /// replica, minus the estimated seconds until it has computed the prompt.
     pub score: f64,
 }
 
@@ -107,6 +112,8 @@ pub enum Choice {
     Dispatch {
         /// Selected replica.
         replica: ReplicaId,
+        /// The prefill replica that computes the prompt, if one does.
+        prefiller: Option<ReplicaId>,
         /// Reason of the selection.
         reason: Reason,
     },

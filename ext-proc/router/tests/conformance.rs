@@ -356,7 +356,9 @@ fn an_explanation_is_what_happens() {
             let waiting = script.stats().queue_length;
             script.arrive(request);
             match explanation.choice {
-                Choice::Dispatch { replica, reason } => {
+                Choice::Dispatch {
+                    replica, reason, ..
+                } => {
                     let (_, decision) = script.dispatches().remove(0);
                     assert_eq!((decision.replica, decision.reason), (replica, reason));
                 }
@@ -460,9 +462,12 @@ fn an_explanation_is_what_happens_between_regions_too() {
             script.arrive(request);
             let happened = script.effects();
             let foretold = match (&choice, happened.first()) {
-                (Choice::Dispatch { replica, reason }, Some(Effect::Dispatch(_, decision))) => {
-                    (decision.replica, decision.reason) == (*replica, *reason)
-                }
+                (
+                    Choice::Dispatch {
+                        replica, reason, ..
+                    },
+                    Some(Effect::Dispatch(_, decision)),
+                ) => (decision.replica, decision.reason) == (*replica, *reason),
                 (Choice::Forward { peer, reason }, Some(Effect::Forward(_, forwarding))) => {
                     (forwarding.peer, forwarding.reason) == (*peer, *reason)
                 }

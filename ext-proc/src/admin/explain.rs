@@ -171,8 +171,13 @@ fn in_pool(
         found.map(|candidate| candidate.name.clone())
     };
     let outcome = match *choice {
-        Choice::Dispatch { replica, reason } => view::OutcomeView::Dispatch {
+        Choice::Dispatch {
+            replica,
+            prefiller,
+            reason,
+        } => view::OutcomeView::Dispatch {
             replica: replica_name(replica).unwrap_or_default(),
+            prefiller: prefiller.and_then(replica_name),
             reason: reason.as_ref().to_owned(),
         },
         Choice::Forward { peer, reason } => {
@@ -208,6 +213,7 @@ fn in_pool(
 fn candidate_view(candidate: &Candidate, prompt_bytes: u32) -> view::CandidateView {
     view::CandidateView {
         replica: candidate.name.clone(),
+        role: candidate.role.as_ref().to_owned(),
         // JSON has no infinity.
         score: candidate.score.clamp(f64::MIN, f64::MAX),
         matched_bytes: candidate.matched_bytes,

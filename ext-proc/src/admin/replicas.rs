@@ -7,7 +7,7 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::{Method, StatusCode};
 use axum::response::Json;
-use isotherm_router::{ReplicaStatus, Time};
+use isotherm_router::{ReplicaStatus, Role, Time};
 
 use super::auth::Authorization;
 use super::error::ApiError;
@@ -46,7 +46,8 @@ pub(super) async fn add(
     let Json(new) = body?;
     let addr = parse(&new.address)?;
     let pool = find(&admin.pool_registry, new.pool.as_deref())?;
-    pool.add_replica(addr)?;
+    let role = new.role.as_deref().map_or(Ok(Role::Both), parse_role)?;
+    pool.add_replica_as(addr, role)?;
     // A pool with a replica can serve, even if its DNS name cannot be resolved.
     pool.mark_synced();
     tracing::info!(pool = %pool.name(), replica = %addr, "operator added a replica");
@@ -83,6 +84,11 @@ fn parse(address: &str) -> Result<SocketAddr, ApiError> {
     }
 }
 
+fn parse_role(role: &str) -> Result<Role, ApiError> {
+    let message = || format!("`{role}` is not a role: both, prefill or decode");
+    role.parse().map_err(|_| ApiError::bad_request(message()))
+}
+
 fn replica_view(
     pool: &Arc<str>,
     status: ReplicaStatus,
@@ -92,6 +98,7 @@ fn replica_view(
     view::ReplicaView {
         pool: pool.to_string(),
         address: status.name,
+        role: status.role.as_ref().to_owned(),
         availability: status.availability.as_ref().to_owned(),
         draining: status.draining,
         adopted_from,

@@ -126,10 +126,16 @@ fn render_replicas(explanation: &ExplainResponse) -> String {
         OutcomeView::Wait { replica, .. } => replica.as_ref(),
         _ => None,
     };
+    let prefiller = match &explanation.outcome {
+        OutcomeView::Dispatch { prefiller, .. } => prefiller.as_ref(),
+        _ => None,
+    };
     let rows = explanation.candidates.iter().map(|candidate| {
+        let name = Some(&candidate.replica);
         vec![
-            mark(selected == Some(&candidate.replica)),
+            mark(selected == name || prefiller == name),
             candidate.replica.clone(),
+            candidate.role.clone(),
             format!("{:.3}", candidate.score),
             percent(candidate.matched_share),
             candidate.matched_bytes.to_string(),
@@ -141,6 +147,7 @@ fn render_replicas(explanation: &ExplainResponse) -> String {
     let header = [
         "",
         "REPLICA",
+        "ROLE",
         "SCORE",
         "MATCHED",
         "BYTES",
@@ -178,7 +185,16 @@ fn mark(is_selected: bool) -> String {
 
 fn describe(outcome: &OutcomeView) -> String {
     match outcome {
-        OutcomeView::Dispatch { replica, reason } => format!("dispatch to {replica} ({reason})"),
+        OutcomeView::Dispatch {
+            replica,
+            prefiller: None,
+            reason,
+        } => format!("dispatch to {replica} ({reason})"),
+        OutcomeView::Dispatch {
+            replica,
+            prefiller: Some(prefiller),
+            reason,
+        } => format!("dispatch to {replica} ({reason}), prefill on {prefiller}"),
         OutcomeView::Forward { region, reason } => format!("forward to region {region} ({reason})"),
         OutcomeView::Wait { replica, ahead } => {
             let replica = replica.as_ref();
@@ -199,6 +215,7 @@ mod tests {
     fn the_selected_replica_is_marked_and_every_candidate_has_its_state() {
         let candidate = |replica: &str, score, state: &str| CandidateView {
             replica: replica.into(),
+            role: "both".into(),
             score,
             matched_bytes: 512,
             matched_share: 0.5,
@@ -216,6 +233,7 @@ mod tests {
             },
             outcome: OutcomeView::Dispatch {
                 replica: "10.0.0.1:80".into(),
+                prefiller: None,
                 reason: "prefix".into(),
             },
             pool: Some("llama".into()),
@@ -231,8 +249,8 @@ mod tests {
             text.contains("outcome  dispatch to 10.0.0.1:80 (prefix)"),
             "{text}"
         );
-        assert!(text.contains("->  10.0.0.1:80  0.500  50%"), "{text}");
-        assert!(text.contains("10.0.0.2:80  0.000"), "{text}");
+        assert!(text.contains("->  10.0.0.1:80  both  0.500  50%"), "{text}");
+        assert!(text.contains("10.0.0.2:80  both  0.000"), "{text}");
         assert!(text.trim_end().ends_with("stale"), "{text}");
     }
 

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
+use isotherm_router::Role;
 
 use super::client::{AdminClient, Connection, percent_encode};
 use super::output::{self, or_dash, percent};
@@ -26,7 +27,7 @@ enum ReplicaAction {
     /// Show every replica, its load, and whether it accepts another request.
     List,
     /// Add a replica. It gets requests after its first successful probe.
-    Add(ReplicaAddress),
+    Add(NewReplica),
     /// Remove a replica at once. Its requests in flight end as usual.
     Remove(ReplicaAddress),
     /// Drain a replica: it gets no new request and finishes its requests in flight.
@@ -38,6 +39,15 @@ struct ReplicaAddress {
     /// Address of the replica.
     #[arg(value_name = "IP:PORT")]
     address: SocketAddr,
+}
+
+#[derive(Debug, Args)]
+struct NewReplica {
+    #[command(flatten)]
+    replica: ReplicaAddress,
+    /// The part of a request that the replica serves.
+    #[arg(long, value_parser = [Role::Both.as_ref(), Role::Prefill.as_ref(), Role::Decode.as_ref()])]
+    role: Option<String>,
 }
 
 pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
@@ -53,10 +63,12 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
             output::print(&list(&replicas))?;
             return Ok(ExitCode::SUCCESS);
         }
-        ReplicaAction::Add(ReplicaAddress { address }) => {
+        ReplicaAction::Add(NewReplica { replica, role }) => {
+            let address = replica.address;
             let new = view::NewReplica {
                 pool: args.pool,
                 address: address.to_string(),
+                role,
             };
             let (path, body) = ("/api/replicas".to_owned(), serde_json::to_vec(&new)?);
             (Method::POST, path, body, address, "added")
@@ -76,9 +88,10 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
 }
 
 /// Column names of [`row`].
-pub(super) const HEADER: [&str; 10] = [
+pub(super) const HEADER: [&str; 11] = [
     "POOL",
     "REPLICA",
+    "ROLE",
     "ADOPTED FROM",
     "STATE",
     "OUTSTANDING",
@@ -93,6 +106,7 @@ pub(super) fn row(replica: &view::ReplicaView) -> Vec<String> {
     vec![
         replica.pool.clone(),
         replica.address.clone(),
+        replica.role.clone(),
         or_dash(replica.adopted_from.as_ref()),
         replica.availability.clone(),
         replica.outstanding.to_string(),

@@ -220,6 +220,7 @@ mod tests {
             },
         };
         let replica = ReplicaView {
+            role: "both".into(),
             pool: "llama".into(),
             address: "10.0.0.1:80".into(),
             availability: "pending".into(),
@@ -250,7 +251,7 @@ mod tests {
         );
         assert!(text.contains("50%"), "{text}");
         assert!(
-            text.contains("10.0.0.1:80  -             pending  4"),
+            text.contains("10.0.0.1:80  both  -             pending  4"),
             "{text}"
         );
     }

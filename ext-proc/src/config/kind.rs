@@ -193,6 +193,21 @@ pub(super) fn path() -> Kind<PathBuf> {
     })
 }
 
+/// A section, or text that stands for a section with nothing else in it.
+pub(super) fn text_or_section<T: 'static, S: Section + From<T> + 'static>(
+    text: Kind<T>,
+) -> Kind<S> {
+    let (parse, accepts) = (text.parse, format!("{} or section", text.accepts));
+    let parse_both = move |node: &Node, option: &str, reader: &mut Reader| match node.data {
+        Data::Section(_) => S::parse(node, option, reader),
+        _ => parse(node, option, reader).map(S::from),
+    };
+    Kind {
+        describe: Some(S::describe),
+        ..Kind::new(accepts, parse_both, |_| String::new())
+    }
+}
+
 /// A value out of a closed set, by its name.
 pub(super) fn choice<T: Copy + PartialEq + 'static>(
     choices: impl IntoIterator<Item = (&'static str, T)>,
@@ -231,9 +246,9 @@ pub(super) fn required<T>(kind: Kind<T>) -> Kind<T> {
 
 /// A list of at most `len_max` values.
 pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<Vec<T>> {
-    let accepts = match kind.describe {
-        Some(_) => "list of sections".to_owned(),
-        None => format!("list of {}", kind.accepts),
+    let accepts = match kind.accepts.as_str() {
+        "section" => "list of sections".to_owned(),
+        accepts => format!("list of {accepts}"),
     };
     let (parse, show, message) = (kind.parse, kind.show, accepts.clone());
     let parse_all = move |node: &Node, option: &str, reader: &mut Reader| {

@@ -14,6 +14,7 @@ mod options;
 pub mod reference;
 mod region;
 mod reload;
+mod replica;
 mod resolve;
 mod section;
 mod service_port;
@@ -43,6 +44,7 @@ pub use options::{
 };
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
+pub use replica::StaticReplica;
 pub use service_port::ServicePort;
 
 /// The largest configuration file, in bytes.
@@ -95,8 +97,8 @@ pub struct PoolConfig {
 /// Sources of a pool's replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// Fixed addresses.
-    pub fixed: Vec<SocketAddr>,
+    /// Replicas at fixed addresses.
+    pub fixed: Vec<StaticReplica>,
     /// A DNS name whose addresses are the replicas.
     pub dns: Option<DnsSource>,
     /// Replicas that Kubernetes lists.

@@ -15,6 +15,7 @@ use super::kind::{
     boolean, choice, list, millis, number, optional, path, required, section as section_kind,
 };
 use super::listen::Listen;
+use super::replica::{StaticReplica, static_replica};
 use super::section::section;
 use super::service_port::ServicePort;
 use super::text::{
@@ -156,6 +157,8 @@ section! {
         outstanding_max as "outstanding_max": u32 = OUTSTANDING_MAX, number("number", 1..=1_000_000);
         /// The objective for the time to first token. `policy: isotherm` serves requests that can still meet it before requests that cannot; `policy: dual_map` follows warm caches as long as it can be met.
         ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
+        /// With prefill replicas only: the tokens outside the cache of the selected replica from which a prefill replica computes a prompt. Below it, the way over another replica takes longer than it saves.
+        prefill_tokens_min as "prefill_tokens_min": u32 = RouterConfig::default().prefill_tokens_min, number("tokens", 0..=10_000_000);
         /// The engine, which names the metrics of the replicas. `auto` detects it by the names that a replica reports.
         engine as "engine": Option<Engine> = None,
             choice([("auto", None)].into_iter().chain(Engine::ALL.iter().map(|engine| (engine.option(), Some(*engine)))));
@@ -209,8 +212,8 @@ section! {
 section! {
     /// `pools[].replicas`.
     pub(super) struct RawSources {
-        /// Fixed addresses.
-        fixed as "static": Vec<SocketAddr> = Vec::new(), list(socket_address(), REPLICAS_MAX);
+        /// Fixed addresses, each alone or in a section with its role.
+        fixed as "static": Vec<StaticReplica> = Vec::new(), list(static_replica(), REPLICAS_MAX);
         /// A DNS name whose addresses are the replicas.
         dns as "dns": Option<DnsSource> = None, optional(section_kind());
         /// Replicas that the API server of Kubernetes lists: those of an InferencePool, of a selector, or of a Service. The service reaches it as its pod's ServiceAccount, or else by KUBECONFIG.

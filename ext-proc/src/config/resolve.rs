@@ -143,6 +143,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             },
             ttft_slo: raw.ttft_slo,
             probe_stale_after: raw.probe.stale_after,
+            prefill_tokens_min: raw.prefill_tokens_min,
             ..RouterConfig::default()
         },
         engine: raw.engine,
@@ -194,10 +195,19 @@ fn check_probe(probe: &ProbeConfig, option: &str, reader: &mut Reader) {
 fn resolve_sources(raw: RawSources, option: &str, reader: &mut Reader) -> Sources {
     let mut addresses = UniqueNames::new("replica");
     let fixed = format!("{option}.replicas.static");
-    for (entry, address) in reader.entries(&fixed, &raw.fixed) {
-        addresses.claim(address, &entry, reader);
-        if address.port() == 0 {
-            reader.error(&entry, "port 0 reaches nothing");
+    for (entry, replica) in reader.entries(&fixed, &raw.fixed) {
+        // The address of a section stands at an option of its own.
+        let in_section = format!("{entry}.address");
+        if !reader.is_valid(&in_section) {
+            continue;
+        }
+        let option = match reader.is_given(&in_section) {
+            true => in_section,
+            false => entry,
+        };
+        addresses.claim(replica.address, &option, reader);
+        if replica.address.port() == 0 {
+            reader.error(&option, "port 0 reaches nothing");
         }
     }
     let option = format!("{option}.replicas.kubernetes");

@@ -39,7 +39,12 @@ impl Assignment {
             .map(|pool| pool.members().borrow().clone())
             .unwrap_or_default();
         let endpoints = LocalityLbEndpoints {
-            lb_endpoints: members.iter().map(endpoint).collect(),
+            // Without this service, Envoy balances over all endpoints; a prefill replica serves no request of its own.
+            lb_endpoints: members
+                .iter()
+                .filter(|member| member.role.has_requests())
+                .map(endpoint)
+                .collect(),
             ..LocalityLbEndpoints::default()
         };
         let assignment = ClusterLoadAssignment {

@@ -43,6 +43,7 @@ pub(super) struct TargetPort {
 pub(super) struct Pod {
     metadata: ObjectMeta,
     pub(super) annotations: BTreeMap<String, String>,
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) is_terminating: bool,
     pub(super) status: PodStatus,
 }
@@ -127,6 +128,7 @@ struct RawMetadata {
     resource_version: Option<String>,
     deletion_timestamp: Option<IgnoredAny>,
     annotations: Option<BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
 }
 
 impl RawMetadata {
@@ -143,9 +145,11 @@ impl RawMetadata {
 impl From<RawPod> for Pod {
     fn from(mut raw: RawPod) -> Self {
         let annotations = raw.metadata.annotations.take().unwrap_or_default();
+        let labels = raw.metadata.labels.take().unwrap_or_default();
         Self {
             is_terminating: raw.metadata.deletion_timestamp.is_some(),
             annotations,
+            labels,
             metadata: raw.metadata.into_identity(),
             status: raw.status,
         }
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_keeps_its_identity_its_annotations_and_its_status() {
+    fn a_pod_keeps_its_identity_its_labels_and_its_status() {
         let pod: Pod = serde_json::from_value(serde_json::json!({
             "metadata": {
                 "name": "a", "uid": "u", "resourceVersion": "7", "deletionTimestamp": "2026-01-01T00:00:00Z",
@@ -259,6 +263,7 @@ mod tests {
         assert!(pod.is_terminating);
         assert_eq!(pod.meta().resource_version.as_deref(), Some("7"));
         assert_eq!(pod.annotations["k"], "v");
+        assert_eq!(pod.labels["app"], "vllm");
         assert_eq!(pod.status.pod_ip.as_deref(), Some("10.0.0.1"));
         assert_eq!(pod.status.container_statuses[0].restart_count, 2);
     }

@@ -2,10 +2,14 @@
 //!
 //! A data-parallel engine serves each rank at a port of its own, so each port is a replica. The annotation
 //! `llm-d.ai/active-ports` names the ports that a pod serves, if it serves fewer than its pool lists.
+//!
+//! The label `llm-d.ai/role` gives the part of a request that a pod serves. As in llm-d, a pod without it serves both parts, and
+//! one with a value that names neither (`encode`, or an unknown one) gets no request.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
+use isotherm_router::Role;
 use kube::core::Resource as _;
 
 use super::objects::Pod;
@@ -16,6 +20,8 @@ const ACTIVE_PORTS: [&str; 2] = [
     "llm-d.ai/active-ports",
     "inference.networking.k8s.io/active-ports",
 ];
+/// Label with the part of a request that a pod serves.
+const ROLE: &str = "llm-d.ai/role";
 /// Limit of ports that the annotation of one pod may name.
 const ACTIVE_PORTS_MAX: usize = 64;
 
@@ -27,6 +33,30 @@ pub(super) struct PodState {
     /// Hash that another process at the same address does not share: of the pod's id and its containers' restarts.
     incarnation: u64,
     active_ports: Option<Vec<u16>>,
+    role: PodRole,
+}
+
+/// The value of the label [`ROLE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PodRole {
+    Known(Role),
+    /// The pod encodes images for other pods.
+    Encode,
+    Unknown,
+}
+
+impl PodRole {
+    fn of(label: Option<&str>) -> Self {
+        match label {
+            None | Some("" | "both" | "prefill-decode" | "encode-prefill-decode") => {
+                Self::Known(Role::Both)
+            }
+            Some("prefill" | "encode-prefill") => Self::Known(Role::Prefill),
+            Some("decode") => Self::Known(Role::Decode),
+            Some("encode") => Self::Encode,
+            Some(_) => Self::Unknown,
+        }
+    }
 }
 
 impl PodState {
@@ -49,12 +79,18 @@ impl PodState {
             is_ready: !pod.is_terminating && pod.status.conditions.iter().any(is_ready),
             incarnation: hasher.finish(),
             active_ports: annotations.map(|ports| parse_ports(ports)),
+            role: PodRole::of(pod.labels.get(ROLE).map(String::as_str)),
         }
+    }
+
+    /// Whether the pod gets no request because nothing is known of its role.
+    pub(super) fn has_unknown_role(&self) -> bool {
+        self.role == PodRole::Unknown
     }
 
     /// Adds the replicas of the pod. A pod without an address has none.
     pub(super) fn add_to(&self, endpoints: &mut DiscoveredReplicas, ports: &[u16]) {
-        let Some(ip) = self.ip else {
+        let (Some(ip), PodRole::Known(role)) = (self.ip, self.role) else {
             return;
         };
         let is_active = |port: &&u16| {
@@ -65,6 +101,7 @@ impl PodState {
             let endpoint = DiscoveredReplica {
                 incarnation: self.incarnation,
                 is_draining: !self.is_ready,
+                role,
             };
             endpoints.add(SocketAddr::new(ip, *port), endpoint);
         }
@@ -143,6 +180,31 @@ mod tests {
         let both = json!({ ACTIVE_PORTS[0]: "8001", ACTIVE_PORTS[1]: "8000" });
         assert_eq!(restricted(both), [8001]);
         assert!(restricted(json!({ ACTIVE_PORTS[0]: "" })).is_empty());
+    }
+
+    #[test]
+    fn the_label_gives_the_role_of_a_pod() {
+        let role_of = |label: Option<&str>| {
+            let pod = pod(|pod| {
+                if let Some(label) = label {
+                    pod["metadata"]["labels"] = json!({ ROLE: label });
+                }
+            });
+            let mut endpoints = DiscoveredReplicas::default();
+            pod.add_to(&mut endpoints, &[8000]);
+            let role = endpoints.iter().next().map(|(_, replica)| replica.role);
+            (role, pod.has_unknown_role())
+        };
+        let both = ["both", "prefill-decode", "encode-prefill-decode"].map(Some);
+        for label in both.into_iter().chain([None]) {
+            assert_eq!(role_of(label), (Some(Role::Both), false), "{label:?}");
+        }
+        assert_eq!(role_of(Some("decode")), (Some(Role::Decode), false));
+        for label in ["prefill", "encode-prefill"] {
+            assert_eq!(role_of(Some(label)), (Some(Role::Prefill), false));
+        }
+        assert_eq!(role_of(Some("encode")), (None, false));
+        assert_eq!(role_of(Some("prefil")), (None, true));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use isotherm_router::Role;
+
 /// Limit of replicas of one source.
 const DISCOVERED_MAX: usize = 10_000;
 
@@ -13,6 +15,8 @@ pub(crate) struct DiscoveredReplica {
     pub(crate) incarnation: u64,
     /// Whether the replica finishes its requests and gets no new ones.
     pub(crate) is_draining: bool,
+    /// The part of a request that the replica serves.
+    pub(crate) role: Role,
 }
 
 /// The replicas of a source by address.
@@ -59,10 +63,12 @@ mod tests {
         let ready = DiscoveredReplica {
             incarnation: 2,
             is_draining: false,
+            role: Role::Both,
         };
         let draining = DiscoveredReplica {
             incarnation: 1,
             is_draining: true,
+            role: Role::Both,
         };
         for pair in [[ready, draining], [draining, ready]] {
             let mut endpoints = DiscoveredReplicas::default();

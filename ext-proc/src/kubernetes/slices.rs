@@ -6,6 +6,8 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 
+use isotherm_router::Role;
+
 use super::objects::{EndpointSlice, SliceEndpoint};
 use super::{DiscoveredReplica, DiscoveredReplicas};
 use crate::config::ServicePort;
@@ -105,6 +107,8 @@ pub(super) fn replicas<'a>(
                 let endpoint = DiscoveredReplica {
                     incarnation: address.incarnation,
                     is_draining: !address.is_ready,
+                    // An EndpointSlice has no labels of its pods.
+                    role: Role::Both,
                 };
                 endpoints.add(SocketAddr::new(address.ip, number), endpoint);
             }

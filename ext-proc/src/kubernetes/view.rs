@@ -164,10 +164,19 @@ impl SourceView {
                 let problem = problem.map(|problem| format!("Service `{name}`: {problem}"));
                 problem.or_else(|| self.overflow(&replicas))
             }
-            KubernetesTarget::InferencePool(_) | KubernetesTarget::Pods { .. } => {
-                self.overflow(&self.replicas()?)
-            }
+            KubernetesTarget::InferencePool(_) | KubernetesTarget::Pods { .. } => self
+                .overflow(&self.replicas()?)
+                .or_else(|| self.unknown_role()),
         }
+    }
+
+    fn unknown_role(&self) -> Option<String> {
+        let mut pods = self.pods.objects();
+        pods.any(PodState::has_unknown_role).then(|| {
+            "the label `llm-d.ai/role` of a pod has an unknown value, so the pod gets no request: use `prefill`, `decode` or \
+             `prefill-decode`"
+                .to_owned()
+        })
     }
 
     fn overflow(&self, replicas: &DiscoveredReplicas) -> Option<String> {

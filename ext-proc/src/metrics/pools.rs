@@ -127,6 +127,7 @@ const LABELLED_COUNTERS: [LabelledFamily; 4] = [
 const COUNTERS: &[Family<Counters, u64>] = counters! {
     arrived: "Requests that need a replica",
     queued: "Requests that waited in the queue",
+    prefills: "Dispatched requests whose prompt a prefill replica computes",
     retried_elsewhere: "Responses of a replica other than the selected one",
     predicted_cached_tokens: "Prompt tokens that the prefix index predicted to be cached, over requests whose engine \
          reports its cache hits",
@@ -145,7 +146,7 @@ const COUNTERS: &[Family<Counters, u64>] = counters! {
     replicas_refused: "Replicas left out because the pool has as many as it may have",
 };
 
-const GAUGES: [Family<Stats, f64>; 8] = [
+const GAUGES: [Family<Stats, f64>; 9] = [
     ("queue_length", "Requests in the queue", |s| {
         count(s.queue_length)
     }),
@@ -161,6 +162,11 @@ const GAUGES: [Family<Stats, f64>; 8] = [
         "available_replicas",
         "Replicas that accept another request now",
         |s| count(s.available_replicas),
+    ),
+    (
+        "available_prefillers",
+        "Prefill replicas that accept another prompt now",
+        |s| count(s.available_prefillers),
     ),
     (
         "index_nodes",
@@ -275,11 +281,12 @@ fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
     page.gauges(
         "replica_available",
         "1 while the replica accepts another request; state is available or the reason why not (failing: its requests \
-         fail, whatever its probes report)",
+         fail, whatever its probes report), role the part of a request that it serves: both, prefill, decode",
         each().map(|(_, replica, [pool, name])| {
+            let role = ("role", replica.role.as_ref());
             let state = ("state", replica.availability.as_ref());
             let is_available = replica.availability == Availability::Available;
-            ([pool, name, state], flag(is_available))
+            ([pool, name, role, state], flag(is_available))
         }),
     )
 }

@@ -41,6 +41,8 @@ pub struct Route {
     pub chosen: Endpoint,
     /// Replicas to try next, best first.
     pub fallbacks: Vec<Endpoint>,
+    /// The prefill replica that computes the prompt, if one does.
+    pub prefiller: Option<Endpoint>,
     /// The router's decision.
     pub decision: Decision,
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use isotherm_router::{PeerId, ReplicaId};
+use isotherm_router::{PeerId, ReplicaId, Role};
 
 use super::endpoint::Endpoint;
 use super::request::EndpointMatch;
@@ -21,6 +21,8 @@ pub struct Member {
     pub id: ReplicaId,
     /// Address of the replica.
     pub addr: SocketAddr,
+    /// The part of a request that the replica serves.
+    pub role: Role,
     /// Whether the replica drains: it finishes its requests and gets no new ones.
     pub draining: bool,
     /// The region that owns the replica, if this region has adopted it.
@@ -57,6 +59,7 @@ impl Membership {
     pub(crate) fn add(
         &mut self,
         addr: SocketAddr,
+        role: Role,
         adopted_from: Option<PeerId>,
     ) -> Result<ReplicaId, MembershipError> {
         if self.by_addr.contains_key(&addr) {
@@ -71,6 +74,7 @@ impl Membership {
         let member = Member {
             id,
             addr,
+            role,
             draining: false,
             adopted_from,
         };
@@ -84,6 +88,17 @@ impl Membership {
         let member = self.by_addr.get_mut(&addr)?;
         member.adopted_from.take()?;
         Some(member.id)
+    }
+
+    pub(crate) fn change_role(
+        &mut self,
+        addr: SocketAddr,
+        role: Role,
+    ) -> Result<ReplicaId, MembershipError> {
+        let member = self.by_addr.get_mut(&addr);
+        let member = member.ok_or(MembershipError::Unknown(addr))?;
+        member.role = role;
+        Ok(member.id)
     }
 
     /// Removes an address that was adopted from `peer`.
@@ -163,9 +178,9 @@ mod tests {
     #[test]
     fn an_address_that_returns_gets_a_new_id() {
         let mut membership = Membership::default();
-        let first = membership.add(addr(1), None).unwrap();
+        let first = membership.add(addr(1), Role::Both, None).unwrap();
         assert_eq!(
-            membership.add(addr(1), None),
+            membership.add(addr(1), Role::Both, None),
             Err(MembershipError::Exists(addr(1)))
         );
         assert_eq!(membership.remove(addr(1)), Ok(first));
@@ -173,7 +188,7 @@ mod tests {
             membership.remove(addr(1)),
             Err(MembershipError::Unknown(addr(1)))
         );
-        let second = membership.add(addr(1), None).unwrap();
+        let second = membership.add(addr(1), Role::Both, None).unwrap();
         assert_ne!(first, second);
         assert_eq!(membership.addr_of(first), None);
         assert_eq!(membership.addr_of(second), Some(addr(1)));
@@ -183,7 +198,7 @@ mod tests {
     #[test]
     fn the_first_drain_of_a_replica_is_reported_and_the_second_is_not() {
         let mut membership = Membership::default();
-        let id = membership.add(addr(1), None).unwrap();
+        let id = membership.add(addr(1), Role::Both, None).unwrap();
         assert_eq!(membership.drain(addr(1)), Ok((id, true)));
         assert_eq!(membership.drain(addr(1)), Ok((id, false)));
         assert_eq!(
@@ -191,6 +206,7 @@ mod tests {
             [Member {
                 id,
                 addr: addr(1),
+                role: Role::Both,
                 draining: true,
                 adopted_from: None,
             }]
@@ -201,15 +217,15 @@ mod tests {
     fn an_adopted_replica_is_released_to_the_region_that_owns_it_only() {
         let mut membership = Membership::default();
         let (eu, asia) = (PeerId(0), PeerId(1));
-        let own = membership.add(addr(1), None).unwrap();
-        let adopted = membership.add(addr(2), Some(eu)).unwrap();
+        let own = membership.add(addr(1), Role::Both, None).unwrap();
+        let adopted = membership.add(addr(2), Role::Both, Some(eu)).unwrap();
         let not_adopted = |port| Err(MembershipError::NotAdopted(addr(port)));
         assert_eq!(membership.release(addr(1), eu), not_adopted(1));
         assert_eq!(membership.release(addr(2), asia), not_adopted(2));
         assert_eq!(membership.release(addr(2), eu), Ok(adopted));
         assert_eq!(membership.id_of(addr(1)), Some(own));
 
-        let kept = membership.add(addr(2), Some(eu)).unwrap();
+        let kept = membership.add(addr(2), Role::Both, Some(eu)).unwrap();
         assert_eq!(membership.keep(addr(2)), Some(kept));
         assert_eq!(membership.keep(addr(2)), None, "it is not adopted any more");
         assert_eq!(membership.release(addr(2), eu), not_adopted(2));

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
-    Event, Explanation, Load, ReplicaId, ReplicaStatus, Router, Scope, Stats, Time,
+    Event, Explanation, Load, ReplicaId, ReplicaStatus, Role, Router, Scope, Stats, Time,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -150,9 +150,33 @@ impl Pool {
     /// Adds a replica, which gets requests after its first successful probe. An adopted replica becomes this region's own.
     /// Fails when the pool has the replica already, or is full.
     pub fn add_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
+        self.add_replica_as(addr, Role::Both)
+    }
+
+    /// Adds a replica with a role, like [`Self::add_replica`].
+    /// Fails when the pool has the replica already, or is full.
+    pub fn add_replica_as(
+        &self,
+        addr: SocketAddr,
+        role: Role,
+    ) -> Result<ReplicaId, MembershipError> {
         self.change_members(|state, now| match state.membership.keep(addr) {
-            Some(replica) => Ok(replica),
-            None => state.add_replica(now, addr, None),
+            Some(replica) => {
+                state.membership.change_role(addr, role)?;
+                state.router.handle(now, Event::RoleChanged(replica, role));
+                Ok(replica)
+            }
+            None => state.add_replica(now, addr, role, None),
+        })
+    }
+
+    /// Changes the role of a replica. What the router knows of its cache still holds.
+    /// Fails when the pool does not have the replica.
+    pub fn change_role(&self, addr: SocketAddr, role: Role) -> Result<ReplicaId, MembershipError> {
+        self.change_members(|state, now| {
+            let replica = state.membership.change_role(addr, role)?;
+            state.router.handle(now, Event::RoleChanged(replica, role));
+            Ok(replica)
         })
     }
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::{Event, PeerId, PeerReport, PeerStatus, ReplicaId, Time};
+use isotherm_router::{Event, PeerId, PeerReport, PeerStatus, ReplicaId, Role, Time};
 
 use super::Pool;
 use super::membership::MembershipError;
@@ -21,7 +21,7 @@ impl Pool {
         addr: SocketAddr,
         from: PeerId,
     ) -> Result<ReplicaId, MembershipError> {
-        self.change_members(|state, now| state.add_replica(now, addr, Some(from)))
+        self.change_members(|state, now| state.add_replica(now, addr, Role::Both, Some(from)))
     }
 
     /// Returns a replica to the region that it was adopted from. Its requests in flight still end as usual.

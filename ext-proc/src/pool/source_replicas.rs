@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
+use isotherm_router::Role;
+
 use super::Pool;
 use crate::kubernetes::{DiscoveredReplica, DiscoveredReplicas};
 
@@ -41,10 +43,14 @@ impl SourceReplicas {
                 is_added: false,
                 is_drained: false,
             });
-            let was_draining = std::mem::replace(&mut known.last, new).is_draining;
+            let last = std::mem::replace(&mut known.last, new);
+            if last.role != new.role && known.is_added {
+                change_role(pool, address, new.role);
+            }
+            let was_draining = last.is_draining;
             match (was_draining, new.is_draining) {
                 (true, false) if known.is_added => known.resume(pool, address),
-                (true, false) => known.is_added = add(pool, address),
+                (true, false) => known.is_added = add(pool, address, new.role),
                 (false, true) => known.drain(pool, address),
                 (true, true) | (false, false) => {}
             }
@@ -72,11 +78,18 @@ impl SourceReplica {
     }
 }
 
+/// Changes the role of a replica, unless an operator has removed it.
+fn change_role(pool: &Pool, address: SocketAddr, role: Role) {
+    if pool.change_role(address, role).is_ok() {
+        tracing::info!(pool = %pool.name(), replica = %address, role = role.as_ref(), "role of the replica changed");
+    }
+}
+
 /// Adds a replica to the pool; returns whether it was added.
-fn add(pool: &Pool, address: SocketAddr) -> bool {
-    match pool.add_replica(address) {
+fn add(pool: &Pool, address: SocketAddr, role: Role) -> bool {
+    match pool.add_replica_as(address, role) {
         Ok(_) => {
-            tracing::info!(pool = %pool.name(), replica = %address, "replica added");
+            tracing::info!(pool = %pool.name(), replica = %address, role = role.as_ref(), "replica added");
             true
         }
         Err(error) => {
@@ -117,6 +130,7 @@ mod tests {
             let replica = DiscoveredReplica {
                 incarnation: *incarnation,
                 is_draining: *is_draining,
+                role: Role::Both,
             };
             discovered.add(addr(*last), replica);
         }
@@ -155,6 +169,27 @@ mod tests {
         assert_eq!(members(&pool), [(1, 2, false)]);
         source.apply(&pool, replicas(&[]));
         assert_eq!(members(&pool), []);
+    }
+
+    #[tokio::test]
+    async fn a_changed_role_keeps_the_replica_under_its_id() {
+        let (_registry, pool) = pool();
+        let mut source = SourceReplicas::default();
+        let with_role = |role| {
+            let mut discovered = DiscoveredReplicas::default();
+            let replica = DiscoveredReplica {
+                role,
+                ..DiscoveredReplica::default()
+            };
+            discovered.add(addr(1), replica);
+            discovered
+        };
+        for role in [Role::Prefill, Role::Decode, Role::Both] {
+            source.apply(&pool, with_role(role));
+            assert_eq!(members(&pool), [(1, 0, false)]);
+            assert_eq!(pool.members().borrow()[0].role, role);
+            assert_eq!(pool.replicas()[0].role, role);
+        }
     }
 
     #[tokio::test]

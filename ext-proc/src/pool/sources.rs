@@ -63,7 +63,14 @@ pub(super) async fn follow(pool: Weak<Pool>, client: KubernetesClient) {
 /// All replicas of the sources. A fixed address does not drain.
 fn wanted(sources: &Sources, name: &ResolvedName, discovery: &Discovery) -> DiscoveredReplicas {
     let mut wanted = DiscoveredReplicas::default();
-    for address in sources.fixed.iter().copied().chain(name.addresses()) {
+    for replica in &sources.fixed {
+        let discovered = DiscoveredReplica {
+            role: replica.role,
+            ..DiscoveredReplica::default()
+        };
+        wanted.add(replica.address, discovered);
+    }
+    for address in name.addresses() {
         wanted.add(address, DiscoveredReplica::default());
     }
     for (address, replica) in discovery.replicas() {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use isotherm_router::{
     Decision, Effect, Event, ForwardDecision, PeerId, RejectReason, ReplicaId, Request, RequestId,
-    Router, Time,
+    Role, Router, Time,
 };
 use tokio::sync::oneshot;
 
@@ -69,12 +69,17 @@ impl PoolState {
         &mut self,
         now: Time,
         addr: SocketAddr,
+        role: Role,
         adopted_from: Option<PeerId>,
     ) -> Result<ReplicaId, MembershipError> {
-        let replica = self.membership.add(addr, adopted_from)?;
+        let replica = self.membership.add(addr, role, adopted_from)?;
         self.unprobed.insert(replica);
-        let name = addr.to_string();
-        self.router.handle(now, Event::Added { replica, name });
+        let event = Event::Added {
+            replica,
+            name: addr.to_string(),
+            role,
+        };
+        self.router.handle(now, event);
         Ok(replica)
     }
 
@@ -179,6 +184,7 @@ impl PoolState {
         Some(Route {
             chosen: endpoint_of(&decision.replica)?,
             fallbacks: decision.fallbacks.iter().filter_map(endpoint_of).collect(),
+            prefiller: decision.prefiller.as_ref().and_then(endpoint_of),
             decision,
         })
     }

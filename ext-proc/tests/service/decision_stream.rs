@@ -54,7 +54,11 @@ impl DecisionStream {
         });
         let ends = ends.collect();
         self.to_service
-            .send(ClientMessage { requests, ends })
+            .send(ClientMessage {
+                requests,
+                ends,
+                ..ClientMessage::default()
+            })
             .await
             .unwrap();
     }

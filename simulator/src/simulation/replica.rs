@@ -86,6 +86,7 @@ impl Simulation<'_> {
             let event = Event::Added {
                 replica: ReplicaId(number),
                 name,
+                role: isotherm_router::Role::Both,
             };
             self.send_event(balancer, event);
             let probe = self.probes.push(Probe {

@@ -97,6 +97,25 @@ fn a_request_pauses_until_the_service_decides() {
 }
 
 #[test]
+fn a_named_prefill_replica_reaches_the_engine_and_hears_of_the_response() {
+    let (mut filter, id) = request_on_stream();
+    let routed = Route {
+        destination: "10.0.0.1:8000".into(),
+        prefiller: "10.0.0.9:8000".into(),
+        ..Route::default()
+    };
+    respond(&mut filter, id, Action::Route(routed));
+    let prefiller = filter.host().request_header("x-prefiller-host-port");
+    assert_eq!(prefiller, Some("10.0.0.9:8000"));
+    let head = [(":status", "200"), ("content-type", "application/json")];
+    filter.response_headers(headers(&head), false).unwrap();
+    filter.tick().unwrap();
+    let messages = filter.host().sent.iter();
+    let starts = messages.flat_map(|message| ClientMessage::decode(&**message).unwrap().starts);
+    assert_eq!(starts.collect::<Vec<_>>(), [id]);
+}
+
+#[test]
 fn the_filter_reports_the_end_of_a_request_with_the_next_batch() {
     let (mut filter, id) = request_on_stream();
     assert_eq!(ends(&filter), []);

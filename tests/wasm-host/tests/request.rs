@@ -82,9 +82,14 @@ fn forged_headers_are_removed() {
         ("x-isotherm-fingerprint", "forged"),
         ("x-isotherm-anything", "forged"),
         ("x-gateway-destination-endpoint", "10.0.0.1:80"),
+        ("x-prefiller-host-port", "10.0.0.1:80"),
+        ("x-llm-d-prefiller-host-port", "10.0.0.1:80"),
     ];
     filter.request_headers(request(&forged), false).unwrap();
     filter.request_body(CHAT.as_bytes(), true).unwrap();
+    for (name, value) in forged {
+        assert_ne!(filter.host().request_header(name), Some(value), "{name}");
+    }
     assert_ne!(
         filter.host().request_header("x-isotherm-fingerprint"),
         Some("forged")

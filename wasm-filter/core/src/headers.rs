@@ -41,8 +41,10 @@ pub(crate) fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = 
 
 /// Whether only Isotherm may set a request header of this name.
 pub(crate) fn is_internal(name: &str) -> bool {
-    name.starts_with(names::PREFIX)
-        || [names::DESTINATION, names::DESTINATION_SERVED].contains(&name)
+    name.starts_with("x-")
+        && (name.starts_with(names::PREFIX)
+            || [names::DESTINATION, names::DESTINATION_SERVED].contains(&name)
+            || names::SIDECAR.contains(&name))
 }
 
 /// The type and subtype of a `content-type`, in lower case and without parameters.
@@ -84,6 +86,15 @@ mod tests {
         assert!(is_json(&media_type));
         assert!(is_json("application/vnd.api+json"));
         assert!(!is_json("text/plain"));
+    }
+
+    #[test]
+    fn every_header_that_steers_a_sidecar_is_internal() {
+        for name in names::SIDECAR {
+            assert!(is_internal(name), "{name}");
+        }
+        assert!(is_internal(names::FINGERPRINT) && is_internal(names::DESTINATION));
+        assert!(!is_internal("x-request-id") && !is_internal(":path"));
     }
 
     #[test]

@@ -5,6 +5,8 @@ pub struct ClientMessage {
     pub requests: ::prost::alloc::vec::Vec<DecisionRequest>,
     #[prost(message, repeated, tag = "2")]
     pub ends: ::prost::alloc::vec::Vec<RequestEnd>,
+    #[prost(uint32, repeated, tag = "3")]
+    pub starts: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerMessage {
@@ -65,6 +67,8 @@ pub struct Route {
     pub cluster: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub decision: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub prefiller: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Wait {

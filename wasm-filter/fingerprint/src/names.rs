@@ -46,6 +46,8 @@ headers! {
         "The cluster for the request (`cluster_header`).";
     DESTINATION = "x-gateway-destination-endpoint", "service" => "Envoy", "one replica and its fallbacks",
         "The selected endpoint and its fallbacks, as `ip:port[,ip:port...]` (Gateway API Inference Extension).";
+    PREFILLER = "x-prefiller-host-port", "service" => "llm-d's sidecar beside the engine", "one address",
+        "The prefill replica that computes the prompt, as `ip:port`. Without it, the selected replica computes the prompt.";
     DESTINATION_SERVED = "x-gateway-destination-endpoint-served", "gateway" => "service, client", "one address",
         "The endpoint that responded (Gateway API Inference Extension).";
     ORIGIN = "x-isotherm-origin", "service" => "another region", "the name of a region",
@@ -68,5 +70,18 @@ headers! {
 
 /// The value of [`LISTENER`] on the listeners that only regions reach.
 pub const LISTENER_REGIONS: &str = "regions";
+/// The headers by which llm-d's sidecar, in front of an engine, sends a part of a request to another address. Only the service
+/// may set any of them: a client could point the sidecar at any host. The list has the sidecar's current
+/// names, and the older ones, which it still reads.
+pub const SIDECAR: [&str; 8] = [
+    PREFILLER,
+    "x-llm-d-prefiller-host-port",
+    "x-prefiller-url",
+    "x-encoder-hosts-ports",
+    "x-llm-d-encoder-hosts-ports",
+    "x-kv-cache-source-host-port",
+    "x-llm-d-kv-cache-source-host-port",
+    "x-data-parallel-host-port",
+];
 /// The prefix of internal headers. The filter at the edge of the network removes them from the requests of clients.
 pub const PREFIX: &str = "x-isotherm-";

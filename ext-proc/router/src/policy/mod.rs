@@ -263,7 +263,7 @@ fn longest_match(request: &Request, view: &View<'_>) -> PrefixMatch {
         .deepest(request.fingerprint.blocks(), view.candidates)
 }
 
-fn match_on(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> PrefixMatch {
+pub(crate) fn match_on(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> PrefixMatch {
     view.index.deepest_of(request.fingerprint.blocks(), replica)
 }
 
@@ -297,8 +297,23 @@ fn cheapest(
     best.map(|(_, replica, matched)| (replica, matched))
 }
 
+/// The candidate that computes the prompt soonest, and the prefix that it holds; for views of prefill replicas.
+pub(crate) fn cheapest_prefiller(
+    request: &Request,
+    view: &View<'_>,
+) -> Option<(ReplicaIndex, PrefixMatch)> {
+    let allowed = that_may_serve(request, view.candidates, view);
+    let view = View {
+        candidates: &allowed,
+        ..*view
+    };
+    cheapest(request, &view, |replica, uncached| {
+        view.replicas.ttft_s(replica, uncached, view.now)
+    })
+}
+
 /// Whether a request may be served by a replica, whether or not the replica is a candidate now.
-fn may_serve(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> bool {
+pub(crate) fn may_serve(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> bool {
     let subset = request.subset.as_deref();
     subset.is_none_or(|subset| {
         let id = view.replicas.id_of(replica);

@@ -66,12 +66,18 @@ impl Default for LatencyModel {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestMeasurement {
+    /// Measurements of the prompt, if the replica computed it.
+    pub(crate) prompt: Option<PromptMeasurement>,
+    /// Measurements of the answer, if known.
+    pub(crate) output: Option<AnswerMeasurement>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PromptMeasurement {
     /// Tokens computed before its first output token, those of earlier requests included.
     pub(crate) tokens: f64,
     /// Time to first token, in seconds.
     pub(crate) ttft_s: f64,
-    /// Measurements of the answer, if known.
-    pub(crate) output: Option<AnswerMeasurement>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +107,9 @@ impl LatencyFit {
         measured: RequestMeasurement,
         presumed: LatencyModel,
     ) -> LatencyModel {
-        self.prefill.learn(measured.tokens, measured.ttft_s);
+        if let Some(prompt) = measured.prompt {
+            self.prefill.learn(prompt.tokens, prompt.ttft_s);
+        }
         if let Some(output) = measured.output {
             self.decode
                 .learn(output.outstanding, output.seconds / output.tokens);
@@ -252,8 +260,10 @@ mod tests {
         for i in 0..20_u32 {
             let tokens = f64::from(i * 700 % 3_000);
             let measured = RequestMeasurement {
-                tokens,
-                ttft_s: 0.05 + tokens * 0.000_3,
+                prompt: Some(PromptMeasurement {
+                    tokens,
+                    ttft_s: 0.05 + tokens * 0.000_3,
+                }),
                 output: None,
             };
             backlog.learn(measured, LatencyModel::default());

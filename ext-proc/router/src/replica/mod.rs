@@ -10,7 +10,7 @@ mod replicas;
 mod stall_detector;
 
 use arrival_rate::ArrivalRate;
-pub(crate) use backlog::{AnswerMeasurement, RequestMeasurement};
+pub(crate) use backlog::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
 use backlog::{Backlog, LatencyFit, LatencyModel};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
 use headroom::Headroom;
@@ -18,7 +18,7 @@ pub(crate) use pushes::Pushes;
 pub(crate) use replicas::{Rank, Replicas};
 use stall_detector::StallDetector;
 
-use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Time};
+use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Role, Time};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
@@ -26,7 +26,8 @@ pub(crate) struct Replica {
     pub(crate) id: ReplicaId,
     /// Stable name: the address.
     pub(crate) name: String,
-    /// Requests dispatched and not finished.
+    pub(crate) role: Role,
+    /// Requests dispatched and not finished; of a prefill replica, prompts.
     pub(crate) outstanding: u32,
     /// Sequence number of its last dispatch; the lowest one wins ties.
     pub(crate) turn: u64,
@@ -50,10 +51,11 @@ pub(crate) struct Replica {
 }
 
 impl Replica {
-    pub(crate) fn new(id: ReplicaId, name: String) -> Self {
+    pub(crate) fn new(id: ReplicaId, name: String, role: Role) -> Self {
         Self {
             id,
             name,
+            role,
             ..Self::default()
         }
     }
@@ -65,6 +67,36 @@ impl Replica {
 
     /// Whether the replica is available, or why not.
     pub(crate) fn availability(&self, rules: &Rules, now: Time, throttled: bool) -> Availability {
+        if self.role.has_requests() {
+            self.request_availability(rules, now, throttled)
+        } else {
+            self.prefill_availability(rules, now)
+        }
+    }
+
+    /// Whether a prefill replica is available, or why not. Neither the push rule nor panic mode applies to it: the prompts
+    /// in front of a new one are a part of its cost, and where it cannot serve, the decode replica computes the prompt.
+    pub(crate) fn prefill_availability(&self, rules: &Rules, now: Time) -> Availability {
+        if self.draining {
+            Availability::Draining
+        } else if let Some(ill) = self.ill(rules, now) {
+            ill
+        } else if !self.breaker.admits(now) {
+            Availability::Failing
+        } else if rules.push == Push::Pending && self.probe.is_none() {
+            Availability::NeverProbed
+        } else {
+            Availability::Available
+        }
+    }
+
+    /// Whether a replica to which requests are dispatched is available, or why not.
+    pub(crate) fn request_availability(
+        &self,
+        rules: &Rules,
+        now: Time,
+        throttled: bool,
+    ) -> Availability {
         if self.draining {
             return Availability::Draining;
         }
@@ -142,6 +174,7 @@ impl Replica {
     /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
     fn headroom(&self, rules: &Rules) -> Option<u32> {
         match rules.push {
+            _ if !self.role.has_requests() => None,
             Push::Pending => Some(self.headroom.left(self.outstanding)),
             Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
             Push::Blind => None,
@@ -163,6 +196,7 @@ impl Replica {
         ReplicaStatus {
             id: self.id,
             name: self.name.clone(),
+            role: self.role,
             outstanding: self.outstanding,
             load: self.load().copied(),
             probed: self.probe.map(|(_, sent)| sent),

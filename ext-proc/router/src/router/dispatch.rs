@@ -4,12 +4,21 @@ use smallvec::SmallVec;
 
 use super::Router;
 use super::decide::allowed;
-use crate::index::AnswerKey;
+use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
-use crate::replica_index::ReplicaIndex;
-use crate::{Decision, Effect, Request, Target};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target};
+
+/// A prompt on its replica, in tokens.
+struct PromptWork {
+    matched: PrefixMatch,
+    /// Estimated tokens of an earlier answer behind the match.
+    remembered: f64,
+    /// Estimated tokens that are in no cache of the replica.
+    uncached: f64,
+}
 
 impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
@@ -21,37 +30,37 @@ impl Router {
             return;
         };
         let fallbacks = self.fallbacks(&request, queued.pinned.as_deref(), &selected);
-        let blocks = request.fingerprint.blocks();
-        let matched = selected
-            .matched
-            .unwrap_or_else(|| self.pool.index.deepest_of(blocks, index));
-        let (remembered, uncached) = self.uncached(&request, matched.depth, replica);
+        let work = self.prompt_work(&request, &selected, replica);
+        let prefiller =
+            self.select_prefiller(&request, work.uncached, self.pool.replicas.prefillers());
+        // Tokens that another replica computes are none of this one's backlog.
+        let computed = prefiller.map_or(work.uncached, |_| 0.0);
         let (now, pool) = (self.pool.now, &mut self.pool);
-        let ahead = pool.replicas.pending_prefill_tokens(index, now);
-        let Some(permit) = pool.replicas.dispatched(index, uncached, now) else {
+        let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
+        let Some(permit) = pool.replicas.dispatched(index, computed, now) else {
             return;
         };
-        let sessions = &mut self.pool.sessions;
-        let followed_session = request
-            .session
-            .and_then(|key| sessions.record(key, replica));
+        let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
+        let blocks = request.fingerprint.blocks();
+        let followed_session = self.record_session(&request, replica);
         let outstanding = self.pool.replicas.get(index).map_or(1, |r| r.outstanding);
-        let recorded = self.pool.index.record(blocks, index, &matched);
-        self.share(Target::Replica(replica), blocks, matched.depth);
+        let recorded = self.pool.index.record(blocks, index, &work.matched);
+        self.share(Target::Replica(replica), blocks, work.matched.depth);
         self.policy.on_event(PolicyEvent::Dispatch(index));
-        let matched_bytes = request.fingerprint.bytes_at(matched.depth);
-        let share = request.fingerprint.share_at(matched.depth);
-        let decision = Decision {
-            replica,
-            fallbacks,
-            reason: selected.reason,
-            matched_bytes,
-            matched_tokens: share_of(request.prompt_tokens, share),
-            queued_for: now.since(queued.arrived),
-        };
-        *self.counters.decisions.entry(decision.reason).or_default() += 1;
-        self.effects
-            .push_back(Effect::Dispatch(request.id, decision));
+        let matched_bytes = request.fingerprint.bytes_at(work.matched.depth);
+        let share = request.fingerprint.share_at(work.matched.depth);
+        self.announce(
+            request.id,
+            Decision {
+                replica,
+                fallbacks,
+                prefiller: prefill.as_ref().map(|prefill| prefill.replica),
+                reason: selected.reason,
+                matched_bytes,
+                matched_tokens: share_of(request.prompt_tokens, share),
+                queued_for: now.since(queued.arrived),
+            },
+        );
         self.pool.in_flight.insert(
             request.id,
             InFlightRequest {
@@ -62,17 +71,61 @@ impl Router {
                 session: request.session,
                 matched_bytes,
                 recorded,
-                ahead_tokens: ahead,
+                ahead_tokens,
                 outstanding,
-                answer_tokens: remembered,
-                uncached_tokens: uncached,
+                answer_tokens: work.remembered,
+                uncached_tokens: work.uncached,
                 followed_session,
+                prefill,
             },
         );
     }
 
+    /// Remembers the replica of a session. Returns whether the session was there last; `None` for a new one.
+    fn record_session(&mut self, request: &Request, replica: ReplicaId) -> Option<bool> {
+        let sessions = &mut self.pool.sessions;
+        sessions.record(request.session?, replica)
+    }
+
+    fn announce(&mut self, id: RequestId, decision: Decision) {
+        *self.counters.decisions.entry(decision.reason).or_default() += 1;
+        self.effects.push_back(Effect::Dispatch(id, decision));
+    }
+
+    /// The prefill replica that a dispatch would name, for explanations.
+    pub(super) fn prefiller_of(
+        &self,
+        request: &Request,
+        selected: &Dispatch,
+        prefillers: &ReplicaSet,
+    ) -> Option<ReplicaIndex> {
+        let replica = self.pool.replicas.id_of(selected.replica)?;
+        let work = self.prompt_work(request, selected, replica);
+        let prefiller = self.select_prefiller(request, work.uncached, prefillers)?;
+        Some(prefiller.replica)
+    }
+
+    /// The part of a prompt that the selected replica holds, and the part that is left.
+    fn prompt_work(
+        &self,
+        request: &Request,
+        selected: &Dispatch,
+        replica: ReplicaId,
+    ) -> PromptWork {
+        let blocks = request.fingerprint.blocks();
+        let matched = selected
+            .matched
+            .unwrap_or_else(|| self.pool.index.deepest_of(blocks, selected.replica));
+        let (remembered, uncached) = self.uncached(request, matched.depth, replica);
+        PromptWork {
+            matched,
+            remembered,
+            uncached,
+        }
+    }
+
     /// Estimated tokens of an earlier answer on the replica, and the tokens that it has to compute.
-    fn uncached(&self, request: &Request, depth: usize, replica: crate::ReplicaId) -> (f64, f64) {
+    fn uncached(&self, request: &Request, depth: usize, replica: ReplicaId) -> (f64, f64) {
         let (unmatched, answers) = (uncached_tokens(request, depth), &self.pool.answers);
         let remembered = AnswerKey::matched(request, depth)
             .map_or(0.0, |key| answers.remembered(key, replica, unmatched));
@@ -86,7 +139,7 @@ impl Router {
         request: &Request,
         pinned: Option<&[ReplicaIndex]>,
         selected: &Dispatch,
-    ) -> SmallVec<[crate::ReplicaId; 3]> {
+    ) -> SmallVec<[ReplicaId; 3]> {
         let (chosen, matched) = (selected.replica, selected.matched.as_ref());
         let wanted = self.pool.config.fallbacks_max.saturating_add(1);
         let open = allowed(pinned, self.pool.replicas.available());

@@ -2,7 +2,9 @@
 
 use super::Router;
 use super::decide::{Availables, RoutingDecision, allowed};
+use crate::policy::may_serve;
 use crate::queue::QueueSeq;
+use crate::replica_index::ReplicaSet;
 use crate::{Candidate, Choice, Explanation, Request, Time};
 
 impl Router {
@@ -15,7 +17,8 @@ impl Router {
             replicas: &replicas,
             peers: &self.pool.peers.available_at(now),
         };
-        let choice = self.choice(self.decide(&queued, at));
+        let prefillers = self.pool.replicas.prefillers_at(now);
+        let choice = self.choice(self.decide(&queued, at), request, &prefillers);
         let peers = if request.tried().is_some() {
             self.pool.peers.candidates(now, request)
         } else {
@@ -27,12 +30,7 @@ impl Router {
             .pool
             .replicas
             .all()
-            .filter(|index| {
-                queued
-                    .pinned
-                    .as_ref()
-                    .is_none_or(|pinned| pinned.contains(index))
-            })
+            .filter(|index| may_serve(request, *index, &view))
             .filter_map(|index| {
                 let replica = self.pool.replicas.get(index)?;
                 let blocks = request.fingerprint.blocks();
@@ -40,11 +38,16 @@ impl Router {
                 Some(Candidate {
                     replica: replica.id,
                     name: replica.name.clone(),
+                    role: replica.role,
                     matched_bytes: request.fingerprint.bytes_at(matched.depth),
                     outstanding: replica.outstanding,
                     pending: replica.load().map(|load| load.pending),
                     availability: self.pool.replicas.availability(index, now)?,
-                    score: self.policy.score(request, index, &view),
+                    score: if replica.role.has_requests() {
+                        self.policy.score(request, index, &view)
+                    } else {
+                        self.score_prefiller(request, index, &view)
+                    },
                 })
             })
             .collect();
@@ -56,13 +59,21 @@ impl Router {
         }
     }
 
-    fn choice(&self, routing: RoutingDecision) -> Choice {
+    fn choice(
+        &self,
+        routing: RoutingDecision,
+        request: &Request,
+        prefillers: &ReplicaSet,
+    ) -> Choice {
         let ahead = self.pool.queue.len();
         let id_of = |replica| self.pool.replicas.id_of(replica);
         match routing {
             RoutingDecision::Dispatch(dispatch) => match id_of(dispatch.replica) {
                 Some(replica) => Choice::Dispatch {
                     replica,
+                    prefiller: self
+                        .prefiller_of(request, &dispatch, prefillers)
+                        .and_then(id_of),
                     reason: dispatch.reason,
                 },
                 None => Choice::Wait {

@@ -8,7 +8,7 @@ use super::Router;
 use super::dispatch::share_of;
 use crate::index::AnswerKey;
 use crate::pool_state::InFlightRequest;
-use crate::replica::{AnswerMeasurement, Evidence, RequestMeasurement};
+use crate::replica::{AnswerMeasurement, Evidence, PromptMeasurement, RequestMeasurement};
 use crate::{End, ReplicaId, RequestId, ServedBy};
 
 /// Bytes in a token before any measurement: about four bytes of English.
@@ -71,6 +71,7 @@ impl Router {
         self.release(&request, end, is_elsewhere, other);
         self.count_end(&request, end, is_elsewhere);
         self.correct_index(&request, end, is_elsewhere, other);
+        self.retract_prefill(&request, end);
         if end != End::Answered {
             return;
         }
@@ -80,9 +81,13 @@ impl Router {
         if is_elsewhere {
             return;
         }
-        self.learn_hidden_hits(&request, hit, usage.completion);
+        if request.prefill.is_none() {
+            // With a prefill replica, the engine counts what that one computed as cached, too.
+            self.learn_hidden_hits(&request, hit);
+            self.compare_prediction(&request, hit);
+        }
+        self.remember_answer(&request, hit, usage.completion);
         self.learn_latency(&request, hit, usage);
-        self.compare_prediction(&request, hit);
     }
 
     /// Tells the replicas how a request ended: the chosen one, which failed if Envoy retried, and the one that served.
@@ -103,6 +108,9 @@ impl Router {
         replicas.released(request.replica, request.permit, of_chosen, now);
         if let Some(other) = other {
             replicas.served_retry(other, evidence, now);
+        }
+        if let Some(prefill) = &request.prefill {
+            self.end_prefill(prefill, evidence);
         }
     }
 
@@ -159,12 +167,7 @@ impl Router {
     }
 
     /// Learns how much of a prompt is cached that the index cannot see: earlier answers, and what sessions have in common.
-    fn learn_hidden_hits(
-        &mut self,
-        request: &InFlightRequest,
-        hit: CacheHit,
-        completion: Option<u32>,
-    ) {
+    fn learn_hidden_hits(&mut self, request: &InFlightRequest, hit: CacheHit) {
         let pool = &mut self.pool;
         let beyond = hit.cached_tokens.saturating_sub(hit.predicted_tokens);
         pool.answers.learn(request.answer_tokens, f64::from(beyond));
@@ -175,6 +178,16 @@ impl Router {
             let share = 1.0 - uncached / request.uncached_tokens;
             pool.sessions.learn(was_there, share);
         }
+    }
+
+    /// Remembers that the replica holds the answer, behind the prompt.
+    fn remember_answer(
+        &mut self,
+        request: &InFlightRequest,
+        hit: CacheHit,
+        completion: Option<u32>,
+    ) {
+        let pool = &mut self.pool;
         let fingerprint = &request.fingerprint;
         let key = AnswerKey::whole(fingerprint, request.session);
         if let (Some(key), Some(completion)) = (key, completion) {
@@ -203,9 +216,15 @@ impl Router {
             return;
         }
         let uncached = hit.prompt_tokens.saturating_sub(hit.cached_tokens);
+        let ttft_s = ttft.as_secs_f64();
+        if let Some(prefill) = &request.prefill {
+            self.learn_prefill(prefill, hit.prompt_tokens, ttft_s, first_token);
+        }
         let measured = RequestMeasurement {
-            tokens: request.ahead_tokens + f64::from(uncached),
-            ttft_s: ttft.as_secs_f64(),
+            prompt: request.prefill.is_none().then(|| PromptMeasurement {
+                tokens: request.ahead_tokens + f64::from(uncached),
+                ttft_s,
+            }),
             output: output.map(|tokens| AnswerMeasurement {
                 outstanding: f64::from(request.outstanding),
                 tokens: f64::from(tokens),
@@ -255,6 +274,9 @@ impl Router {
             let now = self.pool.now;
             let replicas = &mut self.pool.replicas;
             replicas.released(request.replica, request.permit, Evidence::None, now);
+            if let Some(prefill) = &request.prefill {
+                self.end_prefill(prefill, Evidence::None);
+            }
             self.learn_service_time(&request);
             self.counters.aborted_in_flight += 1;
         }

@@ -10,6 +10,7 @@ mod dispatch;
 mod explain;
 mod feedback;
 mod forward;
+mod prefill;
 mod serve;
 
 use core::time::Duration;
@@ -22,7 +23,7 @@ use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
     Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaStatus,
-    RequestId, RouterConfig, Stats, Time,
+    RequestId, Role, RouterConfig, Stats, Time,
 };
 
 /// The shortest time after which a client may retry a rejected request,
@@ -95,6 +96,7 @@ impl Router {
                 };
                 self.finished(id, served_by, end, &measured);
             }
+            Event::Began(id) => self.began(id),
             Event::Aborted(id) => self.aborted(id),
             Event::Probed {
                 replica,
@@ -102,7 +104,12 @@ impl Router {
                 sent,
             } => self.probed(replica, load, sent),
             Event::ProbeFailed(replica) => self.pool.replicas.probe_failed(replica, self.pool.now),
-            Event::Added { replica, name } => self.add(replica, name),
+            Event::Added {
+                replica,
+                name,
+                role,
+            } => self.add(replica, name, role),
+            Event::RoleChanged(replica, role) => self.change_role(replica, role),
             Event::Draining(replica) => self.drain(replica),
             Event::Resumed(replica) => self.pool.replicas.resume(replica, self.pool.now),
             Event::Removed(replica) => self.remove(replica),
@@ -216,6 +223,7 @@ impl Router {
                 .unwrap_or_default(),
             in_flight: self.pool.in_flight.len(),
             available_replicas: self.pool.replicas.available().len(),
+            available_prefillers: self.pool.replicas.prefillers().len(),
             forwarded_in_flight: self.pool.forwarded.len(),
             peer_index: self.pool.peers.index_stats(),
             index: self.pool.index.stats(),
@@ -269,7 +277,7 @@ impl Router {
         }
     }
 
-    fn add(&mut self, id: ReplicaId, name: String) {
+    fn add(&mut self, id: ReplicaId, name: String, role: Role) {
         if self.pool.replicas.slot_of(id).is_some() {
             return;
         }
@@ -281,7 +289,18 @@ impl Router {
         self.policy.on_event(event);
         self.pool
             .replicas
-            .add(index, Replica::new(id, name), self.pool.now);
+            .add(index, Replica::new(id, name, role), self.pool.now);
+    }
+
+    fn change_role(&mut self, id: ReplicaId, role: Role) {
+        let Some(index) = self.pool.replicas.slot_of(id) else {
+            return;
+        };
+        self.pool.replicas.change_role(id, role, self.pool.now);
+        if !role.has_requests() {
+            self.forget_preferred(index);
+            self.reject_unroutable(index);
+        }
     }
 
     fn drain(&mut self, id: ReplicaId) {

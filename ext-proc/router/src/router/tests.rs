@@ -55,7 +55,14 @@ fn affinity_pair() -> Router {
     for id in 0..2 {
         let name = format!("r{id}");
         let replica = ReplicaId(id);
-        router.handle(Time::ZERO, Event::Added { replica, name });
+        router.handle(
+            Time::ZERO,
+            Event::Added {
+                replica,
+                name,
+                role: crate::Role::Both,
+            },
+        );
     }
     router
 }

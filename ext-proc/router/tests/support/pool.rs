@@ -50,7 +50,14 @@ pub fn run(config: RouterConfig, shapes: &[Shape], mut tasks: Vec<Task>) -> Repo
     for i in 0..engines.len() {
         let replica = ReplicaId(u32::try_from(i).unwrap());
         let name = format!("10.0.0.{i}:8000");
-        router.handle(Time::ZERO, Event::Added { replica, name });
+        router.handle(
+            Time::ZERO,
+            Event::Added {
+                replica,
+                name,
+                role: isotherm_router::Role::Both,
+            },
+        );
     }
     tasks.sort_by_key(|task| std::cmp::Reverse(task.at_ms));
     let needs: BTreeMap<RequestId, (u32, u32)> = tasks

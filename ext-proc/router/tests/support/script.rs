@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use isotherm_router::{
     Availability, Decision, Effect, End, Event, ForwardDecision, Load, PeerId, PeerReport,
-    PeerStatus, RejectReason, ReplicaId, Request, RequestId, Router, RouterConfig, ServedBy, Stats,
-    Time,
+    PeerStatus, RejectReason, ReplicaId, Request, RequestId, Role, Router, RouterConfig, ServedBy,
+    Stats, Time,
 };
 
 /// A router, the time, and what it did.
@@ -29,9 +29,17 @@ impl Script {
     }
 
     pub fn add(&mut self, id: u32) {
+        self.add_as(id, Role::Both);
+    }
+
+    pub fn add_as(&mut self, id: u32, role: Role) {
         let name = format!("10.0.0.{id}:8000");
         let replica = ReplicaId(id);
-        self.event(Event::Added { replica, name });
+        self.event(Event::Added {
+            replica,
+            name,
+            role,
+        });
     }
 
     pub fn event(&mut self, event: Event) {

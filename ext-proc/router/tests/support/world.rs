@@ -128,7 +128,14 @@ impl World {
             for id in 0..shape.replicas {
                 let replica = ReplicaId(id);
                 let name = format!("10.{here}.0.{id}:8000");
-                router.handle(Time::ZERO, Event::Added { replica, name });
+                router.handle(
+                    Time::ZERO,
+                    Event::Added {
+                        replica,
+                        name,
+                        role: isotherm_router::Role::Both,
+                    },
+                );
             }
             for of in (0..regions).filter(|of| *of != here) {
                 let name = format!("region-{of}");

@@ -16,6 +16,9 @@ pub(crate) struct NewReplica {
     /// Model of the pool; may be absent if there is one pool.
     pub pool: Option<String>,
     pub address: String,
+    /// `both`, `prefill` or `decode`; `both` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
 }
 
 /// `POST /api/recording`.
@@ -77,6 +80,9 @@ pub(crate) struct CountersView {
 pub(crate) struct ReplicaView {
     pub pool: String,
     pub address: String,
+    /// The part of a request that the replica serves: `both`, `prefill` or `decode`.
+    #[serde(default)]
+    pub role: String,
     /// Whether the replica accepts another request: `available`, or the reason why not.
     pub availability: String,
     pub draining: bool,
@@ -145,7 +151,13 @@ pub(crate) struct RequestView {
 #[serde(rename_all = "snake_case", tag = "action")]
 pub(crate) enum OutcomeView {
     /// The service would dispatch the request to a replica at once.
-    Dispatch { replica: String, reason: String },
+    Dispatch {
+        replica: String,
+        /// The prefill replica that would compute the prompt, if one would.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        prefiller: Option<String>,
+        reason: String,
+    },
     /// The service would forward the request to another region at once.
     Forward { region: String, reason: String },
     /// The request would wait in the queue.
@@ -167,7 +179,10 @@ pub(crate) enum OutcomeView {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct CandidateView {
     pub replica: String,
-    /// Score of the policy; higher is better.
+    /// The part of a request that the replica serves: `both`, `prefill` or `decode`.
+    #[serde(default)]
+    pub role: String,
+    /// Score of the policy; higher is better, among replicas that compute prompts for others and among the others.
     pub score: f64,
     /// Prompt bytes that the prefix index has for the replica.
     pub matched_bytes: u32,

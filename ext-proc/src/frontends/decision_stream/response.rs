@@ -34,6 +34,7 @@ pub(super) fn action(reply: Reply) -> Action {
             destination: reply.endpoints,
             cluster: reply.cluster.unwrap_or_default(),
             decision: reply.decision.unwrap_or_default(),
+            prefiller: reply.prefiller.unwrap_or_default(),
         }),
         Reply::Immediate(reply) => Action::ImmediateResponse(immediate(&reply)),
         Reply::PassThrough(_) | Reply::Forward(_) => ext_proc_fallback(),

@@ -175,6 +175,11 @@ impl<I: Inbound> DecisionSession<I> {
     fn handle_message(&mut self, message: &ClientMessage, responses: &mut Vec<DecisionResponse>) {
         // Ends come first: they make room for the requests of the same message.
         message.ends.iter().for_each(|end| self.handle_end(end));
+        for id in &message.starts {
+            if let Some(open) = self.open.get(id) {
+                open.lifecycle.begin_response();
+            }
+        }
         for request in &message.requests {
             let action = self.handle_request(request);
             responses.push(response::response(request.request_id, action));

@@ -78,6 +78,7 @@ impl RequestChanges {
     fn encode(self, form: &RouteForm) -> ProcessingResponse {
         let mut remove = self.remove;
         remove.extend_from_slice(&form.forged);
+        remove.retain(|name| !self.set.iter().any(|set| is_named(set, name)));
         let changes = CommonResponse {
             header_mutation: Some(HeaderMutation {
                 set_headers: self.set,
@@ -110,6 +111,8 @@ fn route(reply: RouteReply, form: &RouteForm) -> RequestChanges {
         false => &reply.endpoints,
     };
     let mut set = vec![set_header(names::DESTINATION, endpoints)];
+    let prefiller = reply.prefiller;
+    set.extend(prefiller.map(|address| set_header(names::PREFILLER, &address)));
     if form.reads_response && !form.client_wants_report {
         set.push(set_header(orca::FORMAT_HEADER, orca::FORMAT));
     }
@@ -275,6 +278,11 @@ pub(super) fn response(response: Response) -> ProcessingResponse {
         response: Some(response),
         ..ProcessingResponse::default()
     }
+}
+
+fn is_named(header: &HeaderValueOption, name: &str) -> bool {
+    let header = header.header.as_ref();
+    header.is_some_and(|header| header.key == name)
 }
 
 fn set_header(key: &str, value: &str) -> HeaderValueOption {

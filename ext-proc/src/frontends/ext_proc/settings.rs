@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use isotherm_fingerprint::names;
 use isotherm_wasm_filter_core::request::strip;
 use isotherm_wasm_filter_core::{Headers, RequestConfig};
 
@@ -35,10 +34,9 @@ impl Settings {
         }
     }
 
-    /// The internal headers of a client, which the service removes where no filter does. The endpoint is overwritten.
+    /// The internal headers of a client, which the service removes where no filter does, unless it sets them itself.
     pub(super) fn forged(&self, headers: &Headers) -> Vec<String> {
         let edits = strip(&self.filter, headers).into_iter();
-        let names = edits.map(|edit| edit.parts().0.to_owned());
-        names.filter(|name| name != names::DESTINATION).collect()
+        edits.map(|edit| edit.parts().0.to_owned()).collect()
     }
 }

@@ -8,7 +8,7 @@ use isotherm_router::{RequestId, Scope};
 
 use super::head::RequestHead;
 use super::reply::RequestHeaders;
-use crate::pool::{ForwardRoute, PeerTable, Pool, Route, RouteRequest};
+use crate::pool::{Endpoint, ForwardRoute, PeerTable, Pool, Route, RouteRequest};
 
 /// Longest name of another region in a header, in bytes: as long as a label of a host name.
 const REGION_BYTES_MAX: usize = 63;
@@ -58,7 +58,12 @@ pub(super) fn header(pool: &Pool, route: &Route, summary: &RequestSummary) -> St
     let match_ = (decision.matched_bytes, decision.matched_tokens);
     let target = format!("replica={}", route.chosen);
     let reason = decision.reason.as_ref();
-    describe(target, pool, reason, match_, decision.queued_for, summary)
+    let mut text = describe(target, pool, reason, match_, decision.queued_for, summary);
+    if let Some(prefiller) = &route.prefiller {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ";prefiller={prefiller}");
+    }
+    text
 }
 
 /// Returns the value of `x-isotherm-decision` for a route to another region.
@@ -118,6 +123,7 @@ pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &Requ
         request = request.0,
         replica = %route.chosen,
         fallbacks = ?route.fallbacks,
+        prefiller = route.prefiller.as_ref().map(Endpoint::as_str),
         reason = decision.reason.as_ref(),
         prompt_bytes = summary.prompt_bytes,
         matched_bytes = decision.matched_bytes,

@@ -189,6 +189,13 @@ impl RequestLifecycle {
         }
     }
 
+    /// Records that the response begins: the prompt is computed.
+    pub(super) fn begin_response(&self) {
+        if let RequestStage::InFlight(guard) = &self.stage {
+            guard.begin_response();
+        }
+    }
+
     /// Ends the response, with the outcome that the filter reports.
     pub(super) fn finish_reported(&mut self, outcome: Option<&[u8]>) {
         let outcome = match outcome.map(Outcome::parse) {

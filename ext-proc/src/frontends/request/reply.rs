@@ -7,18 +7,23 @@ use isotherm_fingerprint::names;
 use serde_json::Value;
 
 use crate::metrics::RequestResult;
-use crate::pool::{ForwardRoute, Pool, Route};
+use crate::pool::{Endpoint, ForwardRoute, Pool, Route};
 
 /// Headers that must be gone when Envoy selects the route again: its routes send a request with an origin to another region.
 /// Envoy's route removes all other headers for services, which costs less than a mutation by the service.
 const NOT_FOR_REPLICAS: [&str; 2] = [names::ORIGIN, names::TRIED];
 
+/// Headers to remove, each if the request has it. A header of llm-d's sidecar is for replicas, but only from the service.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RemovedHeaders([bool; NOT_FOR_REPLICAS.len()]);
+pub(crate) struct RemovedHeaders {
+    internal: [bool; NOT_FOR_REPLICAS.len()],
+    sidecar: [bool; names::SIDECAR.len()],
+}
 
 impl RemovedHeaders {
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
-        let all = NOT_FOR_REPLICAS.into_iter().zip(self.0);
+        let internal = NOT_FOR_REPLICAS.into_iter().zip(self.internal);
+        let all = internal.chain(names::SIDECAR.into_iter().zip(self.sidecar));
         all.filter_map(|(name, is_present)| is_present.then_some(name))
     }
 }
@@ -34,7 +39,12 @@ pub(crate) struct RequestHeaders {
 
 impl RequestHeaders {
     pub(crate) fn note(&mut self, name: &str) {
-        for (known, is_present) in NOT_FOR_REPLICAS.iter().zip(&mut self.to_remove.0) {
+        if !name.starts_with("x-") {
+            return;
+        }
+        let RemovedHeaders { internal, sidecar } = &mut self.to_remove;
+        let internal = NOT_FOR_REPLICAS.iter().zip(internal);
+        for (known, is_present) in internal.chain(names::SIDECAR.iter().zip(sidecar)) {
             *is_present |= name == *known;
         }
     }
@@ -69,6 +79,8 @@ impl Reply {
 pub(crate) struct RouteReply {
     /// The replica and its fallbacks: `ip:port[,ip:port...]`.
     pub(crate) endpoints: String,
+    /// The prefill replica that computes the prompt, as `ip:port`, if one does.
+    pub(crate) prefiller: Option<String>,
     /// Envoy's cluster, unless the filter has set the same one.
     pub(crate) cluster: Option<String>,
     /// Description of the decision, for the client.
@@ -94,6 +106,7 @@ impl RouteReply {
         }
         Self {
             endpoints,
+            prefiller: route.prefiller.as_ref().map(Endpoint::to_string),
             cluster: pool.cluster_unless(headers.cluster.as_deref()),
             decision,
             removed: headers.to_remove,

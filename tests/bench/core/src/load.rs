@@ -79,7 +79,11 @@ impl Load {
         for id in 0..replicas {
             let replica = ReplicaId(id);
             let name = format!("10.0.{}.{}:8000", id / 256, id % 256);
-            load.event(Event::Added { replica, name });
+            load.event(Event::Added {
+                replica,
+                name,
+                role: isotherm_router::Role::Both,
+            });
         }
         for id in 0..replicas {
             load.event(Event::Probed {

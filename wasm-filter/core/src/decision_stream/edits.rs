@@ -25,6 +25,9 @@ pub(super) fn with_decision(
 ) -> Vec<HeaderEdit> {
     let mut edits = without_decision(id, edits);
     edits.push(HeaderEdit::set(names::DESTINATION, route.destination));
+    if !route.prefiller.is_empty() {
+        edits.push(HeaderEdit::set(names::PREFILLER, route.prefiller));
+    }
     if !route.cluster.is_empty() {
         edits.retain(|edit| !matches!(edit, HeaderEdit::Set(names::CLUSTER, _)));
         edits.push(HeaderEdit::set(names::CLUSTER, route.cluster));

@@ -19,7 +19,7 @@
 mod edits;
 mod timer;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use isotherm_decision_proto::{
@@ -77,6 +77,10 @@ pub struct DecisionStream {
     requests: BTreeMap<u32, Request>,
     /// The ends that wait for the next message.
     ends: Vec<RequestEnd>,
+    /// The requests with a prefiller whose response has not begun.
+    prefilling: BTreeSet<u32>,
+    /// The requests with a prefiller whose response has begun, for the next message.
+    starts: Vec<u32>,
     /// The current time in ticks.
     now: u64,
     backoff_ticks: u64,
@@ -118,6 +122,8 @@ impl DecisionStream {
             state: State::Closed { retry_at: 0 },
             requests: BTreeMap::new(),
             ends: Vec::new(),
+            prefilling: BTreeSet::new(),
+            starts: Vec::new(),
             now: 0,
             backoff_ticks: BACKOFF_TICKS_MIN,
             fallbacks: 0,
@@ -150,6 +156,7 @@ impl DecisionStream {
                 headers: headers.collect(),
             }],
             ends: mem::take(&mut self.ends),
+            starts: mem::take(&mut self.starts),
         };
         let pending = Request::Pending {
             deadline: self.now + self.timeout_ticks + SLACK_TICKS,
@@ -168,17 +175,32 @@ impl DecisionStream {
         }
     }
 
+    /// Records that the response to a request begins. The service hears of it where it has named a prefiller.
+    pub fn start_response(&mut self, id: u32) -> Option<Effect> {
+        if !self.prefilling.remove(&id) {
+            return None;
+        }
+        self.starts.push(id);
+        self.schedule()
+    }
+
+    /// Schedules the waiting starts and ends.
+    fn schedule(&mut self) -> Option<Effect> {
+        match self.ends.len() + self.starts.len() {
+            1 => Some(Effect::ScheduleFlush),
+            ENDS_MAX.. => self.flush_ends(),
+            _ => None,
+        }
+    }
+
     /// Ends a request with this outcome, if one is known.
     pub fn end_request(&mut self, id: u32, outcome: Option<String>) -> Option<Effect> {
         if let Request::Detached(_) = self.requests.remove(&id)? {
             return None;
         }
+        self.prefilling.remove(&id);
         self.push_end(id, outcome.unwrap_or_default());
-        match self.ends.len() {
-            1 => Some(Effect::ScheduleFlush),
-            ENDS_MAX.. => self.flush_ends(),
-            _ => None,
-        }
+        self.schedule()
     }
 
     fn push_end(&mut self, request_id: u32, outcome: String) {
@@ -188,13 +210,15 @@ impl DecisionStream {
         });
     }
 
-    /// Sends the waiting ends.
+    /// Sends the waiting starts and ends.
     pub fn flush_ends(&mut self) -> Option<Effect> {
         let message = ClientMessage {
             requests: Vec::new(),
             ends: mem::take(&mut self.ends),
+            starts: mem::take(&mut self.starts),
         };
-        (!message.ends.is_empty()).then(|| Effect::Send(message.encode_to_vec()))
+        let is_empty = message.ends.is_empty() && message.starts.is_empty();
+        (!is_empty).then(|| Effect::Send(message.encode_to_vec()))
     }
 
     /// Advances the time by one tick.
@@ -260,6 +284,8 @@ impl DecisionStream {
     pub fn on_close(&mut self) -> Vec<Effect> {
         self.back_off();
         self.ends.clear();
+        self.starts.clear();
+        self.prefilling.clear();
         let mut effects = Vec::new();
         for (id, request) in mem::take(&mut self.requests) {
             match request {
@@ -307,6 +333,9 @@ impl DecisionStream {
                 let decision = mem::take(&mut route.decision).into_bytes();
                 let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
                 let flow = ResponseFlow::sent(now, *wants_report, exposed);
+                if !route.prefiller.is_empty() {
+                    self.prefilling.insert(id);
+                }
                 let edits = with_decision(id, mem::take(edits), route, !*wants_report);
                 *request = Request::Decided(Some(Box::new(flow)));
                 Some(Effect::Release(id, edits))

@@ -66,6 +66,7 @@ fn route(cluster: &str, decision: &str) -> Action {
         destination: "10.0.0.1:80".into(),
         cluster: cluster.into(),
         decision: decision.into(),
+        ..Route::default()
     })
 }
 
@@ -96,6 +97,53 @@ fn ends_in(effect: &Option<Effect>) -> Vec<(u32, String)> {
 
 fn tick(stream: &mut DecisionStream, count: u64) -> Vec<Effect> {
     (0..count).flat_map(|_| stream.tick()).collect()
+}
+
+#[test]
+fn a_route_with_a_prefiller_sets_its_header_and_reports_the_start_of_the_response_once() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 1) && add(&mut stream, 2));
+    let with_prefiller = Action::Route(Route {
+        destination: "10.0.0.1:80".into(),
+        prefiller: "10.0.0.9:80".into(),
+        ..Route::default()
+    });
+    let effects = respond(&mut stream, 1, with_prefiller);
+    let prefiller = (names::PREFILLER, "10.0.0.9:80".to_owned());
+    assert!(values(&effects).contains(&prefiller));
+    let effects = respond(&mut stream, 2, route("", ""));
+    let names: Vec<_> = values(&effects).into_iter().map(|(name, _)| name).collect();
+    assert!(!names.contains(&names::PREFILLER), "{names:?}");
+
+    assert_eq!(
+        stream.start_response(2),
+        None,
+        "no prefill replica waits for it"
+    );
+    assert_eq!(stream.start_response(1), Some(Effect::ScheduleFlush));
+    assert_eq!(stream.start_response(1), None);
+    let Some(Effect::Send(message)) = stream.flush_ends() else {
+        panic!("nothing is sent");
+    };
+    assert_eq!(ClientMessage::decode(&*message).unwrap().starts, [1]);
+    assert_eq!(stream.flush_ends(), None);
+}
+
+#[test]
+fn a_request_that_ends_before_its_response_reports_no_start() {
+    let mut stream = ready();
+    add(&mut stream, 1);
+    let with_prefiller = Action::Route(Route {
+        prefiller: "10.0.0.9:80".into(),
+        ..Route::default()
+    });
+    respond(&mut stream, 1, with_prefiller.clone());
+    stream.end_request(1, None);
+    assert_eq!(stream.start_response(1), None);
+    add(&mut stream, 2);
+    respond(&mut stream, 2, with_prefiller);
+    stream.on_close();
+    assert_eq!(stream.start_response(2), None, "the stream has closed");
 }
 
 #[test]

@@ -47,7 +47,11 @@ impl Pool {
     fn join(&mut self, id: u32) {
         let name = format!("10.0.0.{id}:8000");
         let replica = ReplicaId(id);
-        self.event(Event::Added { replica, name });
+        self.event(Event::Added {
+            replica,
+            name,
+            role: crate::Role::Both,
+        });
         self.probe(id, 0);
     }
 

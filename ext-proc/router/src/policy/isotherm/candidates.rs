@@ -206,7 +206,7 @@ pub(super) fn affinity_replica(
             let mut waited = query.waited;
             waited.waited_s += wait_s;
             let tokens = match_cost.uncached_on(replica, query, view);
-            cost_model.priced(replica, matched, tokens, waited)
+            cost_model.priced(replica, matched, query.work(tokens), waited)
         })
         .min_by(|a, b| a.cost.total_cmp(&b.cost))
 }

@@ -2,7 +2,7 @@
 //!
 //! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reason for each term.
 
-use super::query::{CandidateQuery, MatchCost};
+use super::query::{CandidateQuery, MatchCost, PromptWork};
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
 use crate::queue::WaitTimes;
@@ -71,7 +71,7 @@ impl<'a> CostModel<'a> {
         let matched = index.deepest_of_within(blocks, &query.known, replica);
         let match_cost = MatchCost::of(matched, query, self.view);
         let tokens = match_cost.uncached_on(replica, query, self.view);
-        self.priced(replica, matched, tokens, query.waited)
+        self.priced(replica, matched, query.work(tokens), query.waited)
     }
 
     /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
@@ -83,7 +83,7 @@ impl<'a> CostModel<'a> {
         other: Option<&CandidateCost>,
     ) -> Option<CandidateCost> {
         let tokens = match_cost.uncached_on(replica, query, self.view);
-        let costs = self.costs(replica, tokens, query.waited);
+        let costs = self.costs(replica, query.work(tokens), query.waited);
         if other.is_some_and(|other| costs.least() >= other.cost) {
             return None;
         }
@@ -91,15 +91,15 @@ impl<'a> CostModel<'a> {
         (other.is_none_or(|other| candidate.cost < other.cost)).then_some(candidate)
     }
 
-    /// Prices a replica that has so many tokens to compute, for a request that is sent after these waits.
+    /// Prices a replica with this work on the prompt, for a request that is sent after these waits.
     pub(super) fn priced(
         &self,
         replica: ReplicaIndex,
         matched: PrefixMatch,
-        tokens: f64,
+        prompt: PromptWork,
         waited: WaitTimes,
     ) -> CandidateCost {
-        let costs = self.costs(replica, tokens, waited);
+        let costs = self.costs(replica, prompt, waited);
         self.complete(&costs, replica, matched)
     }
 
@@ -124,17 +124,17 @@ impl<'a> CostModel<'a> {
     }
 
     /// The parts of the cost, but for stalls, which take longest to work out.
-    fn costs(&self, replica: ReplicaIndex, tokens: f64, waited: WaitTimes) -> Costs {
+    fn costs(&self, replica: ReplicaIndex, prompt: PromptWork, waited: WaitTimes) -> Costs {
         let view = self.view;
         let replicas = &view.replicas;
-        let work_s = replicas.prefill_s(replica, tokens);
+        let work_s = replicas.prefill_s(replica, prompt.tokens);
         let service_s = view.service_s.unwrap_or_default();
-        let memory_s = MEMORY * replicas.memory_wait_s(replica, tokens, service_s);
+        let memory_s = MEMORY * replicas.memory_wait_s(replica, prompt.uncached, service_s);
         let outstanding = f64::from(rank(view, replica).outstanding());
         let work = Work {
             work_s,
             busy_s: replicas.backlog_s(replica, view.now) + work_s,
-            ttft_s: replicas.ttft_s(replica, tokens, view.now) + memory_s,
+            ttft_s: replicas.ttft_s(replica, prompt.tokens, view.now) + memory_s + prompt.remote_s,
             outstanding,
             writing_s: replicas.writing_s(replica, outstanding),
         };
@@ -144,19 +144,28 @@ impl<'a> CostModel<'a> {
     /// A lower bound on the cost of any replica that holds at most so many blocks: that of an idle replica as fast as the
     /// fastest. Every part of the cost is monotonic, and rounding errors are subtracted.
     pub(super) fn lower_bound(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
+        let tokens = query.uncached_at_least(depth, self.view);
+        let bound = self.least_of(query.work(tokens), query.waited);
+        // A replica that holds less may leave the prompt to a prefill replica.
+        let remote = query.remote_work(tokens);
+        let remote = remote.map(|remote| self.least_of(remote, query.waited));
+        remote.map_or(bound, |remote| remote.min(bound)) * (1.0 - ROUNDING)
+    }
+
+    /// The least cost of this work on a prompt, wherever it is done.
+    fn least_of(&self, prompt: PromptWork, waited: WaitTimes) -> f64 {
         let view = self.view;
-        let tokens = query.uncached_at_least(depth, view);
         let latency = view.replicas.fastest();
-        let work_s = tokens * latency.prefill.each_s;
+        let work_s = prompt.tokens * latency.prefill.each_s;
         let outstanding = f64::from(view.replicas.least_outstanding());
         let work = Work {
             work_s,
             busy_s: work_s,
-            ttft_s: latency.prefill.fixed_s + work_s,
+            ttft_s: latency.prefill.fixed_s + work_s + prompt.remote_s,
             outstanding,
             writing_s: view.replicas.writing_at_s(latency, outstanding),
         };
-        self.costs_of(&work, query.waited).least() * (1.0 - ROUNDING)
+        self.costs_of(&work, waited).least()
     }
 
     fn costs_of(&self, work: &Work, waited: WaitTimes) -> Costs {

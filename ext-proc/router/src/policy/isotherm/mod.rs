@@ -74,7 +74,8 @@ impl Policy for Isotherm {
             let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
             // The other replica is priced as this one, without an answer or the session.
             let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
-            let elsewhere = cost_model.priced(replica, matched_elsewhere, tokens, query.waited);
+            let elsewhere =
+                cost_model.priced(replica, matched_elsewhere, query.work(tokens), query.waited);
             let is_past_slo = waited_s + here.ttft_s > view.ttft_slo_s;
             let urgency = waited_s - if is_past_slo { view.ttft_slo_s } else { 0.0 };
             let saving = elsewhere.cost - here.cost + urgency;

@@ -2,7 +2,7 @@
 
 use crate::Request;
 use crate::index::{AnswerKey, PrefixMatch};
-use crate::policy::{View, uncached_tokens};
+use crate::policy::{View, cheapest_prefiller, uncached_tokens};
 use crate::queue::{QueuedRequest, WaitTimes};
 use crate::replica_index::ReplicaIndex;
 
@@ -17,6 +17,66 @@ pub(super) struct CandidateQuery<'a> {
     pub(super) landmark: Option<PrefixMatch>,
     /// The replica that served the session last.
     pub(super) session_at: Option<ReplicaIndex>,
+    /// Prefill by another replica; `None` while there is no prefill replica.
+    pub(super) remote: Option<RemotePrefill>,
+}
+
+/// Prefill by another replica, as it looks to one request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RemotePrefill {
+    /// Uncached tokens from which the other replica computes the prompt.
+    tokens_min: f64,
+    /// Estimated time until it has done so, in seconds.
+    takes_s: f64,
+}
+
+/// The work on a prompt before its first output token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromptWork {
+    /// Tokens that are not in the replica's cache, and need memory there.
+    pub(super) uncached: f64,
+    /// Tokens that the replica computes itself.
+    pub(super) tokens: f64,
+    /// Time for which another replica computes first, in seconds.
+    pub(super) remote_s: f64,
+}
+
+impl PromptWork {
+    /// The replica computes the prompt itself.
+    const fn here(tokens: f64) -> Self {
+        Self {
+            uncached: tokens,
+            tokens,
+            remote_s: 0.0,
+        }
+    }
+}
+
+impl RemotePrefill {
+    fn of(request: &Request, view: &View<'_>) -> Option<Self> {
+        let prefillers = view.replicas.prefillers();
+        if prefillers.is_empty() {
+            return None;
+        }
+        let view = View {
+            candidates: prefillers,
+            ..*view
+        };
+        let (replica, matched) = cheapest_prefiller(request, &view)?;
+        let uncached = uncached_tokens(request, matched.depth);
+        Some(Self {
+            tokens_min: f64::from(view.config.prefill_tokens_min),
+            takes_s: view.replicas.ttft_s(replica, uncached, view.now),
+        })
+    }
+
+    const fn work(self, uncached: f64) -> PromptWork {
+        PromptWork {
+            uncached,
+            tokens: 0.0,
+            remote_s: self.takes_s,
+        }
+    }
 }
 
 impl<'a> CandidateQuery<'a> {
@@ -40,6 +100,7 @@ impl<'a> CandidateQuery<'a> {
             known,
             landmark,
             session_at,
+            remote: RemotePrefill::of(request, view),
         }
     }
 
@@ -56,7 +117,21 @@ impl<'a> CandidateQuery<'a> {
             known,
             landmark: None,
             session_at,
+            remote: RemotePrefill::of(request, view),
         }
+    }
+
+    /// The work on the prompt for a replica that does not hold this many tokens.
+    pub(super) fn work(&self, uncached: f64) -> PromptWork {
+        match self.remote {
+            Some(remote) if uncached >= remote.tokens_min => remote.work(uncached),
+            Some(_) | None => PromptWork::here(uncached),
+        }
+    }
+
+    /// The work by another replica, if a replica that does not hold this many tokens, or more, may leave it to that one.
+    pub(super) fn remote_work(&self, uncached: f64) -> Option<PromptWork> {
+        self.remote.map(|remote| remote.work(uncached))
     }
 
     /// A lower bound on the tokens that a replica with at most `depth` blocks has to compute.

@@ -12,10 +12,10 @@ use crate::index::AnswerKey;
 use crate::policy::View;
 use crate::pool_state::PoolState;
 use crate::queue::WaitTimes;
-use crate::replica::{AnswerMeasurement, Replica, RequestMeasurement};
+use crate::replica::{AnswerMeasurement, PromptMeasurement, Replica, RequestMeasurement};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{
-    Load, Push, ReplicaId, Request, RequestId, RouterConfig, Scope, SessionKey, Tier, Time,
+    Load, Push, ReplicaId, Request, RequestId, Role, RouterConfig, Scope, SessionKey, Tier, Time,
 };
 use std::sync::Arc;
 
@@ -46,7 +46,7 @@ fn op() -> impl Strategy<Value = Op> {
 struct Pool(PoolState);
 
 impl Pool {
-    fn new() -> Self {
+    fn new(prefillers: u32) -> Self {
         let config = RouterConfig {
             push: Push::Blind,
             probe_stale_after: Duration::from_secs(1_000_000),
@@ -56,9 +56,11 @@ impl Pool {
         let mut pool = PoolState::new(config, 1);
         pool.service_s = Some(3.0);
         pool.now = Time::from_nanos(1);
-        for id in 0..REPLICAS {
+        let decodes = (0..REPLICAS).map(|id| (id, Role::Both));
+        let prefills = (0..prefillers).map(|id| (REPLICAS + id, Role::Prefill));
+        for (id, role) in decodes.chain(prefills) {
             let index = pool.index.join().unwrap();
-            let replica = Replica::new(ReplicaId(id), id.to_string());
+            let replica = Replica::new(ReplicaId(id), id.to_string(), role);
             pool.replicas.add(index, replica, pool.now);
         }
         Self(pool)
@@ -88,8 +90,10 @@ impl Pool {
                 pool.replicas.learn(
                     id,
                     RequestMeasurement {
-                        tokens,
-                        ttft_s: 0.01 + slow * 1e-5 * tokens,
+                        prompt: Some(PromptMeasurement {
+                            tokens,
+                            ttft_s: 0.01 + slow * 1e-5 * tokens,
+                        }),
                         output: Some(AnswerMeasurement {
                             outstanding: 3.0,
                             tokens,
@@ -141,13 +145,14 @@ proptest! {
         ops in prop::collection::vec((0..REPLICAS as u16, op()), 0..120),
         (conversation, blocks) in (0_u64..4, 1_u32..60),
         left_out in prop::option::of(0..REPLICAS as u16),
+        prefillers in 0_u32..3,
     ) {
-        let mut pool = Pool::new();
+        let mut pool = Pool::new(prefillers);
         for (replica, op) in &ops {
             pool.run(ReplicaIndex(*replica), op);
         }
         let mut candidates = ReplicaSet::default();
-        for replica in pool.0.replicas.all() {
+        for replica in pool.0.replicas.available().iter() {
             candidates.set(replica, left_out.is_none_or(|other| replica != ReplicaIndex(other)));
         }
         let waited = WaitTimes { waited_s: 0.5, delayed_s: 0.0 };

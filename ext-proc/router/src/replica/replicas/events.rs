@@ -5,7 +5,7 @@ use core::hint::black_box;
 use super::{CostInputs, Rank, Replicas};
 use crate::replica::{Backlog, BreakerPermit, Evidence, Replica};
 use crate::replica_index::ReplicaIndex;
-use crate::{Load, ReplicaId, Time};
+use crate::{Load, ReplicaId, Role, Time};
 
 impl Replicas {
     pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
@@ -31,6 +31,7 @@ impl Replicas {
         self.staying.set(slot, false);
         self.healthy.set(slot, false);
         self.proven.set(slot, false);
+        self.prefillers.set(slot, false);
         let removed = self.replicas.get_mut(slot.index()).and_then(Option::take);
         if let Some(timer) = removed.and_then(|replica| replica.timer) {
             self.expiries.remove(&(timer, slot));
@@ -51,6 +52,13 @@ impl Replicas {
 
     pub(crate) fn resume(&mut self, id: ReplicaId, now: Time) {
         self.change(id, now, |replica| replica.draining = false);
+    }
+
+    pub(crate) fn change_role(&mut self, id: ReplicaId, role: Role, now: Time) {
+        if let Some(slot) = self.slot_of(id) {
+            self.prefillers.set(slot, false);
+        }
+        self.change(id, now, |replica| replica.role = role);
     }
 
     /// Applies a probe; returns whether it is newer than the last one.
@@ -96,10 +104,33 @@ impl Replicas {
         tokens: f64,
         now: Time,
     ) -> Option<BreakerPermit> {
-        self.turn += 1;
-        let turn = self.turn;
         let takes_s = self.prefill_s(slot, tokens);
         self.arrivals.add(takes_s, now);
+        self.claim(slot, tokens, takes_s, now)
+    }
+
+    /// Registers a prompt with `tokens` tokens that a prefill replica computes for another one.
+    pub(crate) fn prefill_dispatched(
+        &mut self,
+        slot: ReplicaIndex,
+        tokens: f64,
+        now: Time,
+    ) -> Option<BreakerPermit> {
+        // The request counts among the arrivals of the pool once: where its answer is written.
+        let takes_s = self.prefill_s(slot, tokens);
+        self.claim(slot, tokens, takes_s, now)
+    }
+
+    #[inline]
+    fn claim(
+        &mut self,
+        slot: ReplicaIndex,
+        tokens: f64,
+        takes_s: f64,
+        now: Time,
+    ) -> Option<BreakerPermit> {
+        self.turn += 1;
+        let turn = self.turn;
         let pool = self.latency;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
@@ -137,6 +168,29 @@ impl Replicas {
             if replica.is_idle() {
                 replica.backlog.emptied();
             }
+            replica.breaker.ended(sent, evidence, now);
+        });
+    }
+
+    /// Registers that a prefill replica has computed a prompt; its verdict follows at the end of the request.
+    pub(crate) fn prefill_computed(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| {
+            replica.outstanding = replica.outstanding.saturating_sub(1);
+            if replica.is_idle() {
+                replica.backlog.emptied();
+            }
+        });
+    }
+
+    /// Registers the verdict of a request on the prefill replica that computed its prompt.
+    pub(crate) fn prefill_judged(
+        &mut self,
+        id: ReplicaId,
+        sent: BreakerPermit,
+        evidence: Evidence,
+        now: Time,
+    ) {
+        self.change(id, now, |replica| {
             replica.breaker.ended(sent, evidence, now);
         });
     }

@@ -59,8 +59,12 @@ impl Replicas {
         let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
             return;
         };
-        let is_open =
-            |throttled| replica.availability(&rules, now, throttled) == Availability::Available;
+        if !replica.role.has_requests() {
+            return self.list_prefiller(slot, now);
+        }
+        let is_open = |throttled| {
+            replica.request_availability(&rules, now, throttled) == Availability::Available
+        };
         let (open, throttled) = (is_open(false), is_open(true));
         // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
@@ -86,6 +90,33 @@ impl Replicas {
         }
         let next = replica.next_change(&rules, now);
         let old = core::mem::replace(&mut replica.timer, next);
+        self.set_timer(slot, old, next);
+    }
+
+    /// Inserts a prefill replica into the set of those. It is in none of the others, so no request is dispatched to it.
+    #[cold]
+    fn list_prefiller(&mut self, slot: ReplicaIndex, now: Time) {
+        let rules = self.rules;
+        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
+            return;
+        };
+        let is_open = replica.prefill_availability(&rules, now) == Availability::Available;
+        if let Some(place) = self.ranks.get_mut(slot.index()) {
+            *place = Rank::new(replica.outstanding, replica.turn, slot);
+        }
+        if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
+            *place = CostInputs::of(replica);
+        }
+        for set in [&mut self.staying, &mut self.healthy, &mut self.proven] {
+            set.set(slot, false);
+        }
+        self.prefillers.set(slot, is_open);
+        let next = replica.next_change(&rules, now);
+        let old = core::mem::replace(&mut replica.timer, next);
+        self.set_timer(slot, old, next);
+    }
+
+    fn set_timer(&mut self, slot: ReplicaIndex, old: Option<Time>, next: Option<Time>) {
         if old != next {
             if let Some(old) = old {
                 self.expiries.remove(&(old, slot));

@@ -55,6 +55,8 @@ pub(crate) struct Replicas {
     throttled: ReplicaSet,
     /// Available replicas without requests.
     idle: ReplicaSet,
+    /// Available prefill replicas.
+    prefillers: ReplicaSet,
     by_load: BTreeSet<Rank>,
     /// Rank of each replica, available or not, side by side.
     ranks: Vec<Rank>,
@@ -102,9 +104,30 @@ impl Replicas {
         let mut available = ReplicaSet::default();
         for slot in self.all() {
             let open = self.availability(slot, now) == Some(Availability::Available);
-            available.set(slot, open);
+            available.set(slot, open && self.has_requests(slot));
         }
         available
+    }
+
+    /// Available prefill replicas at a time for which the sets were not updated; for explanations.
+    pub(crate) fn prefillers_at(&self, now: Time) -> ReplicaSet {
+        let mut prefillers = ReplicaSet::default();
+        for slot in self.all() {
+            let open = self.availability(slot, now) == Some(Availability::Available);
+            prefillers.set(slot, open && !self.has_requests(slot));
+        }
+        prefillers
+    }
+
+    /// Whether requests are dispatched to a replica.
+    pub(crate) fn has_requests(&self, slot: ReplicaIndex) -> bool {
+        self.get(slot)
+            .is_some_and(|replica| replica.role.has_requests())
+    }
+
+    /// Available prefill replicas; nearly always empty.
+    pub(crate) const fn prefillers(&self) -> &ReplicaSet {
+        &self.prefillers
     }
 
     /// Number of replicas that are not full, without the idle-peer throttle.

@@ -37,7 +37,14 @@ impl Naive {
                         && !self.may_be_asked_again(&choice)
                     {
                         let (replica, reason) = (decision.replica, decision.reason);
-                        assert_eq!(choice, Choice::Dispatch { replica, reason });
+                        assert_eq!(
+                            choice,
+                            Choice::Dispatch {
+                                replica,
+                                prefiller: decision.prefiller,
+                                reason
+                            }
+                        );
                     }
                     placed += 1;
                     self.dispatched(id, &decision);

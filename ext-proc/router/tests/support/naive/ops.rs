@@ -212,7 +212,11 @@ impl Naive {
                 self.next_replica += 1;
                 self.replicas.insert(replica, Replica::default());
                 let name = format!("10.0.0.{}:8000", replica.0);
-                self.event(Event::Added { replica, name });
+                self.event(Event::Added {
+                    replica,
+                    name,
+                    role: isotherm_router::Role::Both,
+                });
             }
             Op::Remove(which) => {
                 if let Some(replica) = self.replica(*which) {

@@ -1,6 +1,6 @@
 use isotherm_decision_proto::{GoAway, Header, ImmediateResponse, Route};
 use isotherm_fingerprint::names;
-use isotherm_router::Load;
+use isotherm_router::{Load, Role};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -71,7 +71,12 @@ impl World {
     ) {
         let requests = requests.into_iter().map(ask).collect();
         let ends = ends.into_iter().collect();
-        self.filter.send(ClientMessage { requests, ends }).unwrap();
+        let message = ClientMessage {
+            requests,
+            ends,
+            starts: Vec::new(),
+        };
+        self.filter.send(message).unwrap();
     }
 
     async fn hears(&mut self) -> ServerMessage {
@@ -182,6 +187,46 @@ async fn a_route_names_a_different_cluster_and_describes_the_decision_if_enabled
     };
     assert_eq!((&*routed.destination, &*routed.cluster), (FIRST, "d"));
     assert!(routed.decision.starts_with("replica=127.0.0.1:1;"));
+}
+
+#[tokio::test]
+async fn a_route_names_the_prefill_replica_which_is_released_when_the_response_begins() {
+    let mut world = World::with_replicas(1).await;
+    let address = ([127, 0, 0, 1], 9).into();
+    let replica = world.pool.add_replica_as(address, Role::Prefill).unwrap();
+    let now = world.pool.clock().now();
+    world.pool.probed(replica, Load::default(), now);
+    let outstanding = |world: &World| -> Vec<u32> {
+        let replicas = world.pool.replicas().into_iter();
+        replicas.map(|replica| replica.outstanding).collect()
+    };
+    let mut request = ask(7);
+    request.headers.push(Header {
+        name: names::TOKENS.into(),
+        value: "4000".into(),
+    });
+    let message = ClientMessage {
+        requests: vec![request],
+        ..ClientMessage::default()
+    };
+    world.filter.send(message).unwrap();
+    let route = Route {
+        destination: FIRST.into(),
+        prefiller: "127.0.0.1:9".into(),
+        ..Route::default()
+    };
+    assert_eq!(world.responses().await, [(7, Action::Route(route))]);
+    assert_eq!(outstanding(&world), [1, 1]);
+    let message = ClientMessage {
+        starts: vec![7, 8],
+        ..ClientMessage::default()
+    };
+    world.filter.send(message).unwrap();
+    assert!(world.is_quiet(), "a start wants no answer");
+    assert_eq!(outstanding(&world), [1, 0]);
+    world.say([], [end(7, "v=1;status=200")]);
+    assert!(world.is_quiet());
+    assert_eq!(outstanding(&world), [0, 0]);
 }
 
 #[tokio::test]
@@ -339,7 +384,7 @@ async fn requests_without_a_pool_fall_back_or_get_an_immediate_response() {
         .filter
         .send(ClientMessage {
             requests,
-            ends: Vec::new(),
+            ..ClientMessage::default()
         })
         .unwrap();
     let responses = world.responses().await;

@@ -10,6 +10,7 @@ use super::{Inbound, RequestStream, decode_headers};
 
 impl<I: Inbound> RequestStream<I> {
     pub(super) fn response_headers(&mut self, message: HttpHeaders, metadata: Option<&Metadata>) {
+        self.lifecycle.begin_response();
         let Some(reader) = &mut self.response else {
             self.outbox.push_back(response::response_headers(&[], None));
             return;

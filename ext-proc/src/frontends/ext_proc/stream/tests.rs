@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use isotherm_fingerprint::names;
-use isotherm_router::Load;
+use isotherm_router::{Load, Role};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -61,6 +61,20 @@ impl Service {
             settings: Arc::new(Settings::new(config.ext_proc)),
             pool,
         }
+    }
+
+    /// Adds a prefill replica at this port.
+    fn add_prefiller(&self, port: u16) {
+        let address = ([127, 0, 0, 1], port).into();
+        let replica = self.pool.add_replica_as(address, Role::Prefill).unwrap();
+        let now = self.pool.clock().now();
+        self.pool.probed(replica, Load::default(), now);
+    }
+
+    /// Unfinished requests and prompts of each replica.
+    fn outstanding(&self) -> Vec<u32> {
+        let replicas = self.pool.replicas().into_iter();
+        replicas.map(|replica| replica.outstanding).collect()
     }
 
     fn open(&self) -> Gateway {
@@ -161,9 +175,14 @@ fn changes(reply: &ProcessingResponse) -> HeaderMutation {
 }
 
 fn destination(reply: &ProcessingResponse) -> Option<String> {
+    header_of(reply, names::DESTINATION)
+}
+
+/// The value that a reply gives a header.
+fn header_of(reply: &ProcessingResponse, name: &str) -> Option<String> {
     let set = changes(reply).set_headers;
     let header = set.into_iter().filter_map(|set| set.header);
-    let mut found = header.filter(|header| header.key == names::DESTINATION);
+    let mut found = header.filter(|header| header.key == name);
     found
         .next()
         .map(|header| String::from_utf8(header.raw_value).unwrap())
@@ -479,4 +498,106 @@ async fn a_subset_by_address_names_every_rank_of_a_pod() {
             _ => assert!(!destination(&reply).unwrap().contains(','), "{reply:?}"),
         }
     }
+}
+
+/// A chat of some thousand tokens.
+fn very_long_chat() -> Vec<u8> {
+    let content = "Why is the sky blue? ".repeat(1_000);
+    let chat = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{content}"}}]}}"#);
+    chat.into_bytes()
+}
+
+#[tokio::test]
+async fn a_long_prompt_names_its_prefill_replica_until_the_response_begins() {
+    let service = Service::new(1, "");
+    service.add_prefiller(2);
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    gateway.send_body(&very_long_chat(), true);
+    let reply = gateway.reply().await;
+    assert_eq!(destination(&reply).as_deref(), Some("127.0.0.1:1"));
+    let prefiller = header_of(&reply, names::PREFILLER);
+    assert_eq!(prefiller.as_deref(), Some("127.0.0.1:2"));
+    assert_eq!(service.outstanding(), [1, 1]);
+    while !gateway.has_no_reply() {}
+    gateway.send(Request::ResponseHeaders(headers(&[(":status", "200")])));
+    gateway.reply().await;
+    assert_eq!(service.outstanding(), [1, 0], "the prompt is computed");
+    gateway.send(Request::ResponseBody(piece(b"{}", true)));
+    gateway.reply().await;
+    drop(gateway);
+    assert_eq!(service.outstanding(), [0, 0]);
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_releases_both_replicas() {
+    let service = Service::new(1, "");
+    service.add_prefiller(2);
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    gateway.send_body(&very_long_chat(), true);
+    gateway.reply().await;
+    assert_eq!(service.outstanding(), [1, 1]);
+    drop(gateway);
+    assert_eq!(service.outstanding(), [0, 0]);
+}
+
+#[tokio::test]
+async fn a_short_prompt_names_no_prefill_replica() {
+    let service = Service::new(1, "");
+    service.add_prefiller(2);
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    gateway.send_body(BODY, true);
+    let reply = gateway.reply().await;
+    assert!(destination(&reply).is_some());
+    assert_eq!(header_of(&reply, names::PREFILLER), None);
+}
+
+#[tokio::test]
+async fn a_clients_headers_for_the_sidecar_are_removed_in_every_pool() {
+    let forged = names::SIDECAR.map(|name| (name, "10.9.9.9:80"));
+    let pairs: Vec<_> = CHAT.into_iter().chain(forged).collect();
+    let headers_only = Some((BodySendMode::None, BodySendMode::None));
+    for (trusted, modes) in [
+        ("auto", FULL_DUPLEX),
+        ("auto", headers_only),
+        ("always", FULL_DUPLEX),
+        ("never", headers_only),
+    ] {
+        for has_prefiller in [false, true] {
+            let service = Service::new(1, &format!("trusted_headers: {trusted}"));
+            if has_prefiller {
+                service.add_prefiller(2);
+            }
+            let mut gateway = service.open();
+            gateway.send_headers(modes, &pairs);
+            if modes == FULL_DUPLEX {
+                gateway.send_body(&very_long_chat(), true);
+            }
+            let reply = gateway.reply().await;
+            let removed = changes(&reply).remove_headers;
+            let set = header_of(&reply, names::PREFILLER);
+            assert_ne!(set.as_deref(), Some("10.9.9.9:80"));
+            for name in names::SIDECAR {
+                let is_set = name == names::PREFILLER && set.is_some();
+                let is_removed = removed.iter().any(|removed| removed == name);
+                assert!(is_set != is_removed, "{trusted} {modes:?}: {name}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_passes_through_loses_the_headers_for_the_sidecar() {
+    let service = Service::new(1, "");
+    let mut gateway = service.open();
+    let pairs = [
+        (":method", "GET"),
+        (":path", "/metrics"),
+        (names::PREFILLER, "10.9.9.9:80"),
+    ];
+    gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &pairs);
+    let removed = changes(&gateway.reply().await).remove_headers;
+    assert_eq!(removed, [names::PREFILLER]);
 }

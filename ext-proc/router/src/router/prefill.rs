@@ -1,0 +1,145 @@
+//! Prefill by another replica: the prompt of a request is computed on a prefill replica, its answer is written elsewhere.
+//!
+//! The policy selects the replica that writes the answer (the *decode replica*), among those to which requests are
+//! dispatched. Where many of the prompt's tokens are not in the cache of that replica, [`Router::select_prefiller`] then
+//! names the prefill replica that computes them soonest: its queued prefill, and the part of the prompt that it does not
+//! hold at the speed that was measured on it. This one rule serves every policy. Engines hand the KV cache over by
+//! themselves, so afterwards both replicas hold the prompt.
+//!
+//! ```text
+//! dispatch ── claims on both replicas ──┬─ the response begins: the prefill replica has computed the prompt ─┐
+//!                                       └─ end or abort before: the prompt was not computed, or no one told ─┴─ end
+//! ```
+//! A request that ends without [`crate::Event::Began`] releases both claims. The verdict on the prefill replica always comes
+//! at the end: a failed prefill shows as a failed response only.
+
+use super::Router;
+use crate::index::PrefixMatch;
+use crate::policy::{View, cheapest_prefiller, match_on, uncached_tokens};
+use crate::pool_state::{InFlightPrefill, InFlightRequest};
+use crate::replica::{Evidence, PromptMeasurement, RequestMeasurement};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::{End, Request, RequestId, Target, Time};
+
+/// The prefill replica that was selected for a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Prefiller {
+    pub(super) replica: ReplicaIndex,
+    /// The part of the prompt that it holds.
+    matched: PrefixMatch,
+}
+
+impl Router {
+    /// Selects the prefill replica for a request whose decode replica would have to compute this many tokens; `None` when
+    /// that replica computes them itself.
+    pub(super) fn select_prefiller(
+        &self,
+        request: &Request,
+        uncached: f64,
+        prefillers: &ReplicaSet,
+    ) -> Option<Prefiller> {
+        let is_short = uncached < f64::from(self.pool.config.prefill_tokens_min);
+        if prefillers.is_empty() || is_short {
+            return None;
+        }
+        let view = self.pool.view(prefillers);
+        let (replica, matched) = cheapest_prefiller(request, &view)?;
+        Some(Prefiller { replica, matched })
+    }
+
+    /// Claims the prefill replica of a request that is dispatched now.
+    #[cold]
+    pub(super) fn claim_prefiller(
+        &mut self,
+        request: &Request,
+        prefiller: Prefiller,
+    ) -> Option<Box<InFlightPrefill>> {
+        let Prefiller {
+            replica: index,
+            matched,
+        } = prefiller;
+        let (blocks, now, pool) = (request.fingerprint.blocks(), self.pool.now, &mut self.pool);
+        let replica = pool.replicas.id_of(index)?;
+        let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
+        let uncached = uncached_tokens(request, matched.depth);
+        let permit = pool.replicas.prefill_dispatched(index, uncached, now)?;
+        let recorded = pool.index.record(blocks, index, &matched);
+        self.share(Target::Replica(replica), blocks, matched.depth);
+        self.counters.prefills += 1;
+        Some(Box::new(InFlightPrefill {
+            replica,
+            permit,
+            recorded,
+            ahead_tokens,
+            uncached_share: 1.0 - request.fingerprint.share_at(matched.depth).clamp(0.0, 1.0),
+            is_computed: false,
+        }))
+    }
+
+    /// Releases the claim on the prefill replica of a request whose response begins.
+    pub(super) fn began(&mut self, id: RequestId) {
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        let request = pool.in_flight.get_mut(&id);
+        if let Some(prefill) = request.and_then(|request| request.prefill.as_mut())
+            && !core::mem::replace(&mut prefill.is_computed, true)
+        {
+            pool.replicas.prefill_computed(prefill.replica, now);
+        }
+    }
+
+    /// Releases what is left of the claim on a prefill replica at the end of its request.
+    #[cold]
+    pub(super) fn end_prefill(&mut self, prefill: &InFlightPrefill, evidence: Evidence) {
+        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
+        if !prefill.is_computed {
+            replicas.prefill_computed(prefill.replica, now);
+        }
+        replicas.prefill_judged(prefill.replica, prefill.permit, evidence, now);
+    }
+
+    /// Forgets a prompt that its prefill replica did not compute.
+    pub(super) fn retract_prefill(&mut self, request: &InFlightRequest, end: End) {
+        let pool = &mut self.pool;
+        if end != End::Answered
+            && let Some(prefill) = &request.prefill
+            && let Some(index) = pool.replicas.slot_of(prefill.replica)
+        {
+            let blocks = request.fingerprint.blocks();
+            pool.index.retract(blocks, index, &prefill.recorded);
+        }
+    }
+
+    /// Learns how fast a prefill replica computes. Its decode replica counts the whole prompt as cached, so what the prefill
+    /// replica had to compute is taken from the index.
+    pub(super) fn learn_prefill(
+        &mut self,
+        prefill: &InFlightPrefill,
+        prompt_tokens: u32,
+        ttft_s: f64,
+        first_token: Time,
+    ) {
+        let replicas = &mut self.pool.replicas;
+        replicas.computed(prefill.replica, first_token);
+        let uncached = f64::from(prompt_tokens) * prefill.uncached_share;
+        let prompt = PromptMeasurement {
+            tokens: prefill.ahead_tokens + uncached,
+            ttft_s,
+        };
+        let measured = RequestMeasurement {
+            prompt: Some(prompt),
+            output: None,
+        };
+        replicas.learn(prefill.replica, measured);
+    }
+
+    /// Scores a prefill replica for an explanation: minus the seconds until it has computed the prompt.
+    pub(super) fn score_prefiller(
+        &self,
+        request: &Request,
+        replica: ReplicaIndex,
+        view: &View<'_>,
+    ) -> f64 {
+        let uncached = uncached_tokens(request, match_on(request, replica, view).depth);
+        -self.pool.replicas.ttft_s(replica, uncached, view.now)
+    }
+}
