@@ -21,4 +21,5 @@ mod queue;
 mod recording;
 mod reload;
 mod replicas;
+mod roles;
 mod withheld_bodies;
