@@ -104,6 +104,18 @@ impl Call {
         .await;
     }
 
+    /// Sends messages while the replies are read.
+    pub(crate) fn send_each(&self, messages: Vec<ProcessingRequest>) {
+        let to_service = self.to_service.clone();
+        tokio::spawn(async move {
+            for message in messages {
+                if to_service.send(message).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+
     /// Closes the gateway's side of the stream.
     pub(crate) fn close(&mut self) {
         let (closed, _) = mpsc::channel(1);

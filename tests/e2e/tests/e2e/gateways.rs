@@ -13,7 +13,7 @@ use isotherm_e2e::{
     Action, Client, GatewayShape, MODEL, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted,
     send,
 };
-use isotherm_harness::{Stack, StackBuilder};
+use isotherm_harness::{Stack, StackBuilder, wait_until};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
@@ -23,6 +23,8 @@ use tokio::time::timeout;
 const LENGTHS: [usize; 4] = [1 << 10, 220 << 10, 1 << 20, 30 << 20];
 
 const RETRY_POLICY: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/name=llm/retry_policy";
+
+const FAILURE_MODE: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/name=llm/routes/0/typed_per_filter_config/envoy.filters.http.ext_proc/overrides/failure_mode_allow";
 
 fn stack(shape: GatewayShape, name: &str, replicas: &[&ScriptedReplica]) -> StackBuilder {
     let name = format!("{name}-{shape:?}").to_lowercase();
@@ -197,6 +199,30 @@ async fn a_picker_that_dies_fails_its_requests_and_hangs_none() -> anyhow::Resul
     Ok(())
 }
 
+#[tokio::test]
+async fn a_gateway_that_fails_open_does_without_a_picker_until_a_piece_of_the_body_was_sent()
+-> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    let stack = stack(GatewayShape::Istio, "open", &[&replica]);
+    // As Istio writes it for `failureMode: FailOpen`.
+    let stack = stack.envoy(|document| document.set(FAILURE_MODE, true));
+    let mut stack = stack.start().await?;
+    let client = Client::new(&stack.url(""))?;
+    client.chat("", &chat("with a picker")).await?.success()?;
+    let mut half = send_half(&stack).await?;
+    wait_until_held(&stack, GatewayShape::Istio).await?;
+    stack.service_mut().kill()?;
+    let status = read_status(&mut half).await?;
+    ensure!(status.contains(" 500"), "in the body: {status}");
+    // Until its health check notices, Envoy opens a stream, sends a piece, and fails.
+    wait_until(WAIT_MAX, "requests without a picker to pass", || async {
+        let response = client.chat("", &chat("without")).await;
+        response.is_ok_and(|response| response.status == 200)
+    })
+    .await
+}
+
 /// Sends the beginning of a request whose body never ends.
 async fn send_half(stack: &Stack) -> anyhow::Result<TcpStream> {
     let mut client = TcpStream::connect(stack.envoy().address()).await?;
@@ -248,6 +274,12 @@ async fn a_conformance_client_chooses_its_endpoint_and_learns_who_served() -> an
             ensure!(response.header(SERVED) == Some(&address), "{response:?}");
         }
     }
+    // The replicas are ports of one address, as data-parallel ranks of a pod are. The address alone allows each of them.
+    let request = client.post_chat(&chat("any rank"));
+    let response = send(request.header(SELECTION, "127.0.0.1"))
+        .await?
+        .success()?;
+    ensure!(response.served_by().is_some());
     let request = client.post_chat(&chat("elsewhere"));
     let response = send(request.header(SELECTION, "192.0.2.1:8000")).await?;
     ensure!(response.status == 503, "{}", response.status);
