@@ -21,10 +21,20 @@ pub(crate) fn output_directory(root: &Path) -> PathBuf {
 }
 
 /// The `cargo` that started this program, in the root of the workspace.
+///
+/// Cargo describes xtask in variables of its environment. They are removed: a build script that reads them, like that of
+/// ring, would run again, with everything built on it, at each change between `cargo xtask` and `cargo`.
 pub(crate) fn cargo(root: &Path) -> Command {
+    const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
     let program = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(root);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if OF_THIS_PACKAGE.iter().any(|start| text.starts_with(start)) {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 
