@@ -83,8 +83,9 @@ enum Chore {
     E2e(ForwardedArguments),
     /// Builds the site of docs/ (target/site) and the documentation of every module (target/doc)
     Docs,
-    /// `bench path` measures requests through Envoy (`--help` for its options), `bench core` times the core, `bench counts`
-    /// counts its instructions (`--accept` makes them the baseline); anything else goes to `cargo bench`
+    /// `bench path` measures requests through Envoy (`--help` for its options), `bench picker` endpoint pickers beside the
+    /// reference one, `bench core` times the core, `bench counts` counts its instructions (`--accept` makes them the baseline);
+    /// anything else goes to `cargo bench`
     #[command(disable_help_flag = true)]
     Bench(ForwardedArguments),
     /// Shows where the time of a request goes, by `perf`: tables and flame graphs (`--help` for its options)

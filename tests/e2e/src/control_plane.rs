@@ -155,12 +155,38 @@ impl ControlPlane {
     pub async fn install_inference_pools(&self) -> anyhow::Result<()> {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         self.create(path, &definition()).await?;
+        self.wait_for_pools().await
+    }
+
+    async fn wait_for_pools(&self) -> anyhow::Result<()> {
         let pools = format!("{INFERENCE}/namespaces/{NAMESPACE}/inferencepools");
         wait_for(WAIT_MAX, "InferencePools to be served", || async {
             Ok(self.request("GET", &pools, None).await.ok())
         })
         .await
         .map(drop)
+    }
+
+    /// Installs the custom resource definitions in every file of a folder, and waits until the server serves InferencePools.
+    pub async fn install_definitions(&self, folder: &Path) -> anyhow::Result<()> {
+        let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+        let mut definitions: Vec<Value> = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let file = entry?.path();
+            let objects: Vec<Value> = serde_saphyr::from_multiple(&fs::read_to_string(&file)?)
+                .with_context(|| file.display().to_string())?;
+            let kind = |object: &Value| object.get("kind").cloned();
+            definitions.extend(
+                objects
+                    .into_iter()
+                    .filter(|object| kind(object) == Some("CustomResourceDefinition".into())),
+            );
+        }
+        self.request_each(definitions, |definition| {
+            ("POST", path.to_owned(), Some(definition))
+        })
+        .await?;
+        self.wait_for_pools().await
     }
 
     /// Creates an InferencePool.
@@ -247,7 +273,10 @@ pub fn pod_status(ip: &str, is_ready: bool) -> Value {
 
 fn pool_spec(app: &str, ports: &[u16]) -> Value {
     let ports: Vec<Value> = ports.iter().map(|port| json!({ "number": port })).collect();
-    json!({ "selector": { "matchLabels": { "app": app } }, "targetPorts": ports })
+    json!({
+        "selector": { "matchLabels": { "app": app } }, "targetPorts": ports,
+        "endpointPickerRef": { "name": "picker", "port": { "number": 9002 } }
+    })
 }
 
 /// The definition of InferencePools, as far as the tests need it.

@@ -11,7 +11,7 @@
 //! - cost: CPU time per request, and the saturation of each variant
 //! - streams: CPU time per request for streams of every length at one rate. At saturation, work per second falls on fewer
 //!   requests the longer the streams are.
-//! - latency: the time that a variant adds at a third of Isotherm's saturation
+//! - latency: the time that a variant adds at a third of Isotherm's saturation, or for one client at a time
 //! - [`memory`]: the growth with a million prompts
 
 pub mod awake;
@@ -57,6 +57,9 @@ const STREAMS_TIMES: u32 = 2;
 /// Command-line options of the bench.
 #[derive(Args, Clone, Debug, Default, Serialize)]
 pub struct Options {
+    /// Compares endpoint pickers: Envoy's and theirs as variants, whole responses, and the latency of one client
+    #[arg(long)]
+    pub pickers: bool,
     /// Turns of each variant; medians are over these
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
@@ -67,7 +70,12 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=3_600))]
     pub latency_seconds: u32,
     /// Unique prompts for the memory measurement; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000,
+        default_value_if("pickers", "true", "0")
+    )]
     pub memory_prompts: u64,
     /// Concurrent clients
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1_024))]
@@ -94,11 +102,19 @@ pub struct Options {
 
 impl Options {
     fn variants(&self) -> Vec<Variant> {
-        requested(Variant::value_variants(), &self.variants)
+        let all = Variant::value_variants();
+        if self.pickers && self.variants.is_empty() {
+            return requested(all, &Variant::PICKERS);
+        }
+        requested(all, &self.variants)
     }
 
     fn workloads(&self) -> Vec<Workload> {
-        requested(&WORKLOADS, &self.workloads)
+        let mut workloads = requested(&WORKLOADS, &self.workloads);
+        if self.pickers && self.workloads.is_empty() {
+            workloads.retain(Workload::is_plain);
+        }
+        workloads
     }
 }
 
@@ -220,6 +236,9 @@ impl Bench<'_> {
             return Ok(());
         }
         let load = |variant, workload: &Workload, round| {
+            if self.options.pickers {
+                return Some(Load::Closed(1));
+            }
             let rate = self.saturation(workload)? * LATENCY_SHARE;
             let keeps_up = self.report.keeps_up(variant, workload, rate);
             keeps_up.then_some(Load::Open(rate, u64::from(round) + 1))
@@ -256,13 +275,7 @@ async fn subjects(
 ) -> anyhow::Result<Vec<RunningVariant>> {
     let mut subjects = Vec::new();
     for variant in options.variants() {
-        match RunningVariant::start(variant, replicas, &options.python).await? {
-            Some(running) => subjects.push(running),
-            None => eprintln!(
-                "left out: sglang-router, which {} does not have (`pip install sglang-router`, and see --python)",
-                options.python.display()
-            ),
-        }
+        subjects.extend(RunningVariant::start(variant, replicas, &options.python).await?);
     }
     Ok(subjects)
 }

@@ -54,7 +54,8 @@ pub struct Tally {
     pub failed: u64,
     /// Time from the first request to the end of the last response.
     pub took: Duration,
-    /// Time from each scheduled arrival after the warm-up to the end of the response, in microseconds. Empty for a closed loop.
+    /// Time from each scheduled arrival after the warm-up, or in a closed loop from each request, to the end of the response, in
+    /// microseconds.
     pub latency_micros: Vec<f64>,
 }
 
@@ -88,6 +89,7 @@ impl Target {
             let tally = ended??;
             all.completed += tally.completed;
             all.failed += tally.failed;
+            all.latency_micros.extend(tally.latency_micros);
         }
         Ok(all)
     }
@@ -96,11 +98,11 @@ impl Target {
         let mut tally = Tally::default();
         let mut connection = Connection::open(self.address).await?;
         while Instant::now() < end {
+            let start = Instant::now();
             let response = connection.request(&self.workload, &self.prompts).await;
-            if response.is_ok() {
-                tally.completed += 1;
-            } else {
-                tally.failed += 1;
+            let is_failure = response.is_err();
+            tally.add(response.map(|_| Some(start.elapsed())));
+            if is_failure {
                 connection = Connection::open(self.address).await?;
             }
         }

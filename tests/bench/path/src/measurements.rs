@@ -73,6 +73,38 @@ impl PathMeasurements {
         MedianRange::of(cpu(variant).zip(cpu(to)).map(|(cpu, to)| cpu / to))
     }
 
+    /// CPU time per request beyond plain Envoy's in the same round, in microseconds; `None` for plain Envoy.
+    pub(crate) fn beyond_envoy(
+        &self,
+        variant: Variant,
+        workload: &Workload,
+    ) -> Option<MedianRange> {
+        MedianRange::of(self.each_beyond_envoy(variant, workload))
+    }
+
+    /// CPU time per request beyond plain Envoy's over that of another variant in the same round.
+    pub(crate) fn beyond_ratio(
+        &self,
+        variant: Variant,
+        to: Variant,
+        workload: &Workload,
+    ) -> Option<MedianRange> {
+        let beyond = |variant| self.each_beyond_envoy(variant, workload);
+        MedianRange::of(beyond(variant).zip(beyond(to)).map(|(cpu, to)| cpu / to))
+    }
+
+    fn each_beyond_envoy(
+        &self,
+        variant: Variant,
+        workload: &Workload,
+    ) -> impl Iterator<Item = f64> {
+        let cpu = |variant| of(&self.samples, variant, workload).map(total_cpu);
+        let pairs = cpu(variant).zip(cpu(Variant::Envoy));
+        pairs
+            .filter(move |_| variant != Variant::Envoy)
+            .map(|(cpu, plain)| cpu - plain)
+    }
+
     /// Time that a variant adds to plain Envoy's in the same round at a percentile, in milliseconds.
     pub(crate) fn added_ms(
         &self,
@@ -185,6 +217,17 @@ pub(crate) mod tests {
         assert!(keeps_up(Variant::Isotherm, 999.0));
         assert!(!keeps_up(Variant::Isotherm, 1_001.0));
         assert!(!keeps_up(Variant::SglangRouter, 1.0), "no turn");
+    }
+
+    #[test]
+    fn a_picker_costs_what_it_takes_beyond_plain_envoy() {
+        let report = example();
+        let workload = report.workloads.first().unwrap();
+        let beyond = report.beyond_envoy(Variant::Isotherm, workload).unwrap();
+        assert!((beyond.median - 100.0).abs() < 1e-9, "{beyond:?}");
+        let ratio = report.beyond_ratio(Variant::Isotherm, Variant::Floor, workload);
+        assert!((ratio.unwrap().median - 100.0 / 60.0).abs() < 1e-9);
+        assert_eq!(report.beyond_envoy(Variant::Envoy, workload), None);
     }
 
     #[test]

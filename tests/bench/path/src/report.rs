@@ -37,11 +37,15 @@ impl PathMeasurements {
         let workloads = || self.workloads.iter();
         let mut sections = vec![Section::new("").text(introduction)];
         sections.extend(workloads().map(|workload| self.costs(workload)));
+        sections.push(self.picker_costs());
         sections.push(self.stream_costs());
         sections.extend(workloads().map(|workload| self.latency_table(workload)));
         sections.extend([self.idle_usage(), self.memory_use()]);
         let report = Report {
-            facts: Some(RunFacts::collect("cargo xtask bench path")),
+            facts: Some(RunFacts::collect(match options.pickers {
+                true => "cargo xtask bench picker",
+                false => "cargo xtask bench path",
+            })),
             ..Report::new(
                 "Isotherm: cost of a request between client and replica",
                 sections,
@@ -81,6 +85,45 @@ impl PathMeasurements {
             ]);
         }
         Section::new(format!("{}: cost", workload.name)).table(table)
+    }
+
+    /// CPU time of each endpoint picker beyond plain Envoy; empty without one.
+    fn picker_costs(&self) -> Section {
+        if !self.options.pickers {
+            return Section::default();
+        }
+        let mut table = Table::new([
+            "prompt",
+            "",
+            "Envoy us",
+            "service us",
+            "both us",
+            "to the echo",
+            "to the reference",
+        ]);
+        for workload in &self.workloads {
+            for variant in self.variants.iter().copied() {
+                let Some(beyond) = self.beyond_envoy(variant, workload) else {
+                    continue;
+                };
+                let service = cpu_of(of(&self.samples, variant, workload), "service");
+                let service = service.map_or(0.0, |service| service.median);
+                let ratio = |to| {
+                    let ratio = self.beyond_ratio(variant, to, workload);
+                    ratio.map_or_else(String::new, |ratio| hundredths(ratio.median))
+                };
+                table.push([
+                    workload.name.to_owned(),
+                    variant.name().to_owned(),
+                    format!("{:.0}", beyond.median - service),
+                    format!("{service:.0}"),
+                    range(&beyond),
+                    ratio(Variant::PickerEcho),
+                    ratio(Variant::ReferencePicker),
+                ]);
+            }
+        }
+        Section::new("CPU time per request beyond plain Envoy").table(table)
     }
 
     fn by_process(&self, variant: Variant, workload: &Workload) -> String {
@@ -170,9 +213,14 @@ impl PathMeasurements {
             ]);
             table.push(cells);
         }
-        let rate = turn.per_second;
-        Section::new(format!("{name}: time from the scheduled arrival to the end of the response, at {rate:.0} requests/s"))
-            .table(table)
+        let load = match self.options.pickers {
+            true => "of one client's requests".to_owned(),
+            false => format!(
+                "from the scheduled arrival, at {:.0} requests/s",
+                turn.per_second
+            ),
+        };
+        Section::new(format!("{name}: time to the end of the response, {load}")).table(table)
     }
 
     fn idle_usage(&self) -> Section {

@@ -3,6 +3,8 @@
 //! All Envoys run `envoy/standalone.yaml` with one worker; an Envoy without Isotherm omits parts of it. The access log is off,
 //! since its cost depends on the disk.
 
+mod pickers;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,9 +12,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
+use isotherm_e2e::ControlPlane;
 use isotherm_harness::envoy::{always_run_filter, edit_filter, set_in_filter};
 use isotherm_harness::process::Process;
-use isotherm_harness::{Document, GatewayShape, Pool, Stack, StackBuilder, Tools, port, wait_for};
+use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, wait_for};
 use serde_json::{Value, json};
 
 use super::variant::Variant;
@@ -28,8 +31,8 @@ const EXT_PROC: &str = "isotherm.ext_proc";
 const RESPONSE: &str = "isotherm.response";
 /// Environment variable with the path of the floor's filter module.
 const MODULE_VARIABLE: &str = "ISOTHERM_BENCH_FILTER";
-/// Longest start of SGLang's router, a Python program.
-const ROUTER_READY_MAX: Duration = Duration::from_secs(60);
+/// Longest start of a program of another project.
+const READY_MAX: Duration = Duration::from_secs(60);
 
 /// A variant that runs until it is dropped.
 #[derive(Debug)]
@@ -42,6 +45,7 @@ pub struct RunningVariant {
     /// The floor's service or SGLang's router, with its label.
     process: Option<(&'static str, Process)>,
     _ports: Vec<port::ReservedPort>,
+    _control_plane: Option<ControlPlane>,
     _socket: Option<Socket>,
 }
 
@@ -56,7 +60,7 @@ impl Drop for Socket {
 }
 
 impl RunningVariant {
-    /// Starts a variant; `None` when it is not installed.
+    /// Starts a variant; `None` when it is not installed, which a line on the error output says.
     ///
     /// # Errors
     /// When it does not start.
@@ -77,11 +81,8 @@ impl RunningVariant {
             }
             Variant::IsothermUnix => Self::isotherm_unix(replicas).await,
             Variant::PickerEcho => Self::picker_echo(replicas).await,
-            Variant::Picker => {
-                let builder = builder(variant, replicas);
-                let builder = builder.envoy(|document| GatewayShape::Istio.apply(document));
-                Self::of_stack(variant, builder).await
-            }
+            Variant::Picker => Self::picker(replicas).await,
+            Variant::ReferencePicker => return Self::reference_picker(replicas).await,
             Variant::SglangRouter => return Self::sglang_router(python, replicas).await,
         };
         started.map(Some)
@@ -95,6 +96,7 @@ impl RunningVariant {
             stack: Some(stack),
             process: None,
             _ports: Vec::new(),
+            _control_plane: None,
             _socket: None,
         })
     }
@@ -122,6 +124,10 @@ impl RunningVariant {
             .stderr(Stdio::null())
             .status();
         if !found.is_ok_and(|status| status.success()) {
+            eprintln!(
+                "left out: sglang-router, which {} does not have (`pip install sglang-router`, and see --python)",
+                python.display()
+            );
             return Ok(None);
         }
         let ports = [port::reserve()?, port::reserve()?];
@@ -136,13 +142,14 @@ impl RunningVariant {
         let log = Tools::find()?.output.join("bench/sglang-router.log");
         let _ = std::fs::remove_file(&log);
         let process = Process::start("sglang-router", &mut command, &log)?;
-        wait_for_router(address, &log).await?;
+        wait_for_response(address, "sglang-router", &log).await?;
         Ok(Some(Self {
             variant: Variant::SglangRouter,
             address,
             stack: None,
             process: Some(("router", process)),
             _ports: ports.into(),
+            _control_plane: None,
             _socket: None,
         }))
     }
@@ -190,30 +197,6 @@ impl RunningVariant {
             move |document: &mut _| without_service(document, filters, &["llama"], &endpoints);
         let builder = builder(variant, replicas).without_service().envoy(edit);
         Self::of_stack(variant, builder).await
-    }
-
-    /// The floor's service behind the configuration of a gateway, and Envoy's balancer (least request).
-    async fn picker_echo(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
-        let (program, _) = floor_files()?;
-        let port = port::reserve()?;
-        let address = port.address();
-        let log = Tools::find()?.output.join("bench/echo.log");
-        let mut command = Command::new(program);
-        command.arg(address.to_string());
-        let process = Process::start("isotherm-bench-floor", &mut command, &log)?;
-        let endpoints = replicas.to_vec();
-        let builder = builder(Variant::PickerEcho, replicas).without_service();
-        let builder = builder.envoy(move |document| {
-            without_service(document, &[EXT_PROC], &["llama", "isotherm"], &endpoints)?;
-            document.set(SERVICE, socket_address(&address))?;
-            document.remove("static_resources/clusters/name=isotherm/health_checks")?;
-            GatewayShape::EnvoyGateway.set_filters(document)
-        });
-        Ok(Self {
-            process: Some(("service", process)),
-            _ports: vec![port],
-            ..Self::of_stack(Variant::PickerEcho, builder).await?
-        })
     }
 
     /// The bench's own filter and service instead of Isotherm's, and Envoy's balancer (least request).
@@ -300,10 +283,15 @@ fn without_service(
     let filters: Vec<&str> = filters.iter().copied().chain([ROUTER]).collect();
     keep(document, &format!("{MANAGER}/http_filters"), &filters)?;
     keep(document, CLUSTERS, clusters)?;
-    document.remove(&format!("{POOL}/eds_cluster_config"))?;
     document.remove(&format!("{POOL}/load_balancing_policy"))?;
-    document.set(&format!("{POOL}/type"), "STATIC")?;
     document.set(&format!("{POOL}/lb_policy"), "LEAST_REQUEST")?;
+    set_endpoints(document, replicas)
+}
+
+/// Gives the pool's cluster these endpoints instead of those that the service would discover.
+fn set_endpoints(document: &mut Document, replicas: &[SocketAddr]) -> anyhow::Result<()> {
+    document.remove(&format!("{POOL}/eds_cluster_config"))?;
+    document.set(&format!("{POOL}/type"), "STATIC")?;
     let endpoint = |replica| json!({ "endpoint": { "address": socket_address(replica) } });
     let endpoints: Vec<Value> = replicas.iter().map(endpoint).collect();
     document.set(
@@ -342,13 +330,13 @@ fn socket_path() -> PathBuf {
     std::env::temp_dir().join(format!("isotherm-bench-{}.sock", std::process::id()))
 }
 
-/// Waits until a request through the router has a response.
-async fn wait_for_router(address: SocketAddr, log: &Path) -> anyhow::Result<()> {
+/// Waits until a request to an address has a response.
+async fn wait_for_response(address: SocketAddr, name: &str, log: &Path) -> anyhow::Result<()> {
     let client = reqwest::Client::new();
     let question = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "ready?" }] });
     let url = format!("http://{address}/v1/chat/completions");
-    let what = format!("sglang-router to answer (its log: {})", log.display());
-    wait_for(ROUTER_READY_MAX, &what, || async {
+    let what = format!("{name} to answer (its log: {})", log.display());
+    wait_for(READY_MAX, &what, || async {
         let response = client.post(&url).json(&question).send().await;
         let is_ready = response.is_ok_and(|response| response.status().is_success());
         Ok(is_ready.then_some(()))

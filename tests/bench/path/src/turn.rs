@@ -36,7 +36,8 @@ pub struct Turn {
     pub cpu_micros: BTreeMap<&'static str, f64>,
     /// Bytes per completed request from Envoy to the external processor, and back.
     pub ext_proc_bytes: Option<[f64; 2]>,
-    /// Time from the scheduled arrival to the end of the response at [`PERCENTS`], in microseconds; NaN at saturation.
+    /// Time from the scheduled arrival to the end of the response at [`PERCENTS`], in microseconds; in a closed loop from the
+    /// request.
     pub latency_micros: [f64; PERCENTS.len()],
 }
 

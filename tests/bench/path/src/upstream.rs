@@ -32,7 +32,9 @@ const WHOLE: &[u8] = b"{\"id\":\"chatcmpl-1\",\"object\":\"chat.completion\",\"c
 /// Metrics for the service's probes: an idle engine.
 const METRICS: &[u8] = b"vllm:num_requests_running{engine=\"0\",model_name=\"llama-3.1-8b\"} 0.0\n\
     vllm:num_requests_waiting{engine=\"0\",model_name=\"llama-3.1-8b\"} 0.0\n\
-    vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"llama-3.1-8b\"} 0.0\n";
+    vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"llama-3.1-8b\"} 0.0\n\
+    vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"27000\"} 1.0\n\
+    vllm:lora_requests_info{max_lora=\"0\",running_lora_adapters=\"\",waiting_lora_adapters=\"\"} 1.0\n";
 /// Model information that other routers request before they use a replica.
 const ABOUT: &[u8] = b"{\"model_path\":\"llama-3.1-8b\",\"served_model_name\":\"llama-3.1-8b\",\
     \"model_id\":\"llama-3.1-8b\",\"is_generation\":true,\"status\":\"ok\",\

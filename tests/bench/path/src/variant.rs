@@ -25,11 +25,22 @@ pub enum Variant {
     PickerEcho,
     /// Isotherm as an endpoint picker without the filter, full duplex
     Picker,
+    /// The reference endpoint picker of the Gateway API Inference Extension, full duplex
+    ReferencePicker,
     /// SGLang's router, policy `cache_aware`
     SglangRouter,
 }
 
 impl Variant {
+    /// Endpoint pickers, with Envoy alone and with Isotherm's filter.
+    pub const PICKERS: [Self; 5] = [
+        Self::Envoy,
+        Self::Isotherm,
+        Self::PickerEcho,
+        Self::Picker,
+        Self::ReferencePicker,
+    ];
+
     /// Name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -43,6 +54,7 @@ impl Variant {
             Self::IsothermUnix => "Isotherm, Unix socket",
             Self::PickerEcho => "echo, full duplex",
             Self::Picker => "Isotherm, no filter",
+            Self::ReferencePicker => "reference picker",
             Self::SglangRouter => "sglang-router",
         }
     }
@@ -59,7 +71,7 @@ impl Variant {
     /// Whether the variant keeps a part of each prompt.
     #[must_use]
     pub fn remembers(self) -> bool {
-        self.is_isotherm() || self == Self::SglangRouter
+        self.is_isotherm() || matches!(self, Self::ReferencePicker | Self::SglangRouter)
     }
 }
 
@@ -76,6 +88,7 @@ mod tests {
             Variant::IsothermExtProc,
             Variant::IsothermUnix,
             Variant::Picker,
+            Variant::ReferencePicker,
             Variant::SglangRouter,
         ];
         assert_eq!(remembering, expected);
