@@ -1,6 +1,7 @@
 //! `demo`, `up`, `validate`, `experiment`, `bench path`, `profile`: gets and builds what they need, then starts the program
 //! that does the work.
 
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,13 +11,33 @@ use anyhow::Context as _;
 use crate::cargo::{build_delivered, build_release, output_directory, root};
 use crate::envoy;
 use crate::filter::{self, Wasm};
+use crate::mesh::{MeshPrograms, in_own_network};
 
 const BENCH_PATH: &str = "isotherm-bench-path";
 
 /// Replaces this program by `isotherm-demo MODE ARGUMENTS`, with everything that it starts in place.
 pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
-    let arguments = [mode].into_iter().chain(texts(arguments));
-    start("isotherm-demo", "isotherm-demo", arguments, &[])
+    let all = [mode].into_iter().chain(texts(arguments));
+    let gateways = gateways(arguments);
+    if gateways.is_empty() || wants_help(arguments) {
+        return start("isotherm-demo", "isotherm-demo", all, &[]);
+    }
+    // What is missing is said before anything is built.
+    let programs = MeshPrograms::find()?;
+    programs.require(&gateways)?;
+    in_own_network(OsStr::new("true"))?;
+    let mut command = prepare("isotherm-demo", "isotherm-demo", in_own_network)?;
+    replace_process(command.args(all).envs(programs.environment()))
+}
+
+/// The gateways in `--mesh GATEWAY,GATEWAY`, in every such option.
+fn gateways(arguments: &[String]) -> Vec<&str> {
+    let values = texts(arguments).zip(texts(arguments).skip(1).chain([""]));
+    let values = values.filter_map(|(argument, next)| match argument.strip_prefix("--mesh")? {
+        "" => Some(next),
+        value => value.strip_prefix('='),
+    });
+    values.flat_map(|value| value.split(',')).collect()
 }
 
 /// Replaces this program by `isotherm-bench-path ARGUMENTS`, in the same way.
@@ -58,18 +79,28 @@ fn start<'a>(
         let binaries = build_release(&root, &[package])?;
         return replace_process(Command::new(binaries.join(program)).args(arguments));
     }
+    let mut command = prepare(package, program, |program| Ok(Command::new(program)))?;
+    command.args(arguments);
+    replace_process(command.envs(more.iter().map(|(name, path)| (name, path))))
+}
+
+/// The command of a program with everything that it starts in place. `command` makes it from the program's path.
+fn prepare(
+    package: &str,
+    program: &str,
+    command: impl FnOnce(&OsStr) -> anyhow::Result<Command>,
+) -> anyhow::Result<Command> {
+    let root = root();
     let envoy = envoy::obtain(&root)?;
     let filter = filter::build(&root, Wasm::Filter)?;
     let packages = ["isotherm-ext-proc", "isotherm-engine", package];
     let binaries = build_release(&root, &packages)?;
-    let mut command = Command::new(binaries.join(program));
+    let mut command = command(binaries.join(program).as_os_str())?;
     command
-        .args(arguments)
         .env("ISOTHERM_ENVOY", envoy)
         .env("ISOTHERM_FILTER", filter)
-        .env("ISOTHERM_OUTPUT", output_directory(&root))
-        .envs(more.iter().map(|(name, path)| (name, path)));
-    replace_process(&mut command)
+        .env("ISOTHERM_OUTPUT", output_directory(&root));
+    Ok(command)
 }
 
 /// Replaces this program by `isotherm-sim experiment ARGUMENTS`, built in release mode.
@@ -94,5 +125,19 @@ mod tests {
         assert!(super::wants_help(&["demo", "--regions", "3", "-h"]));
         assert!(super::wants_help(&["--help".to_owned()]));
         assert!(!super::wants_help(&["demo", "--hel"]));
+    }
+
+    #[test]
+    fn gateways_are_found_in_every_form() {
+        let gateways = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            super::gateways(&words).join(" ")
+        };
+        assert_eq!(gateways("--seed 2 --mesh istio"), "istio");
+        assert_eq!(
+            gateways("--mesh=envoy-gateway,istio --mesh x"),
+            "envoy-gateway istio x"
+        );
+        assert_eq!(gateways("--regions 3"), "");
     }
 }

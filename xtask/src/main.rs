@@ -12,6 +12,7 @@ mod envoy;
 mod examples;
 mod exports;
 mod filter;
+mod mesh;
 mod mesh_tools;
 mod process;
 mod suite;
@@ -48,7 +49,8 @@ enum Chore {
         only: Vec<String>,
     },
     /// Compares policies on four simulated replicas behind a real Envoy, or with `--regions 3` what forwarding between
-    /// regions gains, and writes a report (`--help` for its options)
+    /// regions gains, or with `--mesh envoy-gateway` a gateway with the standalone Envoy, and writes a report (`--help` for
+    /// its options)
     #[command(disable_help_flag = true)]
     Demo(ForwardedArguments),
     /// Plays one trace through a real Envoy with simulated replicas and through the simulator, and says how far they are

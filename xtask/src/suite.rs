@@ -5,7 +5,6 @@
 //! Clippy and rustdoc share what they compile. The tests and the programs that they start are built once, by one
 //! selection of packages.
 
-use std::ffi::OsStr;
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
@@ -15,7 +14,7 @@ use clap::ValueEnum;
 
 use crate::cargo::{cargo, root, target_dir};
 use crate::filter::{self, Wasm};
-use crate::mesh_tools::{self, MESH_TOOLS};
+use crate::mesh::{MeshPrograms, in_own_network};
 use crate::process::{announce, output, run};
 use crate::test_output;
 use crate::tools::CARGO_DENY;
@@ -53,7 +52,7 @@ pub(crate) enum Step {
     Core,
     /// Every test, end to end included
     Tests,
-    /// Tests against the real programs of a mesh, as far as `cargo xtask mesh-tools` has built them
+    /// Tests with the real programs of a mesh, as far as `cargo xtask mesh-tools` has built them; part of `tests`
     Mesh,
 }
 
@@ -175,65 +174,65 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
     let envoy = envoy::obtain(root)?;
     run(cargo(root).args(["build", "--locked", "--quiet", "--bins", "--tests"]))?;
     examples::check_services(root, &target_dir(root).join("debug/isotherm"))?;
+    let programs = MeshPrograms::find()?;
+    programs.announce_missing();
+    let with_tools = |tests: &mut Command| {
+        tests.args(["test", "--locked", "--no-fail-fast"]);
+        tests.env("ISOTHERM_ENVOY", &envoy);
+        tests.env("ISOTHERM_FILTER", &filter);
+        tests.envs(programs.environment());
+    };
+    // These need a network of their own, and are skipped in the other one. Cargo gets the same selection of packages, so it
+    // builds nothing twice.
+    let in_a_mesh = own_network(root).filter(|_| !programs.is_empty());
+    let in_a_mesh = in_a_mesh.map_or(Ok(()), |mut tests| {
+        with_tools(&mut tests);
+        test_output::run(tests.args(["--test", "mesh"]))
+    });
     let mut tests = cargo(root);
-    tests.args(["test", "--locked", "--no-fail-fast"]);
-    tests.env("ISOTHERM_ENVOY", envoy);
-    tests.env("ISOTHERM_MESH_TOOLS", mesh_tools::folder()?);
-    test_output::run(tests.env("ISOTHERM_FILTER", filter))
+    with_tools(&mut tests);
+    test_output::run(&mut tests).and(in_a_mesh)
 }
 
 /// Runs the tests that use the programs of a mesh, and names each program that is missing: these tests then compare with
 /// files that the real program wrote.
 fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
-    let folder = mesh_tools::folder()?;
-    for tool in MESH_TOOLS.iter().filter(|tool| !tool.is_built(&folder)) {
-        announce(&format!(
-            "without {}: `{}` builds it",
-            tool.name,
-            tool.command()
-        ));
-    }
+    const TESTS: [&str; 7] = [
+        "--locked",
+        "--package",
+        "isotherm-e2e",
+        "--test",
+        "kubernetes",
+        "--test",
+        "mesh",
+    ];
+    let programs = MeshPrograms::find()?;
+    programs.announce_missing();
     let mut chart = cargo(root);
     chart.args(["test", "--locked", "--no-fail-fast"]);
     chart.args(["--package", "isotherm-ext-proc", "--test", "deploy"]);
-    test_output::run(chart.env("ISOTHERM_MESH_TOOLS", &folder))?;
+    test_output::run(chart.envs(programs.environment()))?;
     let (envoy, filter) = (envoy::obtain(root)?, filter::build(root, Wasm::Filter)?);
     run(cargo(root).args(["build", "--locked", "--quiet", "--bins"]))?;
-    let mut tests = in_own_network(cargo(root).get_program());
-    tests.current_dir(root);
-    tests.args([
-        "test",
-        "--locked",
-        "--no-fail-fast",
-        "--package",
-        "isotherm-e2e",
-    ]);
-    tests.args(["--test", "kubernetes", "--test", "mesh"]);
-    tests
-        .env("ISOTHERM_MESH_TOOLS", folder)
-        .env("ISOTHERM_ENVOY", envoy);
+    // A network of its own has no way to a registry.
+    run(cargo(root)
+        .args(["test", "--no-run", "--quiet"])
+        .args(TESTS))?;
+    let mut tests = own_network(root).unwrap_or_else(|| cargo(root));
+    tests.args(["test", "--no-fail-fast"]).args(TESTS);
+    tests.envs(programs.environment());
+    tests.env("ISOTHERM_ENVOY", envoy);
     test_output::run(tests.env("ISOTHERM_FILTER", filter))
 }
 
-/// Runs a program in a network of its own, with addresses as pods have. Where the system allows none, the program runs as it
-/// is, and the tests that need one are skipped.
-fn in_own_network(program: &OsStr) -> Command {
-    const ADDRESSES: &str = "ip link set lo up && for i in 1 2 3 4; do ip addr add 10.77.0.$i/32 dev lo || exit 1; done";
-    let is_possible = |shell: &str| {
-        let mut probe = Command::new("unshare");
-        output(probe.args(["--net", "sh", "-c", shell])).is_ok()
-    };
-    if !is_possible(ADDRESSES) {
-        announce(
-            "without a network of its own (`unshare --net`, `ip`): tests of control planes are skipped",
-        );
-        return Command::new(program);
-    }
-    let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-c"]);
-    command.arg(format!("{ADDRESSES}; exec \"$@\"")).arg("sh");
-    command.arg(program).env("ISOTHERM_MESH_NETWORK", "1");
-    command
+/// `cargo` in a network of its own; `None` where the system allows none, and then tests of meshes are skipped.
+fn own_network(root: &Path) -> Option<Command> {
+    let command = in_own_network(cargo(root).get_program());
+    let command =
+        command.inspect_err(|error| announce(&format!("tests of meshes are skipped: {error:#}")));
+    let mut command = command.ok()?;
+    command.current_dir(root);
+    Some(command)
 }
 
 /// The arguments that start unit tests: by nextest where it is installed, which runs them in parallel across packages.

@@ -35,6 +35,10 @@ pub struct Metrics {
     pub ext_proc_streams: Gauge,
     /// Bytes of request bodies that the service holds.
     pub held_bytes: Gauge,
+    /// Bytes of request bodies received.
+    pub request_body_bytes: Counter,
+    /// Bytes of response bodies received.
+    pub response_body_bytes: Counter,
     /// Open decision streams.
     pub decision_streams: Gauge,
     /// Envoys that subscribe to endpoints.
@@ -109,6 +113,14 @@ impl Metrics {
             held_bytes: register.metric(
                 "held_bytes",
                 "Bytes of request bodies that the service holds until it has decided",
+            ),
+            request_body_bytes: register.metric(
+                "request_body_bytes",
+                "Bytes of request bodies that Envoy sent to this service; 0 where the filter keeps prompts in the proxy",
+            ),
+            response_body_bytes: register.metric(
+                "response_body_bytes",
+                "Bytes of response bodies that Envoy sent to this service",
             ),
             decision_streams: register.metric(
                 "decision_streams",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use isotherm_harness::envoy::show_decisions;
-use isotherm_harness::{Document, Pool, Stack, StackBuilder};
+use isotherm_harness::{Document, Pool, Service, Stack, StackBuilder};
 use serde_json::json;
 
 use crate::client::Client;
@@ -39,18 +39,42 @@ pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<
 }
 
 async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result<Run> {
-    let (workload, speed) = (&scenario.workload, scenario.summary.speed);
+    let stack = start(scenario, scheme).await?;
+    measure(scenario, scheme, label, &stack.url(""), stack.service()).await
+}
+
+/// Starts a standalone stack for one scheme.
+///
+/// # Errors
+/// When it does not become ready.
+pub async fn start(scenario: &Scenario, scheme: Scheme) -> anyhow::Result<Stack> {
+    let speed = scenario.summary.speed;
     let stack = stack_builder("demo", scenario.pool.clone(), speed, scheme);
-    let stack = stack.start().await?;
-    let client = Client::new(&stack.url(""))?;
+    stack.start().await
+}
+
+/// Plays the scenario's workload against the Envoy at `base`, for which `service` decides.
+///
+/// # Errors
+/// When the client gets no resources from the system.
+pub async fn measure(
+    scenario: &Scenario,
+    scheme: Scheme,
+    label: &str,
+    base: &str,
+    service: &Service,
+) -> anyhow::Result<Run> {
+    let workload = &scenario.workload;
+    let client = Client::new(base)?;
     let log = RequestLog::default();
     let mut imbalance = LoadImbalance::default();
     let duration = tokio::select! {
         duration = run_workload(workload, &client, &log) => duration,
         () = progress::follow(label, workload.requests(), 1.0, &log, |records, _| records.len()) => Duration::ZERO,
-        () = imbalance.watch(stack.service()) => Duration::ZERO,
+        () = imbalance.watch(service) => Duration::ZERO,
     };
     Ok(Run {
+        system: None,
         policy: scheme.policy.as_ref().into(),
         push: scheme.push.name().into(),
         duration_s: round(duration.as_secs_f64()),

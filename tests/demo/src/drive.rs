@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 
@@ -55,6 +56,7 @@ impl Player {
                 served: response.as_ref().ok().and_then(|response| response.served),
                 sent,
                 ended: self.start.elapsed(),
+                prompt_bytes: messages.iter().map(text_bytes).sum(),
                 is_follow_up,
                 outcome: match &response {
                     Ok(response) => Ok(response.outcome),
@@ -71,6 +73,12 @@ impl Player {
             }
         }
     }
+}
+
+/// Bytes of a message's text.
+fn text_bytes(message: &Value) -> u64 {
+    let text = message.get("content").and_then(Value::as_str);
+    text.map_or(0, |text| text.len() as u64)
 }
 
 /// Plays a workload to its end, and returns its duration.

@@ -4,6 +4,7 @@
 //! conversations through [`client`]s and writes [`record`]s, from which [`metrics`] and every report are computed.
 //!
 //! - [`compare`]: one policy after the other, each on a fresh stack
+//! - [`mesh`]: gateways that real control planes configure, beside the standalone Envoy
 //! - [`regions`]: three arrangements of several regions
 //! - [`validate`]: the real system against the simulator
 
@@ -11,6 +12,7 @@ pub mod client;
 pub mod compare;
 pub mod drive;
 pub mod load_imbalance;
+pub mod mesh;
 pub mod metrics;
 mod progress;
 pub mod record;

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use isotherm_demo::compare::compare;
+use isotherm_demo::mesh;
 use isotherm_demo::regions;
 use isotherm_demo::regions::deployment::Deployment;
 use isotherm_demo::regions::options::{RegionOptions, Topology};
@@ -14,8 +15,8 @@ use isotherm_demo::regions::report::RegionComparison;
 use isotherm_demo::scenario::{DemoOptions, UpOptions};
 use isotherm_demo::up;
 use isotherm_demo::validate::{ValidateOptions, validate};
-use isotherm_harness::Tools;
 use isotherm_harness::shutdown::{run_until_stopped, stop_signal};
+use isotherm_harness::{MeshGateway, Tools};
 use isotherm_report::{Format, Report};
 
 #[derive(Parser)]
@@ -34,6 +35,10 @@ enum Mode {
         options: DemoOptions,
         #[command(flatten)]
         regions: RegionOptions,
+        /// Plays the workload also on a gateway that a real control plane configures: envoy-gateway, istio (with an
+        /// InferencePool), istio-service, inference-pool (Istio without the filter). Several with commas
+        #[arg(long, value_name = "GATEWAY", value_delimiter = ',', value_parser = mesh::gateway, conflicts_with_all = ["regions", "picture"])]
+        mesh: Vec<MeshGateway>,
         /// Also writes the charts as one SVG picture
         #[arg(long, value_name = "FILE", conflicts_with = "regions")]
         picture: Option<PathBuf>,
@@ -77,11 +82,13 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
         Mode::Demo {
             options,
             regions,
+            mesh,
             picture,
             files,
         } => {
             let (report, failed) = match regions.topology.regions {
                 Some(_) => demo_of_regions(&options, &regions).await?,
+                None if !mesh.is_empty() => demo_of_meshes(&options, &mesh).await?,
                 None => demo(&options, picture.as_deref()).await?,
             };
             publish(&report, files, "demo")?;
@@ -159,6 +166,18 @@ async fn demo(options: &DemoOptions, picture: Option<&Path>) -> anyhow::Result<(
     Ok((comparison.report()?, failed))
 }
 
+/// Returns the report, and the number of failed requests and of expectations that do not hold.
+async fn demo_of_meshes(
+    options: &DemoOptions,
+    gateways: &[MeshGateway],
+) -> anyhow::Result<(Report, usize)> {
+    let scenario = options.scenario()?;
+    let summary = &scenario.summary;
+    eprintln!("{}: {}", summary.name, summary.description);
+    let comparison = mesh::compare(&scenario, &options.schemes_of_meshes(), gateways).await?;
+    Ok((comparison.report()?, comparison.failed()))
+}
+
 async fn demo_of_regions(
     options: &DemoOptions,
     region_options: &RegionOptions,
@@ -194,6 +213,7 @@ mod tests {
             "demo --regions 3 --trace my.jsonl",
             "demo --regions 3 --requests 10",
             "demo --clients day",
+            "demo --mesh istio --regions 3",
             "up --round-trip-ms 80",
             "up --policy isotherm --policy random",
         ] {
@@ -210,6 +230,22 @@ mod tests {
         };
         let error = options.scheme_of_regions().unwrap_err().to_string();
         assert!(error.contains("name one with --policy"), "{error}");
+    }
+
+    #[test]
+    fn gateways_are_named_once_or_several_times() {
+        let Ok(Mode::Demo { mesh, options, .. }) =
+            parse("demo --mesh envoy-gateway,istio --mesh inference-pool")
+        else {
+            panic!("not a demo");
+        };
+        let names: Vec<_> = mesh.into_iter().map(MeshGateway::name).collect();
+        assert_eq!(names, ["envoy-gateway", "istio", "inference-pool"]);
+        assert_eq!(options.schemes_of_meshes().len(), 1);
+        let error = parse("demo --mesh linkerd")
+            .err()
+            .map(|error| error.to_string());
+        assert!(error.unwrap_or_default().contains("istio-service"));
     }
 
     #[test]

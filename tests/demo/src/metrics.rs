@@ -24,6 +24,8 @@ pub struct RequestMetrics {
     pub output_tokens_per_s: f64,
     /// Prompt tokens.
     pub prompt_tokens: u64,
+    /// Bytes of the prompts' text.
+    pub prompt_bytes: u64,
     /// Output tokens.
     pub output_tokens: u64,
     /// Cached tokens over prompt tokens, as the engines report them.
@@ -108,6 +110,7 @@ impl RequestMetrics {
             requests_per_s: ratio(ended.len() as f64, seconds),
             output_tokens_per_s: ratio(ended.iter().map(output).sum::<u64>() as f64, seconds),
             prompt_tokens: outcomes().map(|outcome| outcome.usage.prompt).sum(),
+            prompt_bytes: sent.iter().map(|(record, _)| record.prompt_bytes).sum(),
             output_tokens: outcomes().map(|outcome| outcome.usage.output).sum(),
             cache_hit_ratio: hit_ratio(outcomes()),
             ttft_ms: times(|_, outcome| Some(outcome.ttft)),
@@ -185,6 +188,7 @@ pub(crate) mod tests {
             served: Some(served),
             sent: Duration::from_secs(sent),
             ended: Duration::from_secs(ended),
+            prompt_bytes: 400,
             is_follow_up: true,
             outcome: Ok(Outcome {
                 ttft: Duration::from_millis(100),
@@ -207,6 +211,7 @@ pub(crate) mod tests {
         assert_eq!((metrics.completed, metrics.failed), (2, 0));
         assert_eq!(metrics.ttft_ms.p50, 1_000.0);
         assert_eq!(metrics.e2e_ms.mean, 10_000.0);
+        assert_eq!((metrics.prompt_tokens, metrics.prompt_bytes), (200, 800));
         assert_eq!(metrics.requests_per_s, 0.02); // 2 in 100 s
         assert_eq!(metrics.output_tokens_per_s, 0.6);
     }

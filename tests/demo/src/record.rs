@@ -17,6 +17,8 @@ pub struct RequestRecord {
     pub sent: Duration,
     /// Time of the end of the response since the start of the run.
     pub ended: Duration,
+    /// Bytes of the prompt's text; 0 in a simulation, which has none.
+    pub prompt_bytes: u64,
     /// Whether an earlier turn of the conversation has a response.
     pub is_follow_up: bool,
     /// The complete response, or the message of the failure.

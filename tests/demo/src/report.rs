@@ -6,7 +6,7 @@ use isotherm_report::palette::css;
 use isotherm_report::{Cell, Conclusion, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
-use crate::metrics::RequestMetrics;
+use crate::metrics::{RequestMetrics, Summary};
 
 /// The measurements of every scheme on one workload: `report.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -39,6 +39,9 @@ pub struct ScenarioSummary {
 /// The run of a scheme.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
+    /// The standalone Envoy or a gateway, where a report compares them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
     /// Routing policy.
     pub policy: String,
     /// Push mode.
@@ -56,7 +59,29 @@ impl Run {
     /// Name in tables and charts.
     #[must_use]
     pub fn label(&self) -> String {
-        format!("{} / {}", self.policy, self.push)
+        let scheme = format!("{} / {}", self.policy, self.push);
+        match &self.system {
+            Some(system) => format!("{system}: {scheme}"),
+            None => scheme,
+        }
+    }
+
+    /// The run with the name of its system.
+    #[must_use]
+    pub fn on(self, system: &str) -> Self {
+        Self {
+            system: Some(system.to_owned()),
+            ..self
+        }
+    }
+
+    /// A cell with a time in the service's queue. A gateway passes no header that would tell it.
+    fn queued(&self, ms: f64) -> Cell {
+        if self.system.is_some() && self.metrics.queue_ms == Summary::default() {
+            "".into()
+        } else {
+            whole(ms).into()
+        }
     }
 }
 
@@ -148,7 +173,7 @@ impl Comparison {
         )
     }
 
-    fn charts(&self) -> Vec<Chart> {
+    pub(crate) fn charts(&self) -> Vec<Chart> {
         vec![
             self.chart(
                 "Cache hit ratio",
@@ -181,7 +206,7 @@ impl Comparison {
         ]
     }
 
-    fn table(&self) -> Table {
+    pub(crate) fn table(&self) -> Table {
         type Column = (&'static str, fn(&Run) -> Cell);
         let columns: [Column; 15] = [
             ("policy / push", |run| run.label().into()),
@@ -199,8 +224,8 @@ impl Comparison {
             ("p99 ms", |run| whole(run.metrics.ttft_ms.p99).into()),
             ("e2e p50", |run| whole(run.metrics.e2e_ms.p50).into()),
             ("p99 ms", |run| whole(run.metrics.e2e_ms.p99).into()),
-            ("queue p50", |run| whole(run.metrics.queue_ms.p50).into()),
-            ("p99 ms", |run| whole(run.metrics.queue_ms.p99).into()),
+            ("queue p50", |run| run.queued(run.metrics.queue_ms.p50)),
+            ("p99 ms", |run| run.queued(run.metrics.queue_ms.p99)),
             ("tokens/s", |run| {
                 whole(run.metrics.output_tokens_per_s).into()
             }),
@@ -241,13 +266,12 @@ impl Comparison {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use isotherm_report::Format;
 
     use super::*;
-    use crate::metrics::Summary;
 
-    fn example() -> Comparison {
+    pub(crate) fn example() -> Comparison {
         let summary = |p50: f64| Summary {
             mean: p50,
             p50,
@@ -255,6 +279,7 @@ mod tests {
             p99: p50 * 3.0,
         };
         let run = |policy: &str, push: &str, hit: f64, p50: f64| Run {
+            system: None,
             policy: policy.into(),
             push: push.into(),
             duration_s: 2.0,

@@ -46,7 +46,7 @@ pub struct DemoOptions {
     /// Seed of the chat
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash; with --regions the one of all runs: prefix_tree]
+    /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash; with --regions the one of all runs: prefix_tree; with --mesh isotherm]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<PolicyName>,
     /// Replicas
@@ -175,6 +175,15 @@ impl DemoOptions {
         policies
             .map(|policy| self.replicas.scheme(policy))
             .collect()
+    }
+
+    /// The schemes to run on every gateway of a mesh; without `--policy` the default policy alone.
+    #[must_use]
+    pub fn schemes_of_meshes(&self) -> Vec<Scheme> {
+        match &self.policy[..] {
+            [] => vec![self.replicas.scheme(PolicyName::Isotherm)],
+            _ => self.schemes(),
+        }
     }
 
     /// The scheme of every arrangement of regions.

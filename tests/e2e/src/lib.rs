@@ -10,7 +10,6 @@ pub mod admin;
 pub mod adoption_monitor;
 pub mod bodies;
 pub mod client;
-pub mod control_plane;
 pub mod fixture;
 pub mod http2_client;
 pub mod load;
@@ -24,7 +23,6 @@ pub mod slice_server;
 
 pub use adoption_monitor::AdoptionMonitor;
 pub use client::{Client, HttpResponse, chat, expect_success, send};
-pub use control_plane::ControlPlane;
 pub use fixture::{engines, scripted, with_decision_header, with_long_timeouts};
 pub use http2_client::Http2Client;
 pub use isotherm_harness::GatewayShape;

@@ -29,8 +29,19 @@ impl Engine {
         number: usize,
         directory: &Path,
     ) -> anyhow::Result<Self> {
+        Self::start_at(tools, pool, "127.0.0.1:0", number, directory).await
+    }
+
+    /// Starts an engine that listens at `listen`, and waits until it serves.
+    pub(crate) async fn start_at(
+        tools: &Tools,
+        pool: &Pool,
+        listen: &str,
+        number: usize,
+        directory: &Path,
+    ) -> anyhow::Result<Self> {
         let log = directory.join(format!("engine-{number}.log"));
-        let (process, address) = launch(&tools.engine, pool, "127.0.0.1:0", &log).await?;
+        let (process, address) = launch(&tools.engine, pool, listen, &log).await?;
         Ok(Self {
             pool: pool.clone(),
             address,

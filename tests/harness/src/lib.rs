@@ -19,6 +19,8 @@
 //! [`Regions`] is several stacks that are peers, with the network between them: `envoy/region.yaml`, certificates, and a
 //! [`RegionLink`] from each region to each other that can be slow, silent or cut.
 //!
+//! [`Mesh`] has an Envoy that a real control plane (istiod, Envoy Gateway) configures by the manifests of `deploy/`.
+//!
 //! A function that fails returns an error with its context: the missing program and the command that builds it, or the end
 //! of the log of a program that did not become ready.
 //!
@@ -27,6 +29,7 @@
 
 mod bootstrap;
 pub mod certificates;
+pub mod control_plane;
 pub mod document;
 pub mod engine;
 pub mod envoy;
@@ -34,6 +37,7 @@ pub mod faulty_link;
 mod filters;
 mod gateway_shape;
 mod median;
+pub mod mesh;
 pub mod pool;
 pub mod port;
 pub mod process;
@@ -44,21 +48,25 @@ pub mod stack;
 pub mod synthetic_text;
 mod tcp_server;
 pub mod tools;
+mod traffic;
 mod wait;
 
 pub use certificates::Authority;
+pub use control_plane::ControlPlane;
 pub use document::Document;
 pub use engine::Engine;
 pub use envoy::Envoy;
 pub use faulty_link::{FaultyLink, NetworkConditions};
 pub use gateway_shape::GatewayShape;
 pub use median::MedianRange;
+pub use mesh::{Mesh, MeshGateway};
 pub use pool::{EngineOptions, Pool};
 pub use regions::{RegionLink, Regions, RegionsBuilder};
 pub use service::Service;
 pub use stack::{Stack, StackBuilder};
 pub use tcp_server::TcpServer;
 pub use tools::Tools;
+pub use traffic::ServiceTraffic;
 pub use wait::{WAIT_MAX, wait_for, wait_until};
 
 /// The model that every pool of the demo, the benches and the tests serves.

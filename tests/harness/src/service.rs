@@ -23,11 +23,12 @@ pub struct Service {
     command: Command,
     directory: PathBuf,
     config: Document,
-    listen: ReservedPort,
-    admin: ReservedPort,
+    listen: SocketAddr,
+    admin: SocketAddr,
     token: String,
     client: reqwest::Client,
     process: Option<Process>,
+    _reserved: Vec<ReservedPort>,
 }
 
 impl Service {
@@ -38,7 +39,7 @@ impl Service {
         config: Document,
         log_filter: &str,
     ) -> anyhow::Result<Self> {
-        Self::prepare_program(&tools.isotherm, directory, config, log_filter)
+        Self::prepare_on_loopback(&tools.isotherm, directory, config, log_filter)
     }
 
     /// Prepares a service without Envoy and engines, whose files and log stay in `target/stacks/NAME`.
@@ -46,7 +47,17 @@ impl Service {
         let directory = tools::output_directory().join("stacks").join(name);
         let program = tools::service_program()?;
         let _ = fs::remove_file(directory.join(LOG_FILE));
-        Self::prepare_program(&program, &directory, config, "info")
+        Self::prepare_on_loopback(&program, &directory, config, "info")
+    }
+
+    /// Prepares a service at given addresses: for decisions, and for its admin interface.
+    pub(crate) fn at(
+        tools: &Tools,
+        directory: &Path,
+        config: Document,
+        addresses: [SocketAddr; 2],
+    ) -> anyhow::Result<Self> {
+        Self::prepare_at(&tools.isotherm, directory, config, "info", addresses)
     }
 
     /// Sets an environment variable of the service, before the start.
@@ -54,19 +65,34 @@ impl Service {
         self.command.env(name, value);
     }
 
-    fn prepare_program(
+    fn prepare_on_loopback(
+        program: &Path,
+        directory: &Path,
+        config: Document,
+        log_filter: &str,
+    ) -> anyhow::Result<Self> {
+        let reserved = [port::reserve()?, port::reserve()?];
+        let addresses = reserved.each_ref().map(ReservedPort::address);
+        let service = Self::prepare_at(program, directory, config, log_filter, addresses)?;
+        Ok(Self {
+            _reserved: reserved.into(),
+            ..service
+        })
+    }
+
+    fn prepare_at(
         program: &Path,
         directory: &Path,
         mut config: Document,
         log_filter: &str,
+        [listen, admin]: [SocketAddr; 2],
     ) -> anyhow::Result<Self> {
-        let (listen, admin) = (port::reserve()?, port::reserve()?);
-        let token = format!("harness-{}-{}", std::process::id(), admin.address().port());
+        let token = format!("harness-{}-{}", std::process::id(), admin.port());
         let token_file = directory.join("admin-token");
         fs::create_dir_all(directory)?;
         fs::write(&token_file, &token)?;
-        config.set("listen", vec![listen.address().to_string()])?;
-        config.set("admin/listen", admin.address().to_string())?;
+        config.set("listen", vec![listen.to_string()])?;
+        config.set("admin/listen", admin.to_string())?;
         config.set("admin/token_file", token_file.to_string_lossy())?;
         let mut command = Command::new(program);
         command
@@ -83,6 +109,7 @@ impl Service {
             token,
             client: admin_client()?,
             process: None,
+            _reserved: Vec::new(),
         })
     }
 
@@ -151,12 +178,12 @@ impl Service {
 
     /// The address to which Envoy connects.
     pub fn address(&self) -> SocketAddr {
-        self.listen.address()
+        self.listen
     }
 
     /// A URL of the admin API.
     pub fn admin_url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.admin.address())
+        format!("http://{}{path}", self.admin)
     }
 
     /// The token that a request which changes state must carry: `Authorization: Bearer TOKEN`.

@@ -24,6 +24,7 @@ use crate::pool::Pool;
 use crate::port::{self, ReservedPort};
 use crate::service::Service;
 use crate::tools::Tools;
+use crate::traffic::ServiceTraffic;
 
 type Edit = Box<dyn FnOnce(&mut Document) -> anyhow::Result<()> + Send>;
 
@@ -318,6 +319,12 @@ impl Stack {
         }
         self.wait_for_endpoints(&engine.pool).await?;
         Ok(engine)
+    }
+
+    /// Reads how many bytes Envoy has sent to the service so far.
+    pub async fn service_traffic(&self) -> anyhow::Result<ServiceTraffic> {
+        let stats = self.envoy.admin_url("");
+        ServiceTraffic::read(&stats, "cluster.isotherm", self.service()).await
     }
 
     /// The directory of logs and generated files.

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 /// The programs and files of a stack.
 #[derive(Clone, Debug)]
@@ -63,18 +63,29 @@ pub fn output_directory() -> PathBuf {
     from_environment("ISOTHERM_OUTPUT").unwrap_or_else(|| root().join("target"))
 }
 
+/// Returns the path of a file of the repository.
+pub fn repository_file(path: &str) -> PathBuf {
+    root().join(path)
+}
+
 /// Finds a program that `cargo xtask mesh-tools` builds: in `ISOTHERM_MESH_TOOLS`, or in the cache of the user.
+/// `ISOTHERM_MESH_PROGRAMS` has the names of those in the pinned version, where `cargo xtask` starts this process.
 /// Fails with the command that builds the program.
 pub fn mesh_program(name: &str) -> anyhow::Result<PathBuf> {
+    let command = format!("cargo xtask mesh-tools --only {name}");
+    if let Ok(pinned) = env::var("ISOTHERM_MESH_PROGRAMS") {
+        let is_pinned = pinned.split(',').any(|program| program == name);
+        ensure!(
+            is_pinned,
+            "no {name} in the pinned version; run `{command}`"
+        );
+    }
     let cache = from_environment("XDG_CACHE_HOME")
         .or_else(|| from_environment("HOME").map(|home| home.join(".cache")));
     let folder = from_environment("ISOTHERM_MESH_TOOLS")
         .or_else(|| cache.map(|cache| cache.join("isotherm/mesh-tools")));
     let folder = folder.context("neither ISOTHERM_MESH_TOOLS nor HOME is set")?;
-    existing(
-        folder.join(name),
-        &format!("cargo xtask mesh-tools --only {name}"),
-    )
+    existing(folder.join(name), &command)
 }
 
 fn root() -> PathBuf {

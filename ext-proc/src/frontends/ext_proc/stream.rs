@@ -145,12 +145,20 @@ impl<I: Inbound> RequestStream<I> {
         let metadata = message.metadata_context;
         match message.request {
             Some(Request::RequestHeaders(message)) => self.headers(message, metadata.as_ref()),
-            Some(Request::RequestBody(piece)) => self.body(piece),
+            Some(Request::RequestBody(piece)) => {
+                let metrics = &self.lifecycle.context().metrics;
+                metrics.request_body_bytes.inc_by(piece.body.len() as u64);
+                self.body(piece);
+            }
             Some(Request::RequestTrailers(_)) => self.trailers(),
             Some(Request::ResponseHeaders(message)) => {
                 self.response_headers(message, metadata.as_ref());
             }
-            Some(Request::ResponseBody(piece)) => self.response_body(piece),
+            Some(Request::ResponseBody(piece)) => {
+                let metrics = &self.lifecycle.context().metrics;
+                metrics.response_body_bytes.inc_by(piece.body.len() as u64);
+                self.response_body(piece);
+            }
             Some(Request::ResponseTrailers(message)) => {
                 self.finish(message.trailers.as_ref());
                 self.outbox.push_back(response::response_trailers());

@@ -133,6 +133,7 @@ fn metrics(outcome: &isotherm_simulator::Outcome, skipped: usize) -> RequestMetr
             served: None,
             sent: Duration::ZERO,
             ended: times.map_or(Duration::ZERO, |(_, e2e)| e2e),
+            prompt_bytes: 0,
             is_follow_up: false,
             outcome: outcome.ok_or_else(|| "no complete response".to_owned()),
         }

@@ -11,9 +11,9 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::control_plane::{NAMESPACE, Programs, User, pod, pod_path, pod_status};
-use isotherm_e2e::{ControlPlane, WAIT_MAX, admin, permit};
-use isotherm_harness::{Document, Service, wait_for, wait_until};
+use isotherm_e2e::{WAIT_MAX, admin, permit};
+use isotherm_harness::control_plane::{NAMESPACE, Programs, User, pod, pod_path, pod_status};
+use isotherm_harness::{ControlPlane, Document, Service, wait_for, wait_until};
 use serde_json::{Value, json};
 
 /// Pods of the test that follows changes.

@@ -1,14 +1,9 @@
 //! Real control planes translate the manifests of `deploy/`, and an Envoy that they configure serves requests.
 //!
 //! `cargo xtask test mesh` runs these tests in a network of their own: pods have addresses that EndpointSlices accept, and
-//! every default port is free. Elsewhere, and without a program of the mesh, each test is skipped and says why.
+//! every default port is free. `cargo xtask test` does so, too, where programs of a mesh are built. Elsewhere, and without a
+//! program, each test is skipped and says why.
 
-#![expect(
-    clippy::indexing_slicing,
-    reason = "a member that is missing fails the test"
-)]
-
-mod envoy_gateway;
-mod istio;
+mod gateways;
 mod manifests;
-mod world;
+mod workload;

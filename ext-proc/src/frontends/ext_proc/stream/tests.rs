@@ -291,6 +291,9 @@ async fn a_full_duplex_body_is_read_and_sent_back_behind_the_decision() {
         let piece = streamed(gateway.reply().await);
         assert_eq!((&*piece.body, piece.end_of_stream), (part, is_end));
     }
+    let metrics = &service.context.metrics;
+    assert_eq!(metrics.request_body_bytes.get(), body.len() as u64);
+    assert_eq!(metrics.response_body_bytes.get(), 0);
     assert!(gateway.has_no_reply());
     assert_eq!(service.held_bytes(), 0);
     assert!(

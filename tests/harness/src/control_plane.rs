@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use isotherm_harness::port::{self, ReservedPort};
-use isotherm_harness::process::Process;
-use isotherm_harness::{Authority, wait_for};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::WAIT_MAX;
+use crate::certificates::Authority;
+use crate::port::{self, ReservedPort};
+use crate::process::Process;
+use crate::tools;
+use crate::wait::{WAIT_MAX, wait_for};
 
-/// Requests that a test sends at once.
+/// Requests that are sent at once.
 const REQUESTS_MAX: usize = 16;
 /// Group and version of an InferencePool.
 const INFERENCE: &str = "/apis/inference.networking.k8s.io/v1";
@@ -55,10 +56,15 @@ impl User {
 }
 
 impl ControlPlane {
-    /// Starts both programs, which `programs` names, and creates the namespace.
+    /// Starts both programs, which `programs` names, and creates the namespace. Their files stay in `target/stacks/NAME`.
     pub async fn start(name: &str, programs: &Programs) -> anyhow::Result<Self> {
-        let output = isotherm_harness::tools::output_directory();
-        let directory = output.join("stacks").join(name);
+        let output = tools::output_directory();
+        Self::start_in(&output.join("stacks").join(name), programs).await
+    }
+
+    /// Starts both programs, with their files in `directory`, which is emptied.
+    pub(crate) async fn start_in(directory: &Path, programs: &Programs) -> anyhow::Result<Self> {
+        let directory = directory.to_owned();
         let _ = fs::remove_dir_all(&directory);
         Authority::new()?.issue("account", &directory)?;
         let tokens =
@@ -237,8 +243,8 @@ impl Programs {
     /// Finds the programs; the error names what is missing and the command that builds it.
     pub fn find() -> anyhow::Result<Self> {
         Ok(Self {
-            etcd: isotherm_harness::tools::mesh_program("etcd")?,
-            kube_apiserver: isotherm_harness::tools::mesh_program("kube-apiserver")?,
+            etcd: tools::mesh_program("etcd")?,
+            kube_apiserver: tools::mesh_program("kube-apiserver")?,
         })
     }
 }

@@ -1,0 +1,189 @@
+//! A real Envoy Gateway configures an Envoy, and starts it.
+//!
+//! Without a cluster it reads files. Services are replaced by addresses, and the image of the filter by a file: Envoy
+//! Gateway fetches the module from this process, and a patch lets Envoy read the file.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+
+use super::module_server::serve_module;
+use super::objects::{documents, kind};
+use super::{AdminAddress, ENGINE_PORT, LISTENER_PORT, MeshGateway, Proxy, SERVICE, SERVICE_PORT};
+use crate::document::Document;
+use crate::process::Process;
+use crate::tools::{Tools, repository_file};
+
+/// The name under which Envoy Gateway looks for the Envoy that it starts.
+const ENVOY_VERSION: &str = "1.40.0";
+/// The end of the name of the service's cluster.
+const CLUSTER: &str = "/isotherm/extproc/0";
+/// The API group of Envoy Gateway's own kinds.
+const GROUP: &str = "gateway.envoyproxy.io";
+/// The name that Envoy Gateway has as a controller.
+const CONTROLLER: &str = "gateway.envoyproxy.io/gatewayclass-controller";
+
+/// Starts Envoy Gateway with its manifest.
+pub(super) async fn start(
+    programs: &[PathBuf],
+    tools: &Tools,
+    directory: &Path,
+    engines: &[SocketAddr],
+) -> anyhow::Result<Proxy> {
+    let program = programs.first().context("no Envoy Gateway")?;
+    prepare(program, directory, &tools.envoy)?;
+    let modules = serve_module(fs::read(&tools.filter)?).await?;
+    let url = format!("http://{}/isotherm_filter.wasm", modules.address());
+    let manifest = documents(&repository_file(MeshGateway::EnvoyGateway.manifest()))?;
+    let mut objects = Vec::new();
+    for object in manifest {
+        objects.extend(adapted(object, &url, &tools.filter)?);
+    }
+    objects.push(gateway_class());
+    objects.push(backend("engines", &json!([]), engines));
+    let service = SocketAddr::new(SERVICE, SERVICE_PORT);
+    let protocols = json!(["gateway.envoyproxy.io/h2c"]);
+    objects.push(backend("isotherm", &protocols, &[service]));
+    objects.push(client_certificate(directory)?);
+    let objects: Vec<String> = objects.iter().map(Value::to_string).collect();
+    fs::write(
+        directory.join("resources/all.yaml"),
+        objects.join("\n---\n"),
+    )?;
+    let mut command = Command::new(program);
+    command.args(["server", "--config-path"]);
+    command.arg(directory.join("envoy-gateway.yaml"));
+    let log = directory.join("envoy-gateway.log");
+    let gateway = Process::start("envoy-gateway", &mut command, &log)?;
+    Ok(Proxy {
+        listener: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), LISTENER_PORT),
+        admin: AdminAddress::WrittenBelow(directory.join("run")),
+        service_cluster: CLUSTER,
+        _processes: vec![gateway],
+        _plane: None,
+        _modules: Some(modules),
+    })
+}
+
+/// Makes certificates, the configuration, and the place where Envoy Gateway looks for the Envoy that it starts.
+fn prepare(program: &Path, directory: &Path, envoy: &Path) -> anyhow::Result<()> {
+    let mut certificates = Command::new(program);
+    certificates.args(["certgen", "--local", "--config-home"]);
+    let made = certificates.arg(directory.join("config")).output()?;
+    ensure!(
+        made.status.success(),
+        "envoy-gateway makes no certificates: {}",
+        String::from_utf8_lossy(&made.stderr).trim()
+    );
+    let home = directory
+        .join("data/envoy-versions")
+        .join(ENVOY_VERSION)
+        .join("bin");
+    fs::create_dir_all(&home)?;
+    fs::create_dir_all(directory.join("resources"))?;
+    symlink(envoy, home.join("envoy"))?;
+    let config = json!({
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "EnvoyGateway",
+        "gateway": { "controllerName": CONTROLLER },
+        "provider": { "type": "Custom", "custom": {
+            "resource": { "type": "File", "file": { "paths": [directory.join("resources")] } },
+            "infrastructure": { "type": "Host", "host": {
+                "dataHome": directory.join("data"), "stateHome": directory.join("state"),
+                "configHome": directory.join("config"), "runtimeDir": directory.join("run")
+            }}
+        }},
+        "extensionApis": { "enableBackend": true, "enableEnvoyPatchPolicy": true }
+    });
+    let file = directory.join("envoy-gateway.yaml");
+    Ok(fs::write(file, config.to_string())?)
+}
+
+/// An object of the manifest for a provider of files; `None` for a Service.
+fn adapted(object: Value, module: &str, filter: &Path) -> anyhow::Result<Option<Value>> {
+    let kind = kind(&object).to_owned();
+    let mut object = Document(object);
+    match kind.as_str() {
+        "Service" => return Ok(None),
+        "EnvoyProxy" => {
+            let host = json!({ "envoyVersion": ENVOY_VERSION });
+            object.set("spec/provider", json!({ "type": "Host", "host": host }))?;
+        }
+        "Gateway" => {
+            object.set("spec/listeners/0/port", LISTENER_PORT)?;
+            object.set("spec/infrastructure", Value::Null)?; // the class refers to the EnvoyProxy
+        }
+        "HTTPRoute" => object.set(
+            "spec/rules/0/backendRefs",
+            backend_ref("engines", ENGINE_PORT),
+        )?,
+        "EnvoyExtensionPolicy" => {
+            let code = json!({ "type": "HTTP", "http": { "url": module } });
+            object.set("spec/wasm/0/code", code)?;
+            let service = backend_ref("isotherm", SERVICE_PORT);
+            object.set("spec/extProc/0/backendRefs", service)?;
+        }
+        // Envoy Gateway 1.9 ends at consistent hashing where it reads files: its store has no unsigned numbers.
+        "BackendTrafficPolicy" => {
+            object.set("spec/loadBalancer/type", "LeastRequest")?;
+            object.set("spec/loadBalancer/consistentHash", Value::Null)?;
+        }
+        "EnvoyPatchPolicy" => {
+            let mut patch = Document(object.get("spec/jsonPatches/0")?.clone());
+            let path = "..http_filters[?(@.typed_config.config.root_id=='isotherm')].typed_config.config.vm_config";
+            patch.set("operation/jsonPath", path)?;
+            patch.set("operation/path", "code")?;
+            let code = json!({ "local": { "filename": filter } });
+            patch.set("operation/value", code)?;
+            object.push("spec/jsonPatches", patch.0)?;
+        }
+        _ => {}
+    }
+    Ok(Some(object.0))
+}
+
+/// The GatewayClass, which a cluster's operator creates. It refers to the manifest's EnvoyProxy.
+fn gateway_class() -> Value {
+    json!({
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "eg" },
+        "spec": {
+            "controllerName": CONTROLLER,
+            "parametersRef": { "group": GROUP, "kind": "EnvoyProxy", "name": "isotherm", "namespace": "default" }
+        }
+    })
+}
+
+fn backend_ref(name: &str, port: u16) -> Value {
+    json!([{ "group": GROUP, "kind": "Backend", "name": name, "port": port }])
+}
+
+fn backend(name: &str, protocols: &Value, endpoints: &[SocketAddr]) -> Value {
+    let endpoints = endpoints
+        .iter()
+        .map(|endpoint| json!({ "ip": { "address": endpoint.ip(), "port": endpoint.port() } }));
+    json!({
+        "apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "Backend",
+        "metadata": { "name": name, "namespace": "default" },
+        "spec": { "appProtocols": protocols, "endpoints": Vec::from_iter(endpoints) }
+    })
+}
+
+/// The Secret with which Envoys fetch modules from Envoy Gateway.
+fn client_certificate(directory: &Path) -> anyhow::Result<Value> {
+    let mut data = serde_json::Map::new();
+    for entry in fs::read_dir(directory.join("config/certs/envoy"))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        data.insert(name, BASE64_STANDARD.encode(fs::read(entry.path())?).into());
+    }
+    Ok(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": { "name": "envoy", "namespace": "envoy-gateway-system" }, "data": data
+    }))
+}
