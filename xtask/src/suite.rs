@@ -232,6 +232,10 @@ fn own_network(root: &Path) -> Option<Command> {
         command.inspect_err(|error| announce(&format!("tests of meshes are skipped: {error:#}")));
     let mut command = command.ok()?;
     command.current_dir(root);
+    // `cargo` removes variables only.
+    for (name, _) in cargo(root).get_envs() {
+        command.env_remove(name);
+    }
     Some(command)
 }
 

@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use isotherm_e2e::ControlPlane;
 use isotherm_harness::envoy::{always_run_filter, edit_filter, set_in_filter};
 use isotherm_harness::process::Process;
-use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port, wait_for};
+use isotherm_harness::{ControlPlane, Document, Pool, Stack, StackBuilder, Tools, port, wait_for};
 use serde_json::{Value, json};
 
 use super::variant::Variant;

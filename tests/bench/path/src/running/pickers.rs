@@ -6,11 +6,10 @@ use std::net::SocketAddr;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::ControlPlane;
-use isotherm_e2e::control_plane::{NAMESPACE, Programs, User, pod, pod_path, pod_status};
+use isotherm_harness::control_plane::{NAMESPACE, Programs, User, pod, pod_path, pod_status};
 use isotherm_harness::process::Process;
 use isotherm_harness::tools::mesh_program;
-use isotherm_harness::{Document, GatewayShape, StackBuilder, Tools, port};
+use isotherm_harness::{ControlPlane, Document, GatewayShape, StackBuilder, Tools, port};
 
 use super::{
     RunningVariant, SERVICE, builder, floor_files, set_endpoints, socket_address, wait_for_response,
