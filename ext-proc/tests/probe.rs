@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fake::{FakeEngine, FakeResponse, vllm, wait_until};
+use fake::{FakeEngine, FakeResponse, vllm, vllm_with_adapters, wait_until};
 use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::config;
 use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};
@@ -225,8 +225,46 @@ async fn a_reload_changes_how_replicas_are_probed() {
     let engine = FakeEngine::start(vllm(0)).await;
     let probed = ProbedReplica::start("probe: {interval_ms: 60000, stale_after_ms: 600000}");
     probed.pool().add_replica(engine.addr).unwrap();
-    wait_until("the first probe", || engine.request_count() == 1).await;
+    wait_until("the first probe", || engine.count_of("/metrics") == 1).await;
     let config = config::parse(&format!("pools: [{{{FAST}}}]")).unwrap();
     probed.pool_registry.apply(&config);
-    wait_until("many probes", || engine.request_count() > 5).await;
+    wait_until("many probes", || engine.count_of("/metrics") > 5).await;
+}
+
+#[tokio::test]
+async fn the_adapters_of_a_replica_are_known_before_its_first_load() {
+    let engine = FakeEngine::start(vllm_with_adapters(&["sql", "chat"], "sql")).await;
+    let probed = ProbedReplica::start(FAST);
+    let pool = probed.pool();
+    pool.add_replica(engine.addr).unwrap();
+    wait_until("available", || {
+        probed.availability(engine.addr) == Availability::Available
+    })
+    .await;
+    let text = |names: &[Arc<str>]| names.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let adapters = probed.status(engine.addr).adapters.unwrap();
+    let names = pool.adapter_names(&adapters);
+    assert_eq!(text(&names.listed.unwrap()), ["chat", "sql"]);
+    assert_eq!(text(&names.loaded), ["sql"]);
+    assert_eq!(names.slots, Some(1));
+    assert_eq!(text(&pool.adapters()), ["chat", "sql"]);
+
+    engine.set_response(vllm_with_adapters(&["sql", "chat"], "chat"));
+    wait_until("another adapter", || {
+        let adapters = probed.status(engine.addr).adapters.unwrap();
+        text(&pool.adapter_names(&adapters).loaded) == ["chat"]
+    })
+    .await;
+    pool.remove_replica(engine.addr).unwrap();
+    assert_eq!(pool.adapters().len(), 0);
+}
+
+#[tokio::test]
+async fn an_engine_without_a_list_of_models_is_asked_for_it_seldom() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let probed = ProbedReplica::start(FAST);
+    probed.pool().add_replica(engine.addr).unwrap();
+    wait_until("some probes", || engine.request_count() >= 10).await;
+    assert_eq!(probed.status(engine.addr).adapters, None);
+    assert_eq!(engine.count_of("/v1/models"), 1);
 }

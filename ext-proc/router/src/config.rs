@@ -17,6 +17,8 @@ pub struct RouterConfig {
     pub index: IndexLimits,
     /// Objective for the time to first token. `isotherm` serves requests past it last; `dual_map` gives a warm cache up for it.
     pub ttft_slo: Duration,
+    /// Presumed time in which a replica loads an adapter that it does not hold.
+    pub adapter_load: Duration,
     /// Age at which a probe is stale and its replica unavailable.
     pub probe_stale_after: Duration,
     /// Fallbacks that a decision names beside the selected replica, at most.
@@ -42,6 +44,7 @@ impl Default for RouterConfig {
                 eviction: Eviction::Lru,
             },
             ttft_slo: Duration::from_secs(5),
+            adapter_load: Duration::from_millis(300),
             probe_stale_after: Duration::from_secs(3),
             fallbacks_max: 2,
             // One piece of a chunked prefill. Beside running answers, it delays each of them by one step, about as long as

@@ -79,6 +79,8 @@ pub enum Reason {
     Random,
     /// The estimated time to first token is the lowest, the round trip included.
     Soonest,
+    /// The replica holds the adapter, and no part of the prompt.
+    Adapter,
 }
 
 /// The reason for a rejection.

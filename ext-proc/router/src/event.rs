@@ -20,6 +20,21 @@ pub struct ReplicaId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub u64);
 
+/// Hash of an adapter's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterKey(pub u64);
+
+/// Adapters of a replica's requests, as its metrics page names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdapterReport {
+    /// Adapters that the replica serves at a time, if it reports that.
+    pub slots: Option<u32>,
+    /// Adapters of running requests.
+    pub running: Vec<AdapterKey>,
+    /// Adapters of waiting requests.
+    pub waiting: Vec<AdapterKey>,
+}
+
 /// Workload tier (SageServe).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
@@ -64,6 +79,8 @@ pub struct Request {
     pub output_tokens_max: Option<u32>,
     /// The only replicas that may serve the request, if the gateway restricts them.
     pub subset: Option<Box<[ReplicaId]>>,
+    /// Adapter that the request names, if it names one.
+    pub adapter: Option<AdapterKey>,
     /// Regions that may serve the request.
     pub scope: Scope,
 }
@@ -154,6 +171,22 @@ pub enum Event {
     },
     /// A probe failed or timed out.
     ProbeFailed(ReplicaId),
+    /// A replica listed the adapters that it can serve.
+    AdaptersListed {
+        /// Replica.
+        replica: ReplicaId,
+        /// All of its adapters; at most [`crate::ADAPTERS_LISTED_MAX`] of them count.
+        adapters: Vec<AdapterKey>,
+    },
+    /// A probe reported the adapters of a replica's requests.
+    AdaptersReported {
+        /// Replica.
+        replica: ReplicaId,
+        /// Report.
+        report: AdapterReport,
+        /// Time when the probe was sent; requests dispatched later are not in `report`.
+        sent: Time,
+    },
     /// A replica was added. It is available after its first good probe, or at once if nothing probes it.
     Added {
         /// Identity of the replica.

@@ -4,6 +4,7 @@
 //! come in as arguments, effects come out of [`Router::poll_effect`]. The service and the simulator are two
 //! drivers of the same calls.
 
+mod adapters;
 mod config;
 mod effect;
 mod event;
@@ -22,11 +23,12 @@ mod stats;
 mod status;
 mod time;
 
+pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use event::{
-    End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope, ServedBy, SessionKey,
-    Target, Tier,
+    AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope,
+    ServedBy, SessionKey, Target, Tier,
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus};
 #[cfg(feature = "research")]

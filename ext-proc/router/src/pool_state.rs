@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
 
+use crate::adapters::{AdapterCost, Adapters};
 use crate::forwarding::{ForwardedTable, PeerTable};
 use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
 use crate::queue::Queue;
 use crate::replica::{BreakerPermit, Replicas};
-use crate::{ReplicaId, RequestId, RouterConfig, SessionKey, Time};
+use crate::replica_index::ReplicaIndex;
+use crate::{AdapterKey, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
 #[derive(Debug)]
 pub(crate) struct PoolState {
@@ -18,6 +20,7 @@ pub(crate) struct PoolState {
     pub(crate) now: Time,
     pub(crate) is_shutting_down: bool,
     pub(crate) replicas: Replicas,
+    pub(crate) adapters: Adapters,
     pub(crate) index: PrefixIndex,
     pub(crate) answers: Answers,
     pub(crate) sessions: Sessions,
@@ -49,6 +52,9 @@ pub(crate) struct InFlightRequest {
     pub(crate) followed_session: Option<bool>,
     /// Requests in flight on the replica, this one included.
     pub(crate) outstanding: u32,
+    pub(crate) adapter: Option<AdapterKey>,
+    /// Whether the replica had to load an adapter first. Its time to first token then says nothing about its prompt.
+    pub(crate) is_behind_load: bool,
     /// The claim on the prefill replica that computes the prompt, if one does.
     pub(crate) prefill: Option<Box<InFlightPrefill>>,
 }
@@ -73,6 +79,7 @@ impl PoolState {
             now: Time::ZERO,
             is_shutting_down: false,
             replicas: Replicas::new(config.push, config.probe_stale_after),
+            adapters: Adapters::default(),
             index: PrefixIndex::new(config.index, seed),
             answers: Answers::new(seed),
             sessions: Sessions::new(seed),
@@ -83,5 +90,26 @@ impl PoolState {
             service_s: None,
             config,
         }
+    }
+
+    /// Time in which a replica loads an adapter, in seconds.
+    pub(crate) fn adapter_load_s(&self) -> f64 {
+        self.config.adapter_load.as_secs_f64()
+    }
+
+    /// Cost of an adapter on a replica, and of the loads that are under way there.
+    pub(crate) fn adapter_cost(
+        &self,
+        replica: ReplicaIndex,
+        adapter: Option<AdapterKey>,
+    ) -> AdapterCost {
+        let load_s = self.adapter_load_s();
+        let cost = adapter.map(|adapter| {
+            let adapters = &self.adapters;
+            adapters.cost(replica, adapter, load_s, self.service_s)
+        });
+        let mut cost = cost.unwrap_or_default();
+        cost.wait_s += self.adapters.loading_s(replica, self.now);
+        cost
     }
 }

@@ -100,6 +100,23 @@ impl ReplicaSet {
         left
     }
 
+    pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
+        let words = self.words.iter().zip(&other.words);
+        words.fold(0, |both, (word, other)| both | (word & other)) == 0
+    }
+
+    /// The members that are in `other`, too.
+    pub(crate) fn intersection(&self, other: &Self) -> Self {
+        let mut both = self.clone();
+        both.words.truncate(other.words.len());
+        for (word, other) in both.words.iter_mut().zip(&other.words) {
+            *word &= other;
+        }
+        let words = both.words.iter();
+        both.len = words.map(|word| word.count_ones() as usize).sum();
+        both
+    }
+
     /// Members in ascending order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.words

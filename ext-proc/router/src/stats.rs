@@ -94,6 +94,10 @@ pub struct Counters {
     pub placements_unattached: u64,
     /// Placements dropped because the driver did not fetch them in time.
     pub placements_dropped: u64,
+    /// Dispatched requests for an adapter.
+    pub adapter_requests: u64,
+    /// Dispatched requests for an adapter that their replica had to load first.
+    pub adapter_loads: u64,
     /// Replicas rejected because there are too many.
     pub replicas_refused: u64,
 }

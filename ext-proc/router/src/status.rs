@@ -4,7 +4,9 @@ use core::time::Duration;
 
 use strum::{AsRefStr, IntoStaticStr};
 
-use crate::{Load, PeerAvailability, PeerId, Reason, ReplicaId, Role, Time};
+use crate::{
+    AdapterState, AdapterStatus, Load, PeerAvailability, PeerId, Reason, ReplicaId, Role, Time,
+};
 
 /// Status of a replica.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +33,8 @@ pub struct ReplicaStatus {
     pub availability: Availability,
     /// Whether the replica drains.
     pub draining: bool,
+    /// Adapters of the replica, if it ever told of one.
+    pub adapters: Option<AdapterStatus>,
 }
 
 /// Whether a replica is available, or why not.
@@ -100,6 +104,8 @@ pub struct Candidate {
     pub pending: Option<u32>,
     /// Whether the replica is available, or why not.
     pub availability: Availability,
+    /// State of the request's adapter on the replica.
+    pub adapter: Option<AdapterState>,
     /// Score by the policy: more is better, comparable within one explanation and one kind of replica only. Of a prefill
     /// replica, minus the estimated seconds until it has computed the prompt.
     pub score: f64,

@@ -65,7 +65,7 @@ pub(super) async fn explain(
     let peer_table = table.peer_table().map(Arc::as_ref);
     let what = match RouteTarget::of(&head, &table) {
         RouteTarget::Pool(pool) => {
-            let explanation = pool.explain(&head.route_request(peer_table));
+            let explanation = pool.explain(&head.route_request(&pool, peer_table));
             return Ok(Json(in_pool(request, &pool, &explanation)));
         }
         RouteTarget::PassThrough(Some(cluster)) => {
@@ -220,6 +220,7 @@ fn candidate_view(candidate: &Candidate, prompt_bytes: u32) -> view::CandidateVi
         matched_share: share(candidate.matched_bytes, prompt_bytes),
         outstanding: candidate.outstanding,
         pending: candidate.pending,
+        adapter: candidate.adapter.map(|state| state.as_ref().to_owned()),
         availability: candidate.availability.as_ref().to_owned(),
     }
 }

@@ -14,6 +14,7 @@ use super::error::ApiError;
 use super::pools::{PoolQuery, find};
 use super::{AdminState, view};
 use crate::clock::millis;
+use crate::pool::ReplicaAdapters;
 
 type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
 
@@ -32,7 +33,12 @@ pub(super) async fn list(
         let adopted = pool.adopted();
         replicas.extend(pool.replicas().into_iter().map(|status| {
             let region = adopted.get(&status.id).map(ToString::to_string);
-            replica_view(pool.name(), status, region, now)
+            let adapters = status.adapters.as_ref();
+            let adapters = adapters.map(|status| adapters_view(pool.adapter_names(status)));
+            view::ReplicaView {
+                adapters,
+                ..replica_view(pool.name(), status, region, now)
+            }
         }));
     }
     Ok(Json(replicas))
@@ -109,5 +115,16 @@ fn replica_view(
         kv_usage: status.load.and_then(|load| load.kv_usage),
         kv_capacity_tokens: status.load.and_then(|load| load.kv_capacity_tokens),
         probe_age_ms: status.probed.map(|sent| millis(now.since(sent))),
+        adapters: None,
+    }
+}
+
+fn adapters_view(adapters: ReplicaAdapters) -> view::AdaptersView {
+    let text = |names: Vec<Arc<str>>| names.iter().map(ToString::to_string).collect();
+    view::AdaptersView {
+        listed: adapters.listed.map(text),
+        loaded: text(adapters.loaded),
+        waiting: text(adapters.waiting),
+        slots: adapters.slots,
     }
 }

@@ -141,6 +141,7 @@ fn render_replicas(explanation: &ExplainResponse) -> String {
             candidate.matched_bytes.to_string(),
             candidate.outstanding.to_string(),
             or_dash(candidate.pending),
+            or_dash(candidate.adapter.as_ref()),
             candidate.availability.clone(),
         ]
     });
@@ -153,6 +154,7 @@ fn render_replicas(explanation: &ExplainResponse) -> String {
         "BYTES",
         "OUTSTANDING",
         "PENDING",
+        "ADAPTER",
         "STATE",
     ];
     output::table(&header, rows.collect())
@@ -221,6 +223,7 @@ mod tests {
             matched_share: 0.5,
             outstanding: 3,
             pending: None,
+            adapter: None,
             availability: state.into(),
         };
         let explanation = ExplainResponse {

@@ -88,7 +88,7 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
 }
 
 /// Column names of [`row`].
-pub(super) const HEADER: [&str; 11] = [
+pub(super) const HEADER: [&str; 12] = [
     "POOL",
     "REPLICA",
     "ROLE",
@@ -99,6 +99,7 @@ pub(super) const HEADER: [&str; 11] = [
     "RUNNING",
     "HEADROOM",
     "KV CACHE",
+    "ADAPTERS",
     "PROBED",
 ];
 
@@ -114,8 +115,21 @@ pub(super) fn row(replica: &view::ReplicaView) -> Vec<String> {
         or_dash(replica.running),
         or_dash(replica.headroom),
         or_dash(replica.kv_usage.map(|usage| percent(usage.into()))),
+        or_dash(replica.adapters.as_ref().map(adapters)),
         or_dash(replica.probe_age_ms.map(|age| format!("{age} ms ago"))),
     ]
+}
+
+/// Names the adapters that the replica holds, and says how many it lists.
+fn adapters(adapters: &view::AdaptersView) -> String {
+    let loaded = match &*adapters.loaded {
+        [] => "none".to_owned(),
+        loaded => loaded.join(","),
+    };
+    match &adapters.listed {
+        Some(listed) => format!("{loaded} (of {})", listed.len()),
+        None => loaded,
+    }
 }
 
 /// Formats all replicas as a table.

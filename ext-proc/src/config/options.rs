@@ -159,6 +159,8 @@ section! {
         ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
         /// With prefill replicas only: the tokens outside the cache of the selected replica from which a prefill replica computes a prompt. Below it, the way over another replica takes longer than it saves.
         prefill_tokens_min as "prefill_tokens_min": u32 = RouterConfig::default().prefill_tokens_min, number("tokens", 0..=10_000_000);
+        /// The presumed time in which a replica loads an adapter (LoRA) that it does not hold. `policy: isotherm` adds it to the cost of such a replica.
+        adapter_load as "adapter_load_ms": Duration = RouterConfig::default().adapter_load, millis(0..=600_000);
         /// The engine, which names the metrics of the replicas. `auto` detects it by the names that a replica reports.
         engine as "engine": Option<Engine> = None,
             choice([("auto", None)].into_iter().chain(Engine::ALL.iter().map(|engine| (engine.option(), Some(*engine)))));

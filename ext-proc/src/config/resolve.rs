@@ -142,6 +142,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
                 eviction: raw.index.eviction,
             },
             ttft_slo: raw.ttft_slo,
+            adapter_load: raw.adapter_load,
             probe_stale_after: raw.probe.stale_after,
             prefill_tokens_min: raw.prefill_tokens_min,
             ..RouterConfig::default()

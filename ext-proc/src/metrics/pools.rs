@@ -143,6 +143,8 @@ const COUNTERS: &[Family<Counters, u64>] = counters! {
     placements_received: "Placements received from siblings",
     placements_unattached: "Received placements that continue a prefix unknown to this service",
     placements_dropped: "Placements that were not sent to siblings in time",
+    adapter_requests: "Requests for an adapter (LoRA) that were dispatched",
+    adapter_loads: "Requests for an adapter that were dispatched to a replica believed not to hold it",
     replicas_refused: "Replicas left out because the pool has as many as it may have",
 };
 
@@ -188,7 +190,7 @@ const GAUGES: [Family<Stats, f64>; 9] = [
     ),
 ];
 
-const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 4] = [
+const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 7] = [
     (
         "replica_outstanding",
         "Requests sent to the replica and not finished",
@@ -208,6 +210,21 @@ const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 4] = [
         "replica_kv_usage",
         "Share of the replica's KV cache in use, from 0 to 1",
         |r| Some(f64::from(r.load?.kv_usage?)),
+    ),
+    (
+        "replica_adapters_listed",
+        "Adapters that the replica can serve, by its list of models",
+        |r| Some(count(r.adapters.as_ref()?.listed.as_ref()?.len())),
+    ),
+    (
+        "replica_adapters_loaded",
+        "Adapters that the replica is believed to hold",
+        |r| Some(count(r.adapters.as_ref()?.loaded.len())),
+    ),
+    (
+        "replica_adapter_slots",
+        "Adapters that the replica serves at a time",
+        |r| Some(f64::from(r.adapters.as_ref()?.slots?)),
     ),
 ];
 

@@ -15,6 +15,7 @@ use crate::clock::Clock;
 use crate::config;
 use crate::generated::assert_generated;
 use crate::pool::{PoolRegistry, RouteRequest};
+use crate::probe::ReportedAdapters;
 use crate::regions::{
     CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
 };
@@ -98,6 +99,13 @@ fn pools(metrics: Arc<Metrics>) -> Arc<PoolRegistry> {
         kv_capacity_tokens: None,
     };
     let now = pool.clock().now();
+    pool.adapters_listed(replica, vec!["sql".into()]);
+    let adapters = ReportedAdapters {
+        slots: Some(4),
+        running: vec!["sql".into()],
+        waiting: Vec::new(),
+    };
+    pool.adapters_reported(replica, &adapters, now);
     pool.probed(replica, load, now);
     let peer = pool.peer_table().unwrap().named("eu").unwrap().id;
     pool.peer_reported(peer, PeerReport::default(), now, Duration::ZERO);

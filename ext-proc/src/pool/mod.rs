@@ -5,6 +5,7 @@
 //!
 //! [`Pool::submit`] returns an [`InFlightGuard`]; dropping the guard releases the request.
 
+mod adapters;
 mod decision;
 mod endpoint;
 mod in_flight;
@@ -40,8 +41,10 @@ use crate::config::{PoolConfig, Sources};
 use crate::metrics::PoolMetrics;
 use crate::recorder::Recorder;
 use crate::sans_io::{DrivenCore, Driver};
+use adapters::AdapterNames;
 use state::{PendingReplies, PoolState};
 
+pub use adapters::ReplicaAdapters;
 pub use decision::{ForwardRoute, PoolDecision, Route, Submission};
 pub use endpoint::Endpoint;
 pub use in_flight::InFlightGuard;
@@ -62,6 +65,7 @@ pub struct Pool {
     has_synced: AtomicBool,
     source_problem: Mutex<Option<Arc<str>>>,
     state: DrivenCore<PoolState>,
+    adapters: AdapterNames,
     metrics: PoolMetrics,
     recorder: Arc<Recorder>,
     /// The registry's counter of changes of membership.
@@ -87,6 +91,7 @@ impl Pool {
             has_synced: AtomicBool::new(has_synced),
             source_problem: Mutex::default(),
             state: DrivenCore::new(PoolState::new(router), clock),
+            adapters: AdapterNames::default(),
             metrics,
             recorder: Arc::default(),
             revision,
@@ -186,6 +191,7 @@ impl Pool {
         self.change_members(|state, now| {
             let replica = state.membership.remove(addr)?;
             state.on_replica_removed(now, replica);
+            self.adapters.remove(replica);
             Ok(replica)
         })
     }

@@ -34,6 +34,7 @@ impl Pool {
         self.change_members(|state, now| {
             let replica = state.membership.release(addr, to)?;
             state.on_replica_removed(now, replica);
+            self.adapters.remove(replica);
             Ok(replica)
         })
     }

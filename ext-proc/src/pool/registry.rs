@@ -48,10 +48,13 @@ impl PoolTable {
         &self.pools
     }
 
-    /// Returns the pool that serves a model.
+    /// Returns the pool that serves a model: the pool that names it, the first pool with a replica that lists an adapter
+    /// of this name, or the pool of any model.
     pub fn for_model(&self, model: &str) -> Option<&Arc<Pool>> {
+        let has_adapter = |pool: &&Arc<Pool>| pool.lists_adapter(model);
         self.by_model
             .get(model)
+            .or_else(|| self.pools.iter().find(has_adapter))
             .or_else(|| self.by_model.get(ANY_MODEL))
     }
 

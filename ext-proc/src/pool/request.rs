@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
-use isotherm_router::{Scope, SessionKey, Tier};
+use isotherm_router::{AdapterKey, Scope, SessionKey, Tier};
 use twox_hash::XxHash3_64;
 
 /// A request for a replica: the router's [`Request`](isotherm_router::Request) without an id, and with addresses in
@@ -23,6 +23,8 @@ pub struct RouteRequest {
     pub output_tokens_max: Option<u32>,
     /// Replicas that may serve the request, if the gateway restricts them.
     pub subset: Option<Vec<EndpointMatch>>,
+    /// Adapter that the request names, if it names one.
+    pub adapter: Option<AdapterKey>,
     /// Whether the request may leave this region, and the regions that were tried before.
     pub scope: Scope,
 }

@@ -115,6 +115,7 @@ impl PoolState {
             tier: request.tier,
             prompt_tokens: request.prompt_tokens,
             output_tokens_max: request.output_tokens_max,
+            adapter: request.adapter,
             scope: request.scope.clone(),
             subset: request.subset.as_ref().map(|endpoints| {
                 let ids = endpoints

@@ -289,3 +289,88 @@ async fn only_a_streamed_response_trains_the_latency_model() {
         assert_eq!(cost_s > 10.0, is_stream, "{cost_s} s");
     }
 }
+
+/// Names of the pools that serve models, with whether the model names an adapter there.
+fn targets(pool_registry: &PoolRegistry, models: &[&str]) -> Vec<String> {
+    let describe = |model: &&str| match pool_registry.pool_for(model) {
+        Some(pool) if pool.adapter_key(model).is_some() => format!("adapter in {}", pool.name()),
+        Some(pool) => pool.name().to_string(),
+        None => "none".into(),
+    };
+    models.iter().map(describe).collect()
+}
+
+#[tokio::test]
+async fn an_adapter_selects_the_pool_whose_replica_lists_it() {
+    let pool_registry = pool_registry("[{ model: m, aliases: [org/m] }, { model: q }]");
+    let [m, q] = ["m", "q"].map(|model| pool_registry.pool_for(model).unwrap());
+    let on_m = m.add_replica(addr(1)).unwrap();
+    let on_q = q.add_replica(addr(2)).unwrap();
+    m.adapters_listed(on_m, vec!["sql".into(), "q".into()]);
+    q.adapters_listed(on_q, vec!["chat".into(), "sql".into()]);
+    let models = ["sql", "chat", "q", "org/m:sql", "q:chat", "m:chat", "gpt"];
+    assert_eq!(
+        targets(&pool_registry, &models),
+        [
+            "adapter in m",
+            "adapter in q",
+            "q",
+            "adapter in m",
+            "adapter in q",
+            "none",
+            "none"
+        ]
+    );
+    m.adapters_listed(on_m, Vec::new());
+    assert_eq!(targets(&pool_registry, &["sql"]), ["adapter in q"]);
+    q.remove_replica(addr(2)).unwrap();
+    assert_eq!(targets(&pool_registry, &["sql", "chat"]), ["none", "none"]);
+}
+
+#[tokio::test]
+async fn the_pool_of_any_model_knows_adapters_from_base_models() {
+    let pool_registry = pool_registry("[{ model: '*' }]");
+    let pool = pool_registry.pool_for("any").unwrap();
+    let replica = pool.add_replica(addr(1)).unwrap();
+    pool.adapters_listed(replica, vec!["sql".into()]);
+    let models = ["llama", "sql", "llama:sql", "llama:v2"];
+    let expected = ["*", "adapter in *", "adapter in *", "*"];
+    assert_eq!(targets(&pool_registry, &models), expected);
+}
+
+#[tokio::test]
+async fn an_alias_is_an_adapter_once_a_metrics_page_names_it() {
+    let pool_registry = pool_registry("[{ model: m, aliases: [sql] }]");
+    let pool = pool_registry.pool_for("m").unwrap();
+    let replica = pool.add_replica(addr(1)).unwrap();
+    assert_eq!(targets(&pool_registry, &["sql"]), ["m"]);
+    let reported = crate::probe::ReportedAdapters {
+        slots: Some(2),
+        running: vec!["sql".into(), "other".into()],
+        waiting: Vec::new(),
+    };
+    pool.adapters_reported(replica, &reported, pool.clock().now());
+    let expected = ["adapter in m", "none"];
+    assert_eq!(targets(&pool_registry, &["sql", "other"]), expected);
+}
+
+#[tokio::test]
+async fn a_request_for_an_adapter_goes_to_the_replica_that_lists_it() {
+    let pool_registry = pool_registry("[{ model: m, push: blind }]");
+    let pool = pool_registry.pool_for("m").unwrap();
+    for port in 1..=3 {
+        join(&pool, port);
+    }
+    let replica = pool.replica_at(addr(3)).unwrap();
+    pool.adapters_listed(replica, vec!["sql".into()]);
+    for _ in 0..5 {
+        let request = RouteRequest {
+            adapter: pool.adapter_key("sql"),
+            ..RouteRequest::default()
+        };
+        let (_guard, submission) = pool.submit(&request);
+        let route = dispatched(submission);
+        assert_eq!(route.chosen.addr(), addr(3));
+        assert!(route.fallbacks.is_empty());
+    }
+}

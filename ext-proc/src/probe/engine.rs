@@ -54,6 +54,10 @@ pub(super) struct MetricTable {
     pub(super) merge: Merge,
     /// A label that must be absent or empty, because series that have it are parts of the one that has not.
     pub(super) total_only: Option<&'static str>,
+    /// The series whose labels name the adapters of requests.
+    pub(super) adapters: Option<&'static str>,
+    /// The path of the list of models, if it names the adapters that the replica can serve.
+    pub(super) models_path: Option<&'static str>,
 }
 
 const fn series(name: &'static str, quantity: Quantity) -> Series {
@@ -70,6 +74,8 @@ const DEFAULT: MetricTable = MetricTable {
     rank: "",
     merge: Merge::Sum,
     total_only: None,
+    adapters: None,
+    models_path: None,
 };
 
 const VLLM: MetricTable = MetricTable {
@@ -82,6 +88,8 @@ const VLLM: MetricTable = MetricTable {
         series("vllm:cache_config_info", Quantity::CacheInfo),
     ],
     rank: "engine",
+    adapters: Some("vllm:lora_requests_info"),
+    models_path: Some("/v1/models"),
     ..DEFAULT
 };
 
@@ -100,6 +108,7 @@ const SGLANG: MetricTable = MetricTable {
     rank: "dp_rank",
     merge: Merge::Max,
     total_only: Some("priority"),
+    models_path: Some("/v1/models"),
     ..DEFAULT
 };
 

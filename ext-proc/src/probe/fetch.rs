@@ -43,20 +43,32 @@ impl ProbeError {
     }
 }
 
-/// Fetches the page at `path` of the replica at `addr`.
+/// Fetches the metrics page at `path` of the replica at `addr`.
 pub(super) async fn fetch(
     http: &HttpClient,
     addr: SocketAddr,
     path: &str,
     timeout: Duration,
 ) -> Result<Bytes, ProbeError> {
+    fetch_as(http, addr, path, "text/plain", timeout, PAGE_BYTES_MAX).await
+}
+
+/// Fetches a page of the type `accept`, of at most `bytes_max` bytes.
+pub(super) async fn fetch_as(
+    http: &HttpClient,
+    addr: SocketAddr,
+    path: &str,
+    accept: &'static str,
+    timeout: Duration,
+    bytes_max: usize,
+) -> Result<Bytes, ProbeError> {
     let request = Request::get(format!("http://{addr}{path}"))
         .header(HOST, addr.to_string())
         .header(USER_AGENT, "isotherm")
-        .header(ACCEPT, "text/plain")
+        .header(ACCEPT, accept)
         .body(Bytes::new())
         .map_err(|error| HttpError::Connection(error.to_string()))?;
-    let response = http.fetch(request, timeout, PAGE_BYTES_MAX).await?;
+    let response = http.fetch(request, timeout, bytes_max).await?;
     match response.status() {
         StatusCode::OK => Ok(response.into_body()),
         status => Err(ProbeError::Status {

@@ -1,9 +1,10 @@
-//! Parses the load of a replica out of its metrics page.
+//! Parses the load of a replica, and the adapters of its requests, out of its metrics page.
 
 use std::collections::BTreeMap;
 
 use isotherm_router::Load;
 
+use super::adapter_series::{AdapterSeries, ReportedAdapters};
 use super::engine::{Merge, MetricTable, Quantity};
 use super::exposition::{Labels, Sample, samples};
 use crate::config::Engine;
@@ -34,11 +35,27 @@ pub(super) fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
         .ok_or(PageError::Unknown)
 }
 
-/// Parses the load of a replica out of its metrics page.
-pub(super) fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
+/// Load and adapters that a metrics page reports.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PageReport {
+    pub(super) load: Load,
+    /// Adapters of requests, if the page names them.
+    pub(super) adapters: Option<ReportedAdapters>,
+}
+
+/// Parses a metrics page.
+pub(super) fn parse_page(engine: Engine, page: &[u8]) -> Result<PageReport, PageError> {
     let table = engine.table();
     let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
+    let mut adapters = AdapterSeries::default();
     for sample in samples(page) {
+        if table
+            .adapters
+            .is_some_and(|name| name.as_bytes() == sample.name)
+        {
+            adapters.record(sample);
+            continue;
+        }
         let Some((quantity, labels, value)) = parse_sample(table, sample) else {
             continue;
         };
@@ -49,7 +66,10 @@ pub(super) fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError>
         let rank = ranks.entry(key).or_default();
         rank.record(quantity, table.merge, labels, value);
     }
-    total(&ranks).ok_or(PageError::Missing { engine })
+    Ok(PageReport {
+        load: total(&ranks).ok_or(PageError::Missing { engine })?,
+        adapters: adapters.newest(),
+    })
 }
 
 /// Returns the quantity, labels and value of a sample, if the table has it.
@@ -127,6 +147,10 @@ fn total(ranks: &BTreeMap<&[u8], Rank>) -> Option<Load> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parse_load(engine: Engine, page: &[u8]) -> Result<Load, PageError> {
+        parse_page(engine, page).map(|report| report.load)
+    }
 
     fn read_as(engine: Engine, page: &str) -> Result<Load, PageError> {
         assert!(

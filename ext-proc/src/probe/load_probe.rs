@@ -1,11 +1,10 @@
-//! Probes one replica: detects its engine, then reads its load from the engine's metrics page.
+//! Probes one replica: detects its engine, then reads its load from the engine's metrics page, and its adapters.
 
 use std::net::SocketAddr;
 
-use isotherm_router::Load;
-
 use super::fetch::{ProbeError, fetch};
-use super::load::{PageError, detect_engine, parse_load};
+use super::load::{PageError, PageReport, detect_engine, parse_page};
+use super::models::AdapterList;
 use crate::config::{Engine, PoolConfig};
 use crate::http_client::HttpClient;
 
@@ -15,6 +14,9 @@ pub(super) struct LoadProbe {
     addr: SocketAddr,
     /// The detected engine, and the path of its metrics page.
     detected: Option<(Engine, String)>,
+    /// The engine of the last successful probe.
+    engine: Option<Engine>,
+    adapters: AdapterList,
 }
 
 impl LoadProbe {
@@ -23,10 +25,12 @@ impl LoadProbe {
             http,
             addr,
             detected: None,
+            engine: None,
+            adapters: AdapterList::default(),
         }
     }
 
-    pub(super) async fn probe(&mut self, config: &PoolConfig) -> Result<Load, ProbeError> {
+    pub(super) async fn probe(&mut self, config: &PoolConfig) -> Result<PageReport, ProbeError> {
         let (engine, path) = match (config.engine, &self.detected) {
             (Some(engine), _) => {
                 let own = || engine.table().path.to_owned();
@@ -36,12 +40,36 @@ impl LoadProbe {
             (None, None) => return self.detect(config).await,
         };
         let page = fetch(&self.http, self.addr, &path, config.probe.timeout).await;
-        let load = page.and_then(|page| Ok(parse_load(engine, &page)?));
-        if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = load {
+        let report = page.and_then(|page| Ok(parse_page(engine, &page)?));
+        self.engine = Some(engine);
+        if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = report {
             // Another engine may listen on the address now: the next probe detects it.
             self.detected = None;
         }
-        load
+        report
+    }
+
+    /// Whether the replica was never asked for its adapters.
+    pub(super) fn has_new_list(&self) -> bool {
+        self.adapters.is_new()
+    }
+
+    /// Asks for the adapters at the next opportunity: the engine may have restarted.
+    pub(super) fn expire_list(&mut self) {
+        self.adapters.expire();
+    }
+
+    /// Asks the replica for its adapters when it is time; returns them if they have changed.
+    pub(super) async fn list_adapters(
+        &mut self,
+        config: &PoolConfig,
+        jitter: f64,
+    ) -> Option<Vec<String>> {
+        let to = (&self.http, self.addr);
+        let timeout = config.probe.timeout;
+        self.adapters
+            .update(self.engine?, to, timeout, jitter)
+            .await
     }
 
     /// Forgets the detected engine, since the configuration has changed.
@@ -50,7 +78,7 @@ impl LoadProbe {
     }
 
     /// Tries the paths of all engines until a page has the metrics of one.
-    async fn detect(&mut self, config: &PoolConfig) -> Result<Load, ProbeError> {
+    async fn detect(&mut self, config: &PoolConfig) -> Result<PageReport, ProbeError> {
         let mut paths = Vec::from_iter(config.probe.path.as_deref());
         if paths.is_empty() {
             for path in Engine::ALL.iter().map(|engine| engine.table().path) {
@@ -72,10 +100,11 @@ impl LoadProbe {
             };
             match detect_engine(&page) {
                 Ok(engine) => {
-                    let load = parse_load(engine, &page)?;
+                    let report = parse_page(engine, &page)?;
                     tracing::info!(replica = %self.addr, %engine, path, "detected the engine");
                     self.detected = Some((engine, path.to_owned()));
-                    return Ok(load);
+                    self.engine = Some(engine);
+                    return Ok(report);
                 }
                 Err(error) => failure = error.into(),
             }

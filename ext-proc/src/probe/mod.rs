@@ -4,14 +4,19 @@
 //! reports that under metric names of its own (`engine`). A response that carries the engine's load report counts as a
 //! probe as well; the filter reads it.
 //!
+//! The list of models of a replica names the adapters that it can serve (`models`), and its metrics page the adapters of its
+//! requests (`adapter_series`).
+//!
 //! Rejected: light load endpoints. vLLM's counts everything in flight, so it does not show how many requests wait. The
 //! metrics pages also report the size of the cache.
 
+mod adapter_series;
 mod engine;
 mod exposition;
 mod fetch;
 mod load;
 mod load_probe;
+mod models;
 mod prober;
 mod schedule;
 mod threads;
@@ -26,6 +31,7 @@ use crate::metrics::ProbeMetrics;
 use crate::pool::{PoolRegistry, for_each_pool};
 use threads::ProbeThreads;
 
+pub(crate) use adapter_series::ReportedAdapters;
 pub(crate) use fetch::{ProbeError, is_alive};
 
 /// Probes every replica of every pool, across reloads, until the registry is dropped or the task is aborted.

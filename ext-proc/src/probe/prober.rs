@@ -10,11 +10,13 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use isotherm_router::ReplicaId;
+use isotherm_router::{ReplicaId, Time};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 
+use super::fetch::ProbeError;
+use super::load::PageReport;
 use super::load_probe::LoadProbe;
 use super::schedule::ProbeSchedule;
 use super::threads::ProbeThreads;
@@ -79,28 +81,67 @@ async fn probe_replica(
         let result = probe.probe(&current).await;
         let took = start.elapsed();
         metrics.observe(took, result.as_ref().err());
-        let Some(pool) = pool.upgrade() else {
+        let jitter = random.random_range(JITTER);
+        // No request is dispatched to a replica before its first list of adapters.
+        let is_first = result.is_ok() && probe.has_new_list();
+        let mut listed = None;
+        if is_first {
+            listed = probe.list_adapters(&current, jitter).await;
+        }
+        let is_up = result.is_ok();
+        if is_up && schedule.has_failed() {
+            probe.expire_list();
+        }
+        let Some(strong) = pool.upgrade() else {
             return;
         };
-        match result {
-            Ok(load) => {
-                if schedule.succeeded() {
-                    tracing::info!(pool = %pool.name(), replica = %addr, "replica answers again");
-                }
-                pool.probed(id, load, clock.time_of(start));
-            }
-            Err(error) => {
-                if schedule.failed() {
-                    tracing::warn!(pool = %pool.name(), replica = %addr, %error, "probe failed");
-                }
-                pool.probe_failed(id);
-            }
+        if let Some(adapters) = listed {
+            strong.adapters_listed(id, adapters);
         }
-        drop(pool);
-        let jitter = random.random_range(JITTER);
+        apply(
+            &strong,
+            (id, addr),
+            result,
+            clock.time_of(start),
+            &mut schedule,
+        );
+        drop(strong);
+        if is_up && let Some(adapters) = probe.list_adapters(&current, jitter).await {
+            let Some(pool) = pool.upgrade() else {
+                return;
+            };
+            pool.adapters_listed(id, adapters);
+        }
         let pause = schedule.pause(current.probe.interval, took, jitter);
         if has_changed_within(pause, &mut config).await {
             probe.forget();
+        }
+    }
+}
+
+/// Reports the result of a probe that was sent at `sent`.
+fn apply(
+    pool: &Pool,
+    (id, addr): (ReplicaId, SocketAddr),
+    result: Result<PageReport, ProbeError>,
+    sent: Time,
+    schedule: &mut ProbeSchedule,
+) {
+    match result {
+        Ok(PageReport { load, adapters }) => {
+            if schedule.succeeded() {
+                tracing::info!(pool = %pool.name(), replica = %addr, "replica answers again");
+            }
+            if let Some(adapters) = adapters {
+                pool.adapters_reported(id, &adapters, sent);
+            }
+            pool.probed(id, load, sent);
+        }
+        Err(error) => {
+            if schedule.failed() {
+                tracing::warn!(pool = %pool.name(), replica = %addr, %error, "probe failed");
+            }
+            pool.probe_failed(id);
         }
     }
 }

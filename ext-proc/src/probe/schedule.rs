@@ -19,6 +19,11 @@ pub(super) struct ProbeSchedule {
 }
 
 impl ProbeSchedule {
+    /// Whether the last probe failed.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     /// Records a successful probe. Returns whether it is the first one after a failure.
     pub(super) fn succeeded(&mut self) -> bool {
         std::mem::take(&mut self.failures) > 0

@@ -11,8 +11,8 @@
 pub mod service;
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -28,6 +28,8 @@ use tokio::task::JoinHandle;
 pub enum FakeResponse {
     /// A page at one path; 404 at every other.
     Page(&'static str, String),
+    /// Pages at some paths; 404 at every other.
+    Pages(Vec<(&'static str, String)>),
     /// A page at one path; JSON at every other.
     PageAmongJson(&'static str, String),
     /// An HTTP status.
@@ -49,6 +51,25 @@ pub fn vllm(waiting: u32) -> FakeResponse {
     FakeResponse::Page("/metrics", page)
 }
 
+/// A vLLM engine that lists these adapters and runs requests for some of them, in one slot.
+pub fn vllm_with_adapters(listed: &[&str], running: &str) -> FakeResponse {
+    let FakeResponse::Page(path, page) = vllm(0) else {
+        unreachable!("it is one page");
+    };
+    let series = |running: &str, seconds: u32| {
+        format!(
+            "vllm:lora_requests_info{{max_lora=\"1\",running_lora_adapters=\"{running}\",\
+             waiting_lora_adapters=\"\"}} {seconds}\n"
+        )
+    };
+    let page = page + &series(running, 1_700_000_002) + &series("old", 1_700_000_001);
+    let card = |id: &str, parent: Option<&str>| serde_json::json!({ "id": id, "parent": parent });
+    let mut cards = vec![card("base", None)];
+    cards.extend(listed.iter().map(|id| card(id, Some("base"))));
+    let models = serde_json::json!({ "object": "list", "data": cards });
+    FakeResponse::Pages(vec![(path, page), ("/v1/models", models.to_string())])
+}
+
 /// A running fake engine. Dropping it stops it.
 #[derive(Debug)]
 pub struct FakeEngine {
@@ -56,6 +77,7 @@ pub struct FakeEngine {
     pub addr: SocketAddr,
     response: watch::Sender<FakeResponse>,
     requests: Arc<AtomicU32>,
+    paths: Arc<Mutex<Vec<String>>>,
     server: JoinHandle<()>,
 }
 
@@ -67,8 +89,11 @@ impl FakeEngine {
         let (response, receiver) = watch::channel(response);
         let requests = Arc::new(AtomicU32::new(0));
         let count = Arc::clone(&requests);
+        let paths = Arc::new(Mutex::default());
+        let seen: Arc<Mutex<Vec<String>>> = Arc::clone(&paths);
         let app = Router::new().fallback(move |uri: Uri| {
             count.fetch_add(1, Ordering::SeqCst);
+            seen.lock().unwrap().push(uri.path().to_owned());
             let response = receiver.borrow().clone();
             respond(uri, response)
         });
@@ -77,6 +102,7 @@ impl FakeEngine {
             addr,
             response,
             requests,
+            paths,
             server,
         }
     }
@@ -84,6 +110,12 @@ impl FakeEngine {
     /// Sets the response to later requests.
     pub fn set_response(&self, response: FakeResponse) {
         self.response.send_replace(response);
+    }
+
+    /// Number of requests for a path so far.
+    pub fn count_of(&self, path: &str) -> usize {
+        let paths = self.paths.lock().unwrap();
+        paths.iter().filter(|seen| *seen == path).count()
     }
 
     /// Number of requests so far.
@@ -104,6 +136,12 @@ async fn respond(uri: Uri, response: FakeResponse) -> Response {
             if uri.path() == path =>
         {
             page.into_response()
+        }
+        FakeResponse::Pages(pages) => {
+            let page = pages.into_iter().find(|(path, _)| uri.path() == *path);
+            page.map_or(StatusCode::NOT_FOUND.into_response(), |(_, page)| {
+                page.into_response()
+            })
         }
         FakeResponse::Page(..) => StatusCode::NOT_FOUND.into_response(),
         FakeResponse::PageAmongJson(..) => "[]".into_response(),

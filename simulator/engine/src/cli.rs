@@ -7,7 +7,7 @@ use clap::Parser;
 
 use crate::http::fault::FaultOrder;
 use crate::http::replica::{MetricsDialect, Settings};
-use crate::model::{Config, Preset};
+use crate::model::{AdapterConfig, Config, Preset};
 
 /// A simulated inference engine that behaves as vLLM does.
 #[derive(Debug, Parser)]
@@ -25,6 +25,12 @@ pub struct Cli {
     /// Name of an adapter on top of the model, with a cache of its own (repeatable)
     #[arg(long)]
     pub adapter: Vec<String>,
+    /// Adapters that run at once at most (vLLM: `--max-loras`)
+    #[arg(long, default_value_t = 4)]
+    pub adapter_slots: u32,
+    /// Milliseconds that the real engine takes to load an adapter
+    #[arg(long, default_value_t = 300)]
+    pub adapter_load_ms: u32,
     /// Size and speed of the engine
     #[arg(long, default_value_t = Preset::Llama31_8bL4, value_enum)]
     pub preset: Preset,
@@ -66,6 +72,10 @@ impl Cli {
             blocks: self.kv_blocks.unwrap_or(preset.blocks),
             step_tokens_max: self.step_tokens_max.unwrap_or(preset.step_tokens_max),
             sequences_max: self.sequences_max.unwrap_or(preset.sequences_max),
+            adapters: AdapterConfig {
+                slots: self.adapter_slots,
+                load_ns: u64::from(self.adapter_load_ms) * 1_000_000,
+            },
             context_tokens_max: self.context_tokens_max.unwrap_or(preset.context_tokens_max),
             ..preset
         };

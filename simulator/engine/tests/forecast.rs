@@ -30,6 +30,7 @@ fn request(id: u64, prompt_tokens: u32, output_tokens: u32) -> Request {
         prompt_tokens,
         output_tokens,
         blocks: (0..full).map(|depth| BlockHash(id << 32 | depth)).collect(),
+        adapter: None,
         stream_interval_tokens: None,
     }
 }

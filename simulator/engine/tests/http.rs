@@ -465,3 +465,28 @@ async fn a_request_id_is_kept_or_assigned() {
     let models = reqwest::get(format!("{}/v1/models", server.url)).await;
     assert!(models.unwrap().headers().contains_key("x-request-id"));
 }
+
+#[tokio::test]
+async fn adapters_are_listed_loaded_and_reported() {
+    let arguments =
+        "--speed 1000 --adapter poet --adapter sql --adapter-slots 1 --adapter-load-ms 50";
+    let server = Server::start(arguments).await;
+    let models: Value = serde_json::from_str(&server.get("/v1/models").await).unwrap();
+    let parents = models["data"].as_array().unwrap().iter();
+    let parents: Vec<_> = parents.map(|card| card["parent"].as_str()).collect();
+    assert_eq!(parents, [None, Some("llama-3.1-8b"), Some("llama-3.1-8b")]);
+    for model in ["poet", "llama-3.1-8b:sql", "sql", "llama-3.1-8b"] {
+        let mut body = chat("hello", 2);
+        body["model"] = json!(model);
+        server.ask(CHAT, &body).await;
+    }
+    let load: Value = serde_json::from_str(&server.get("/debug/load").await).unwrap();
+    assert_eq!(load["adapter_loads"], 2);
+    let page = server.get("/metrics").await;
+    let labels = r#"{max_lora="1",running_lora_adapters="",waiting_lora_adapters=""}"#;
+    let line = format!("vllm:lora_requests_info{labels} ");
+    assert!(
+        page.lines().any(|actual| actual.starts_with(&line)),
+        "{page}"
+    );
+}

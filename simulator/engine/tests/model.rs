@@ -12,7 +12,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use isotherm_engine::model::{
-    BlockHash, Config, Engine, Event, EventKind, Preset, Rejection, Request, RequestId, Usage,
+    AdapterConfig, AdapterId, BlockHash, Config, Engine, Event, EventKind, Preset, Rejection,
+    Request, RequestId, Usage,
 };
 use proptest::prelude::*;
 
@@ -42,7 +43,26 @@ fn request(id: u64, family: u64, shared: u64, prompt_tokens: u32, output_tokens:
         prompt_tokens,
         output_tokens,
         blocks: blocks.collect(),
+        adapter: None,
         stream_interval_tokens: None,
+    }
+}
+
+/// An engine with slots for adapters, which it loads in 200 ms.
+fn with_adapter_slots(slots: u32) -> Engine {
+    Engine::new(Config {
+        adapters: AdapterConfig {
+            slots,
+            load_ns: 200_000_000,
+        },
+        ..small(200)
+    })
+}
+
+fn for_adapter(id: u64, adapter: u32) -> Request {
+    Request {
+        adapter: Some(AdapterId(adapter)),
+        ..request(id, id, 0, 32, 20)
     }
 }
 
@@ -266,6 +286,7 @@ fn play(config: Config, ops: &[Op], poll_us: Option<u64>) -> Outcome {
                 engine.submit(
                     now,
                     Request {
+                        adapter: None,
                         stream_interval_tokens,
                         ..request
                     },
@@ -411,4 +432,55 @@ proptest! {
         // One token at a time is the model without any jump over steps.
         prop_assert_eq!(ends(None), ends(Some(1)));
     }
+}
+
+#[test]
+fn an_adapter_is_loaded_once_and_the_load_delays_the_step() {
+    let run = |requests: Vec<Request>| {
+        let mut engine = with_adapter_slots(2);
+        for request in requests {
+            engine.submit(Duration::ZERO, request);
+        }
+        let ended = drain(&mut engine).last().unwrap().at;
+        (ended, engine.stats().totals.adapter_loads)
+    };
+    let (base, loads) = run(vec![request(1, 1, 0, 32, 20), request(2, 2, 0, 32, 20)]);
+    assert_eq!(loads, 0);
+    let (ended, loads) = run(vec![for_adapter(1, 7), for_adapter(2, 7)]);
+    assert_eq!((ended, loads), (base + ms(200), 1));
+    let (ended, loads) = run(vec![for_adapter(1, 7), for_adapter(2, 8)]);
+    assert_eq!((ended, loads), (base + ms(400), 2));
+}
+
+#[test]
+fn a_request_without_a_slot_is_skipped_until_a_running_adapter_ends() {
+    let mut engine = with_adapter_slots(1);
+    for request in [for_adapter(1, 7), for_adapter(2, 8), for_adapter(3, 7)] {
+        engine.submit(Duration::ZERO, request);
+    }
+    engine.handle_timeout(ms(1));
+    let used = engine.adapter_use();
+    assert_eq!(
+        (used.running, used.waiting),
+        (vec![AdapterId(7)], vec![AdapterId(8)])
+    );
+    assert_eq!((engine.stats().running, engine.stats().waiting), (2, 1));
+    let events = drain(&mut engine);
+    assert_eq!(usages(&events).len(), 3);
+    assert_eq!(engine.stats().totals.adapter_loads, 2);
+}
+
+#[test]
+fn the_least_recently_used_adapter_is_evicted() {
+    let mut engine = with_adapter_slots(2);
+    let loads = [7, 8, 7, 9, 7, 8].map(|adapter| {
+        let id = engine.stats().totals.finished;
+        let now = engine
+            .poll_timeout()
+            .unwrap_or(Duration::from_secs(10 * (id + 1)));
+        engine.submit(now, for_adapter(id, adapter));
+        drain(&mut engine);
+        engine.stats().totals.adapter_loads
+    });
+    assert_eq!(loads, [1, 2, 2, 3, 3, 4]);
 }

@@ -13,6 +13,7 @@ fn the_l4_preset_is_the_replica_of_skylb() {
         prompt_tokens: 512,
         output_tokens: 2,
         blocks: Arc::from([]),
+        adapter: None,
         stream_interval_tokens: None,
     };
     engine.submit(Duration::ZERO, request);

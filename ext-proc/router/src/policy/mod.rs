@@ -315,10 +315,12 @@ pub(crate) fn cheapest_prefiller(
 /// Whether a request may be served by a replica, whether or not the replica is a candidate now.
 pub(crate) fn may_serve(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> bool {
     let subset = request.subset.as_deref();
-    subset.is_none_or(|subset| {
-        let id = view.replicas.id_of(replica);
-        id.is_some_and(|id| subset.contains(&id))
-    })
+    let listers = view.adapters.listers(request);
+    listers.is_none_or(|listers| listers.contains(replica))
+        && subset.is_none_or(|subset| {
+            let id = view.replicas.id_of(replica);
+            id.is_some_and(|id| subset.contains(&id))
+        })
 }
 
 fn that_may_serve<'a>(
@@ -326,8 +328,12 @@ fn that_may_serve<'a>(
     set: &'a ReplicaSet,
     view: &View<'_>,
 ) -> Cow<'a, ReplicaSet> {
+    let set = match view.adapters.listers(request) {
+        Some(listers) if !set.is_within(listers) => Cow::Owned(set.intersection(listers)),
+        _ => Cow::Borrowed(set),
+    };
     let Some(subset) = request.subset.as_deref() else {
-        return Cow::Borrowed(set);
+        return set;
     };
     let mut allowed = ReplicaSet::default();
     for replica in subset.iter().filter_map(|id| view.replicas.slot_of(*id)) {

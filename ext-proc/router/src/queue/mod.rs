@@ -1,6 +1,6 @@
 //! The queue of requests that wait for a replica, in order of arrival (`docs/design/queue.md`).
 //!
-//! A request that the gateway restricts to some replicas is indexed under each of them, so that it neither blocks the others
+//! A request that the gateway or its adapter restricts to some replicas is indexed under each of them, so that it neither blocks the others
 //! nor has to be searched. A request that may be forwarded is indexed under the set of peers that it returned from, which is
 //! nearly always the empty set. Each operation costs the logarithm of the queue's length.
 
@@ -31,7 +31,7 @@ pub(crate) struct QueuedRequest {
     pub(crate) has_returned: bool,
     /// Number of later requests that were dispatched first.
     pub(crate) overtaken: u32,
-    /// The replicas that may serve the request, where the gateway restricts them.
+    /// The replicas that may serve the request, where the gateway or its adapter restricts them.
     pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
     /// The replica that the request waits for, although others may be free.
     pub(crate) preferred: Option<ReplicaIndex>,
@@ -90,6 +90,11 @@ impl Queue {
     /// Whether any request is restricted to some replicas.
     pub(crate) fn has_pinned(&self) -> bool {
         !self.pinned.is_empty()
+    }
+
+    /// Number of pairs of a restricted request and a replica that may serve it.
+    pub(crate) fn pins(&self) -> usize {
+        self.pinned.len()
     }
 
     pub(crate) fn contains(&self, id: RequestId) -> bool {
@@ -388,6 +393,7 @@ mod tests {
                 prompt_tokens: 0,
                 output_tokens_max: None,
                 subset: None,
+                adapter: None,
                 scope: Scope::default(),
             },
             arrived: Time::from_nanos(id),

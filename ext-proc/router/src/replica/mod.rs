@@ -205,6 +205,7 @@ impl Replica {
             prefix_bytes: 0,
             availability: self.availability(rules, now, throttled),
             draining: self.draining,
+            adapters: None,
         }
     }
 }

@@ -11,6 +11,9 @@ use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, RejectReason, Request, Scope};
 
+/// Bound on the memory of restricted requests in the queue: pairs of a request and a replica that may serve it.
+const PINS_MAX: usize = 1 << 20;
+
 pub(super) enum RoutingDecision {
     Dispatch(Dispatch),
     Forward(ForwardTarget),
@@ -126,27 +129,34 @@ impl Router {
     fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
         let limits = &self.pool.config.queue;
         let length = self.pool.queue.len();
+        let pins = queued.pinned.as_ref().map_or(0, |pinned| pinned.len());
+        let has_room = self.pool.queue.pins() + pins <= PINS_MAX;
         let forwarded_max =
             usize::try_from(self.pool.config.region.queue_max).unwrap_or(usize::MAX);
         if queued.request.scope == Scope::Forwarded && length > forwarded_max {
             Some(RejectReason::RegionFull)
         } else if queued.arrived.after(limits.wait_max) <= self.pool.now {
             Some(RejectReason::WaitedTooLong)
-        } else if !queued.has_returned && length >= limits.length_max {
+        } else if !queued.has_returned && length >= limits.length_max || !has_room {
             Some(RejectReason::QueueFull)
         } else {
             None
         }
     }
 
-    /// The replicas that the gateway restricts a request to, as far as they take new requests.
+    /// The replicas that the gateway or its adapter restricts a request to, as far as they take new requests.
     pub(super) fn pinned(&self, request: &Request) -> Option<Box<[ReplicaIndex]>> {
-        let subset = request.subset.as_deref()?;
         let replicas = &self.pool.replicas;
+        let listers = self.pool.adapters.listers(request);
+        let lists = |replica: ReplicaIndex| listers.is_none_or(|set| set.contains(replica));
+        let Some(subset) = request.subset.as_deref() else {
+            let listers = listers.filter(|listers| !replicas.staying().is_within(listers))?;
+            return Some(listers.intersection(replicas.staying()).iter().collect());
+        };
         let mut pinned: Vec<ReplicaIndex> = subset
             .iter()
             .filter_map(|id| replicas.slot_of(*id))
-            .filter(|replica| replicas.staying().contains(*replica))
+            .filter(|replica| replicas.staying().contains(*replica) && lists(*replica))
             .collect();
         pinned.sort_unstable();
         pinned.dedup();

@@ -31,8 +31,8 @@ impl Router {
         };
         let fallbacks = self.fallbacks(&request, queued.pinned.as_deref(), &selected);
         let work = self.prompt_work(&request, &selected, replica);
-        let prefiller =
-            self.select_prefiller(&request, work.uncached, self.pool.replicas.prefillers());
+        let prefillers = self.pool.replicas.prefillers();
+        let prefiller = self.select_prefiller(&request, work.uncached, prefillers);
         // Tokens that another replica computes are none of this one's backlog.
         let computed = prefiller.map_or(work.uncached, |_| 0.0);
         let (now, pool) = (self.pool.now, &mut self.pool);
@@ -43,24 +43,22 @@ impl Router {
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
         let blocks = request.fingerprint.blocks();
         let followed_session = self.record_session(&request, replica);
-        let outstanding = self.pool.replicas.get(index).map_or(1, |r| r.outstanding);
+        let is_behind_load = self.use_adapter(index, request.adapter);
         let recorded = self.pool.index.record(blocks, index, &work.matched);
         self.share(Target::Replica(replica), blocks, work.matched.depth);
         self.policy.on_event(PolicyEvent::Dispatch(index));
         let matched_bytes = request.fingerprint.bytes_at(work.matched.depth);
         let share = request.fingerprint.share_at(work.matched.depth);
-        self.announce(
-            request.id,
-            Decision {
-                replica,
-                fallbacks,
-                prefiller: prefill.as_ref().map(|prefill| prefill.replica),
-                reason: selected.reason,
-                matched_bytes,
-                matched_tokens: share_of(request.prompt_tokens, share),
-                queued_for: now.since(queued.arrived),
-            },
-        );
+        let decision = Decision {
+            replica,
+            fallbacks,
+            prefiller: prefill.as_ref().map(|prefill| prefill.replica),
+            reason: selected.reason,
+            matched_bytes,
+            matched_tokens: share_of(request.prompt_tokens, share),
+            queued_for: now.since(queued.arrived),
+        };
+        self.announce(request.id, decision);
         self.pool.in_flight.insert(
             request.id,
             InFlightRequest {
@@ -72,11 +70,13 @@ impl Router {
                 matched_bytes,
                 recorded,
                 ahead_tokens,
-                outstanding,
+                outstanding: self.pool.replicas.get(index).map_or(1, |r| r.outstanding),
                 answer_tokens: work.remembered,
                 uncached_tokens: work.uncached,
                 followed_session,
                 prefill,
+                adapter: request.adapter,
+                is_behind_load,
             },
         );
     }

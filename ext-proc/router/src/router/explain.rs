@@ -43,6 +43,9 @@ impl Router {
                     outstanding: replica.outstanding,
                     pending: replica.load().map(|load| load.pending),
                     availability: self.pool.replicas.availability(index, now)?,
+                    adapter: request
+                        .adapter
+                        .map(|adapter| self.pool.adapters.state(index, adapter)),
                     score: if replica.role.has_requests() {
                         self.policy.score(request, index, &view)
                     } else {

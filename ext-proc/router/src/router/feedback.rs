@@ -68,6 +68,7 @@ impl Router {
             ServedBy::Replica(id) => (true, Some(id)),
             ServedBy::UnknownHost => (true, None),
         };
+        self.release_adapter(&request);
         self.release(&request, end, is_elsewhere, other);
         self.count_end(&request, end, is_elsewhere);
         self.correct_index(&request, end, is_elsewhere, other);
@@ -204,7 +205,7 @@ impl Router {
         // An answer without a stream has its first token by now.
         let first_token = usage.ttft.map_or(now, |ttft| sent.after(ttft));
         self.pool.replicas.computed(request.replica, first_token);
-        let Some(ttft) = usage.ttft else {
+        let Some(ttft) = usage.ttft.filter(|_| !request.is_behind_load) else {
             return;
         };
         let writing_s = now.since(sent).saturating_sub(ttft).as_secs_f64();
@@ -270,6 +271,7 @@ impl Router {
         } else if self.pool.forwarded.contains(id) {
             self.abort_forwarded(id);
         } else if let Some(request) = self.pool.in_flight.remove(&id) {
+            self.release_adapter(&request);
             // The index keeps the prompt, since the engine has computed a part of it.
             let now = self.pool.now;
             let replicas = &mut self.pool.replicas;

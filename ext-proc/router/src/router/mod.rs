@@ -4,6 +4,7 @@
 //! without a change, `arrive` and `serve` apply decisions, `dispatch` and `forward` send requests away, and `feedback`
 //! learns from the end of each.
 
+mod adapters;
 mod arrive;
 mod decide;
 mod dispatch;
@@ -22,8 +23,8 @@ use crate::pool_state::PoolState;
 use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    Counters, Effect, Event, IndexLimits, Load, Placement, RejectReason, ReplicaId, ReplicaStatus,
-    RequestId, Role, RouterConfig, Stats, Time,
+    Counters, Effect, Event, IndexLimits, Load, PeerId, Placement, RejectReason, ReplicaId,
+    ReplicaStatus, RequestId, Role, RouterConfig, Stats, Time,
 };
 
 /// The shortest time after which a client may retry a rejected request,
@@ -103,7 +104,13 @@ impl Router {
                 load,
                 sent,
             } => self.probed(replica, load, sent),
-            Event::ProbeFailed(replica) => self.pool.replicas.probe_failed(replica, self.pool.now),
+            Event::AdaptersListed { replica, adapters } => self.list_adapters(replica, adapters),
+            Event::AdaptersReported {
+                replica,
+                report,
+                sent,
+            } => self.report_adapters(replica, &report, sent),
+            Event::ProbeFailed(replica) => self.probe_failed(replica),
             Event::Added {
                 replica,
                 name,
@@ -113,14 +120,8 @@ impl Router {
             Event::Draining(replica) => self.drain(replica),
             Event::Resumed(replica) => self.pool.replicas.resume(replica, self.pool.now),
             Event::Removed(replica) => self.remove(replica),
-            Event::PeerAdded { peer, name } => {
-                self.pool.peers.add(peer, name, self.pool.now);
-                self.divide_index_memory();
-            }
-            Event::PeerRemoved(peer) => {
-                self.pool.peers.remove(peer, self.pool.now);
-                self.divide_index_memory();
-            }
+            Event::PeerAdded { peer, name } => self.add_peer(peer, name),
+            Event::PeerRemoved(peer) => self.remove_peer(peer),
             Event::PeerReported {
                 peer,
                 report,
@@ -237,6 +238,7 @@ impl Router {
             let status = self.pool.replicas.status(index, now)?;
             Some(ReplicaStatus {
                 prefix_bytes: self.pool.index.held_bytes(index),
+                adapters: self.pool.adapters.status(index),
                 ..status
             })
         })
@@ -277,6 +279,13 @@ impl Router {
         }
     }
 
+    fn probe_failed(&mut self, id: ReplicaId) {
+        self.pool.replicas.probe_failed(id, self.pool.now);
+        if let Some(replica) = self.pool.replicas.slot_of(id) {
+            self.pool.adapters.forget_loaded(replica);
+        }
+    }
+
     fn add(&mut self, id: ReplicaId, name: String, role: Role) {
         if self.pool.replicas.slot_of(id).is_some() {
             return;
@@ -303,6 +312,16 @@ impl Router {
         }
     }
 
+    fn add_peer(&mut self, peer: PeerId, name: String) {
+        self.pool.peers.add(peer, name, self.pool.now);
+        self.divide_index_memory();
+    }
+
+    fn remove_peer(&mut self, peer: PeerId) {
+        self.pool.peers.remove(peer, self.pool.now);
+        self.divide_index_memory();
+    }
+
     fn drain(&mut self, id: ReplicaId) {
         if let Some(index) = self.pool.replicas.slot_of(id) {
             self.pool.replicas.drain(id, self.pool.now);
@@ -321,6 +340,7 @@ impl Router {
         }
         self.pool.replicas.remove(id, self.pool.now);
         self.pool.index.leave(index);
+        self.pool.adapters.remove(index);
         self.forget_preferred(index);
         self.reject_unroutable(index);
     }

@@ -40,6 +40,7 @@ fn request(id: u64, session: u64) -> Request {
         prompt_tokens: 10,
         output_tokens_max: None,
         subset: None,
+        adapter: None,
         scope: Scope::default(),
     }
 }

@@ -85,6 +85,7 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         prompt_tokens: u32::try_from(blocks.len()).unwrap() * BLOCK_BYTES / 4,
         output_tokens_max: None,
         subset: None,
+        adapter: None,
         scope: Scope::default(),
     }
 }

@@ -101,6 +101,22 @@ pub(crate) struct ReplicaView {
     pub kv_usage: Option<f32>,
     pub kv_capacity_tokens: Option<u64>,
     pub probe_age_ms: Option<u64>,
+    /// Adapters of the replica, if it told of any.
+    #[serde(default)]
+    pub adapters: Option<AdaptersView>,
+}
+
+/// Adapters of a replica.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct AdaptersView {
+    /// Adapters that the replica can serve; absent if it does not list them.
+    pub listed: Option<Vec<String>>,
+    /// Adapters that the replica is believed to hold, least recently used first.
+    pub loaded: Vec<String>,
+    /// Adapters whose requests wait for a slot.
+    pub waiting: Vec<String>,
+    /// Adapters that the replica serves at a time, if it reports that.
+    pub slots: Option<u32>,
 }
 
 /// `POST /api/explain`.
@@ -192,6 +208,9 @@ pub(crate) struct CandidateView {
     pub outstanding: u32,
     /// Requests in the replica's own queue at its last probe.
     pub pending: Option<u32>,
+    /// State of the request's adapter on the replica, if the request names one: `loaded`, `waiting`, `free_slot`, `evicts`, `full`.
+    #[serde(default)]
+    pub adapter: Option<String>,
     /// Whether the replica accepts another request: `available`, or the reason why not.
     pub availability: String,
 }

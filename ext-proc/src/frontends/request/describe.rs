@@ -21,6 +21,8 @@ pub(super) struct RequestSummary {
     pub(super) forwarded_from: Option<String>,
     /// Regions that were tried before, comma-separated.
     pub(super) tried: String,
+    /// Model by which the request names an adapter.
+    pub(super) adapter: Option<String>,
     /// Whether the gateway sends no request without an endpoint.
     pub(super) needs_endpoint: bool,
     /// Headers that the reply depends on.
@@ -46,6 +48,7 @@ impl RequestSummary {
             prompt_bytes: request.fingerprint.total_bytes(),
             forwarded_from,
             tried,
+            adapter: request.adapter.and(head.model),
             needs_endpoint: head.needs_endpoint,
             headers: head.headers,
         }

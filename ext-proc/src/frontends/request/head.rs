@@ -13,7 +13,7 @@ use percent_encoding::percent_decode;
 use super::origin::{ListenerKind, Origin};
 use super::reply::RequestHeaders;
 use crate::metrics::Metrics;
-use crate::pool::{PeerTable, RouteRequest, session_key};
+use crate::pool::{PeerTable, Pool, RouteRequest, session_key};
 
 #[derive(Debug, Default)]
 pub(crate) struct RequestHead {
@@ -50,11 +50,17 @@ impl RequestHead {
         head
     }
 
-    /// Returns the request for the pool, with its scope.
-    pub(crate) fn route_request(&self, peer_table: Option<&PeerTable>) -> RouteRequest {
+    /// Returns the request for a pool, with its adapter and its scope.
+    pub(crate) fn route_request(
+        &self,
+        pool: &Pool,
+        peer_table: Option<&PeerTable>,
+    ) -> RouteRequest {
         // Only Isotherm's own Envoy configuration has routes to other regions.
         let must_stay = self.request.subset.is_some() || self.needs_endpoint;
+        let model = self.model.as_deref();
         RouteRequest {
+            adapter: model.and_then(|model| pool.adapter_key(model)),
             scope: self.origin.scope(peer_table, must_stay),
             ..self.request.clone()
         }

@@ -150,7 +150,7 @@ impl RequestLifecycle {
         // Read first: after a reload in between, Envoy must not give up before the queue does.
         let wait_max = pool.wait_max();
         let peer_table = table.peer_table().map(Arc::as_ref);
-        let request = head.route_request(peer_table);
+        let request = head.route_request(pool, peer_table);
         let summary = RequestSummary::of(head, &request, peer_table);
         let (guard, submission) = pool.submit(&request);
         match submission {

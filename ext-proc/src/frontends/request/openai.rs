@@ -1,6 +1,6 @@
 //! Response bodies in OpenAI's format, which the libraries of clients understand.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use isotherm_router::RejectReason;
 use serde_json::{Value, json};
@@ -50,20 +50,32 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
     error(message, "server_error", None, reason.as_ref())
 }
 
-/// Returns the list of models; `created` is the start of the service, in seconds since 1970.
+/// Returns the list of models, and of their adapters; `created` is the start of the service, in seconds since 1970.
 pub(crate) fn models<'a>(
     pools: impl Iterator<Item = &'a std::sync::Arc<Pool>>,
     created: u64,
 ) -> Value {
     let mut ids = BTreeSet::new();
+    let mut adapters = BTreeMap::new();
     for pool in pools {
         let config = pool.config();
         let config = config.borrow();
         ids.insert(config.model.clone());
         ids.extend(config.aliases.iter().cloned());
+        let of_pool = pool.adapters().into_iter();
+        adapters.extend(of_pool.map(|name| (name, config.model.clone())));
     }
     ids.remove(ANY_MODEL);
-    let data: Vec<_> = ids.iter().map(|id| model(id, created)).collect();
+    adapters.retain(|name, _| !ids.contains(&**name));
+    let adapters = adapters.iter().map(|(name, base)| {
+        let name = &**name;
+        json!({ "id": name, "object": "model", "created": created, "owned_by": "isotherm", "parent": base })
+    });
+    let data: Vec<_> = ids
+        .iter()
+        .map(|id| model(id, created))
+        .chain(adapters)
+        .collect();
     json!({ "object": "list", "data": data })
 }
 

@@ -60,6 +60,7 @@ impl RequestLifecycle {
         // The other region needs neither this region's alias of the model, nor the reason why a request without a model
         // belongs to this pool.
         let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
+        let model = summary.adapter.as_deref().or(model);
         let reply = ForwardReply::to(route, &summary.tried, model, header);
         self.stage = RequestStage::InFlight(guard);
         Reply::Forward(reply)

@@ -29,6 +29,7 @@ pub async fn load(State(replica): State<Arc<Replica>>) -> Json<Value> {
             "finished": totals.finished,
             "aborted": totals.aborted,
             "rejected": totals.rejected,
+            "adapter_loads": totals.adapter_loads,
             "changes_forgotten": core.history.forgotten,
             "changes": core.history.changes,
         }))

@@ -40,6 +40,7 @@ pub async fn handle(
         let message = format!("give 1 to {PROMPTS_MAX} inputs");
         return Err(ApiError::bad_request(message, Some("input")));
     }
+    let adapter = models::adapter(&replica.settings, &selector);
     let mut guards = Vec::with_capacity(inputs.len());
     for input in inputs {
         let (digest, prompt_tokens) = (input.digest(), input.tokens());
@@ -49,6 +50,7 @@ pub async fn handle(
             prompt_tokens,
             output_tokens: 1,
             blocks,
+            adapter,
             stream_interval_tokens: None,
         });
         guards.push((digest, guard));

@@ -17,7 +17,7 @@ use super::replica::{GenerationProgress, InFlightGuard, Replica};
 use super::request_id::request_id;
 use super::wall_clock::unix_seconds;
 use super::{models, orca};
-use crate::model::{Rejection, Request};
+use crate::model::{AdapterId, Rejection, Request};
 use crate::text::{Prompt, Reply};
 
 /// Prompts in one request at most.
@@ -43,11 +43,12 @@ pub async fn handle<D: Dialect>(
     let meta = Meta {
         id: request_id(&headers).to_owned(),
         created: unix_seconds(),
-        model: selector.model,
+        model: selector.model.clone(),
         include_usage: job.include_usage,
     };
     let stream = job.stream;
-    let generations = start(&replica, job)?;
+    let adapter = models::adapter(&replica.settings, &selector);
+    let generations = start(&replica, job, adapter)?;
     if stream {
         return Ok(streamed::<D>(meta, generations));
     }
@@ -90,10 +91,14 @@ enum Step {
     Failed(ApiError),
 }
 
-fn start(replica: &Arc<Replica>, mut job: Job) -> Result<Vec<Generation>, ApiError> {
+fn start(
+    replica: &Arc<Replica>,
+    mut job: Job,
+    adapter: Option<AdapterId>,
+) -> Result<Vec<Generation>, ApiError> {
     let prompts = core::mem::take(&mut job.prompts).into_iter().enumerate();
     prompts
-        .map(|(index, prompt)| begin(replica, index, prompt, &job))
+        .map(|(index, prompt)| begin(replica, index, prompt, (&job, adapter)))
         .collect()
 }
 
@@ -112,7 +117,7 @@ fn begin(
     replica: &Arc<Replica>,
     index: usize,
     prompt: Prompt,
-    job: &Job,
+    (job, adapter): (&Job, Option<AdapterId>),
 ) -> Result<Generation, ApiError> {
     let settings = &replica.settings;
     let tokens_max = settings.config.request_tokens_max();
@@ -129,6 +134,7 @@ fn begin(
         prompt_tokens,
         output_tokens,
         blocks,
+        adapter,
         stream_interval_tokens: job.stream.then_some(settings.stream_interval_tokens),
     });
     if let Some(Err(rejection)) = guard.now().end {

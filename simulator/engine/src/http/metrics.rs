@@ -10,13 +10,13 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use super::replica::{MetricsDialect, Replica, Settings};
-use crate::model::Stats;
+use crate::model::{AdapterId, Stats};
 
 /// The metrics page.
 pub async fn page(State(replica): State<Arc<Replica>>) -> impl IntoResponse {
     let (settings, stats) = (&replica.settings, replica.stats());
     let page = match settings.metrics {
-        MetricsDialect::Vllm => vllm(settings, &stats),
+        MetricsDialect::Vllm => vllm(settings, &stats) + &adapter_series(&replica),
         MetricsDialect::Sglang => sglang(settings, &stats),
     };
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
@@ -68,6 +68,31 @@ vllm:cache_config_info{{block_size="{block_tokens}",cache_dtype="auto",enable_pr
         counters = lines("vllm", "counter", &labels, counters),
         ends = ends.concat(),
     )
+}
+
+/// The series of adapters, as vLLM writes them: its value is the time of its last change, and old ones stay on the page.
+fn adapter_series(replica: &Replica) -> String {
+    let settings = &replica.settings;
+    if settings.adapters.is_empty() {
+        return String::new();
+    }
+    let name = |id: &AdapterId| {
+        let name = settings.adapters.get(id.0 as usize);
+        name.map_or_else(String::new, |name| escape(name))
+    };
+    let names = |ids: &[AdapterId]| ids.iter().map(name).collect::<Vec<_>>().join(",");
+    let used = replica.with_core(|core| core.engine.adapter_use());
+    let slots = settings.config.adapters.slots;
+    let (running, waiting) = (names(&used.running), names(&used.waiting));
+    let labels = format!(
+        r#"max_lora="{slots}",running_lora_adapters="{running}",waiting_lora_adapters="{waiting}""#
+    );
+    let series = replica.adapter_series.record(labels);
+    let lines = series
+        .iter()
+        .map(|(labels, seconds)| format!("vllm:lora_requests_info{{{labels}}} {seconds:?}\n"));
+    let kind = "# TYPE vllm:lora_requests_info gauge\n".to_owned();
+    lines.fold(kind, |page, line| page + &line)
 }
 
 fn sglang(settings: &Settings, stats: &Stats) -> String {

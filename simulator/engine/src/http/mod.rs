@@ -6,7 +6,8 @@
 //! - [`fault`], [`fault_routes`]: injected faults
 //! - [`serve`]: the listening socket, and the timer that advances the engine
 
-pub mod api_error;
+pub mod adapter_series;
+mod api_error;
 pub mod debug;
 pub mod dialect;
 pub mod embeddings;

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::api_error::ApiError;
 use super::replica::{Replica, Settings};
 use super::wall_clock::unix_seconds;
+use crate::model::AdapterId;
 use crate::text::Selector;
 
 /// `GET /v1/models`
@@ -36,6 +37,21 @@ pub async fn list(State(replica): State<Arc<Replica>>) -> Json<Value> {
     Json(json!({"object": "list", "data": data}))
 }
 
+/// Splits `base:adapter`, which SGLang takes as a model.
+fn adapter_of_base<'n>(settings: &Settings, name: &'n str) -> Option<&'n str> {
+    let (base, adapter) = name.rsplit_once(':')?;
+    let is_known = settings.adapters.iter().any(|known| known == adapter);
+    (base == settings.model && is_known).then_some(adapter)
+}
+
+/// The number of the adapter that a request uses.
+#[must_use]
+pub fn adapter(settings: &Settings, selector: &Selector) -> Option<AdapterId> {
+    let known = settings.adapters.iter();
+    let at = known.into_iter().position(|name| *name == selector.model)?;
+    u32::try_from(at).ok().map(AdapterId)
+}
+
 /// The model and the cache that a request asks for. A request that names no model gets the one there is.
 ///
 /// # Errors
@@ -48,7 +64,10 @@ pub fn select(settings: &Settings, body: &Value) -> Result<Selector, ApiError> {
         {
             name.clone()
         }
-        Some(Value::String(name)) => return Err(ApiError::unknown_model(name)),
+        Some(Value::String(name)) => match adapter_of_base(settings, name) {
+            Some(adapter) => adapter.to_owned(),
+            None => return Err(ApiError::unknown_model(name)),
+        },
         Some(other) => {
             return Err(ApiError::bad_request(
                 format!("`model` must be a string, not {other}"),

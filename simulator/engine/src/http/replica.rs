@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use tokio::sync::{Notify, watch};
 
+use super::adapter_series::AdapterSeries;
 use super::fault::Faults;
 use super::history::History;
 use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
@@ -59,6 +60,8 @@ pub struct Replica {
     pub settings: Settings,
     /// Injected faults.
     pub faults: Faults,
+    /// Series of adapters on the metrics page.
+    pub adapter_series: AdapterSeries,
     /// Wakes the driver when the next time to act may have come nearer.
     pub(super) wake: Notify,
     /// Start of the virtual time.
@@ -98,6 +101,7 @@ impl Replica {
         };
         Arc::new(Self {
             faults: Faults::new(settings.seed),
+            adapter_series: AdapterSeries::default(),
             started: Instant::now(),
             settings,
             wake: Notify::new(),

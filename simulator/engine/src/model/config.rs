@@ -5,6 +5,25 @@ use super::timing::StepCost;
 /// Tokens in a KV block; vLLM's default on GPUs.
 pub const BLOCK_TOKENS: u32 = 16;
 
+/// Slots for adapters, and the time of a load.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AdapterConfig {
+    /// Adapters in one step at most (vLLM: `max_loras`).
+    pub slots: u32,
+    /// Time to load an adapter, ns.
+    pub load_ns: u64,
+}
+
+impl Default for AdapterConfig {
+    /// vLLM's number of slots.
+    fn default() -> Self {
+        Self {
+            slots: 1,
+            load_ns: 0,
+        }
+    }
+}
+
 /// Capacity and speed of an engine. [`super::presets`] has measured configurations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
@@ -20,6 +39,8 @@ pub struct Config {
     pub context_tokens_max: u32,
     /// Requests that wait at most; more are rejected.
     pub waiting_max: usize,
+    /// Slots for adapters.
+    pub adapters: AdapterConfig,
     /// Duration of steps.
     pub timing: StepCost,
 }
@@ -39,6 +60,7 @@ impl Config {
         self.block_tokens = self.block_tokens.max(1);
         self.step_tokens_max = self.step_tokens_max.max(1);
         self.sequences_max = self.sequences_max.max(1);
+        self.adapters.slots = self.adapters.slots.max(1);
         self.timing.decode_base_ns = self.timing.decode_base_ns.max(1);
         self.timing.prefill_floor_ns = self.timing.prefill_floor_ns.max(1);
         self

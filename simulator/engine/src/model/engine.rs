@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 
 use super::blocks::{BlockHash, BlockPool};
 use super::config::Config;
-use super::request::{Event, EventKind, Rejection, Request, RequestId};
+use super::request::{AdapterId, Event, EventKind, Rejection, Request, RequestId};
 use super::sequence::{Sequence, SequenceIndex};
 use super::stats::{Stats, Totals};
 use super::step::{BlockBoundary, Step};
@@ -26,6 +26,8 @@ pub struct Engine {
     by_id: HashMap<RequestId, SequenceIndex>,
     pub(super) waiting: VecDeque<SequenceIndex>,
     pub(super) running: Vec<SequenceIndex>,
+    /// Loaded adapters, least recently used first.
+    pub(super) loaded: Vec<AdapterId>,
     /// The step in progress.
     pub(super) step: Option<Step>,
     /// Buffer of the last step, kept for its allocation.
@@ -54,6 +56,7 @@ impl Engine {
             by_id: HashMap::new(),
             waiting: VecDeque::new(),
             running: Vec::new(),
+            loaded: Vec::new(),
             step: None,
             spare: Vec::new(),
             boundaries: Vec::new(),

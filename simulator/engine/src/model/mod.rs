@@ -7,10 +7,11 @@
 //! - [`engine`]: requests in, time, events out
 //! - `scheduler`: the tokens that the next step computes
 //! - `step`: the step in progress; `advance`: its effects, and jumping over decode steps in which nothing changes
-//! - [`blocks`]: the KV cache
+//! - [`blocks`]: the KV cache; `adapters`: slots for adapters
 //! - [`forecast`]: the time of a request's first token
 //! - [`timing`]: the duration of a step; [`presets`]: measured engines
 
+mod adapters;
 mod advance;
 pub mod blocks;
 pub mod config;
@@ -25,10 +26,10 @@ mod step;
 pub mod timing;
 
 pub use blocks::BlockHash;
-pub use config::Config;
+pub use config::{AdapterConfig, Config};
 pub use engine::Engine;
 pub use forecast::{Arrival, Forecast};
 pub use presets::Preset;
-pub use request::{Event, EventKind, Rejection, Request, RequestId, Usage};
-pub use stats::{Stats, Totals};
+pub use request::{AdapterId, Event, EventKind, Rejection, Request, RequestId, Usage};
+pub use stats::{AdapterUse, Stats, Totals};
 pub use timing::{StepCost, Work};

@@ -21,7 +21,7 @@
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
-use super::config::{BLOCK_TOKENS, Config};
+use super::config::{AdapterConfig, BLOCK_TOKENS, Config};
 use super::timing::StepCost;
 
 /// Requests that wait at most, by default.
@@ -94,6 +94,7 @@ impl Preset {
             sequences_max: 256,
             context_tokens_max,
             waiting_max: WAITING_MAX,
+            adapters: AdapterConfig::default(),
             timing: self.timing(),
         }
     }

@@ -11,6 +11,10 @@ use super::blocks::BlockHash;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
+/// The caller's number of an adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AdapterId(pub u32);
+
 /// A generation as the engine sees it: sizes and block hashes, no text.
 #[derive(Debug, Clone)]
 pub struct Request {
@@ -23,6 +27,8 @@ pub struct Request {
     /// The hash of each full block of the prompt, and of the output that will follow it, as one chain. It may stop early:
     /// what has no hash is computed and never cached.
     pub blocks: Arc<[BlockHash]>,
+    /// The adapter that the request uses.
+    pub adapter: Option<AdapterId>,
     /// Report [`EventKind::Tokens`] at least every so many tokens; `None` reports only the first token and the end, which lets
     /// the model advance in large strides.
     pub stream_interval_tokens: Option<u32>,

@@ -7,7 +7,8 @@
 //! still be cached by then). No request starts in a step that had to preempt.
 //!
 //! A waiting request starts only when its whole prompt fits the free blocks, as vLLM does by default, or long prompts
-//! would start only to be preempted half way. One that does not fit is looked at again when something ended, was aborted or
+//! would start only to be preempted half way. A request
+//! without a slot for its adapter is skipped. One that does not fit is looked at again when something ended, was aborted or
 //! preempted, or more prompt was computed; not after mere decode steps, which only take blocks. (vLLM looks every time. The
 //! difference would be a request that waits for the very text another is generating.)
 
@@ -87,7 +88,8 @@ impl Engine {
 
     /// Starts waiting requests while there is room.
     fn schedule_waiting(&mut self, plan: &mut Plan, now_ns: u64) {
-        while let Some(&slot) = self.waiting.front() {
+        let mut at = 0;
+        while let Some(&slot) = self.waiting.get(at) {
             if self.running.len() >= self.config.sequences_max as usize || self.head_blocked {
                 return;
             }
@@ -95,11 +97,16 @@ impl Engine {
                 plan.unfinished = true;
                 return;
             }
+            if !self.has_adapter_slot(slot) {
+                at += 1;
+                continue;
+            }
             if !self.start(slot, now_ns) {
                 self.head_blocked = true;
                 return;
             }
-            self.waiting.pop_front();
+            plan.work.load_ns += self.load_adapter(slot);
+            self.waiting.remove(at);
             self.running.push(slot);
             let Some(sequence) = self.sequence(slot) else {
                 return;

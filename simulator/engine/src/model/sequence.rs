@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::blocks::{BlockHash, BlockId, BlockPool};
-use super::request::{Request, RequestId, Usage};
+use super::request::{AdapterId, Request, RequestId, Usage};
 use core::time::Duration;
 
 /// Index into the engine's table of sequences.
@@ -13,6 +13,7 @@ pub(super) type SequenceIndex = u32;
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: RequestId,
+    pub(super) adapter: Option<AdapterId>,
     pub(super) prompt_tokens: u32,
     pub(super) output_tokens: u32,
     pub(super) generated: u32,
@@ -37,6 +38,7 @@ impl Sequence {
     pub(super) fn new(request: Request, now_ns: u64) -> Self {
         Self {
             id: request.id,
+            adapter: request.adapter,
             prompt_tokens: request.prompt_tokens,
             output_tokens: request.output_tokens,
             generated: 0,

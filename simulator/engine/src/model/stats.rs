@@ -1,5 +1,16 @@
 //! Statistics of the engine: the numbers behind its metrics page.
 
+use super::request::AdapterId;
+
+/// Adapters of the requests in the engine, each once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AdapterUse {
+    /// Adapters of running requests.
+    pub running: Vec<AdapterId>,
+    /// Adapters of waiting requests.
+    pub waiting: Vec<AdapterId>,
+}
+
 /// Gauges and counters of one engine.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Stats {
@@ -49,6 +60,8 @@ pub struct Totals {
     pub aborted: u64,
     /// Requests that were never accepted.
     pub rejected: u64,
+    /// Adapters that were loaded.
+    pub adapter_loads: u64,
     /// Time spent in steps, ns.
     pub busy_ns: u64,
 }

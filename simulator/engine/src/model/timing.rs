@@ -51,6 +51,8 @@ pub struct Work {
     pub decode_sequences: u64,
     /// Tokens of context of those sequences.
     pub decode_context_tokens: u64,
+    /// Time to load adapters first, ns.
+    pub load_ns: u64,
 }
 
 impl Work {
@@ -73,7 +75,7 @@ impl StepCost {
     pub fn step_ns(&self, work: &Work) -> u64 {
         let has_decode = work.decode_sequences > 0;
         let decode_base = self.decode_base_ns * u64::from(has_decode);
-        decode_base.max(self.prefill_ns(work)) + self.decode_added_ns(work)
+        work.load_ns + decode_base.max(self.prefill_ns(work)) + self.decode_added_ns(work)
     }
 
     /// The time of `steps` pure decode steps in a row over the same sequences, each of which grows by one token a step, ns.

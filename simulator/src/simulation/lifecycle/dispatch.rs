@@ -84,6 +84,7 @@ impl Simulation<'_> {
             prompt_tokens: flight.prompt_tokens,
             output_tokens_max: None,
             subset: None,
+            adapter: None,
             scope,
         };
         self.send_event(at, Event::Arrived(request));
@@ -163,6 +164,7 @@ impl Simulation<'_> {
             prompt_tokens: flight.prompt_tokens,
             output_tokens: asks.output_tokens,
             blocks: chain::blocks(&asks.prompt, asks.answer(), block_tokens),
+            adapter: None,
             stream_interval_tokens: None,
         };
         at.engine.submit(Duration::from_nanos(self.now), request);

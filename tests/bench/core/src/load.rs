@@ -247,6 +247,7 @@ impl Load {
             prompt_tokens: tokens,
             output_tokens_max: None,
             subset: None,
+            adapter: None,
             scope: self.scope.clone(),
         }
     }

@@ -159,6 +159,7 @@ fn request(id: u64, blocks: &[u64]) -> Request {
         prompt_tokens: count * BLOCK_TOKENS,
         output_tokens_max: None,
         subset: None,
+        adapter: None,
         scope: Scope::default(),
     }
 }

@@ -1,9 +1,10 @@
 //! The candidates of a request, without a look at every replica: a few holders at each of the deepest matches, the replica
-//! that served the session last, and the least loaded ones.
+//! that served the session last, holders of the adapter, and the least loaded replicas.
 //!
 //! A replica with less of the prompt has more to compute, and an idle replica as fast as the fastest gives a lower bound of
 //! that cost. The search ends once a candidate costs no more than the bound, mostly after one replica.
 
+use itertools::Itertools;
 use smallvec::SmallVec;
 
 use super::cost::{CandidateCost, CostModel};
@@ -44,6 +45,7 @@ pub(super) fn cheapest_now(
     let unseen = search.price_holders();
     search.price_last_of_session();
     if let Some(unseen) = unseen {
+        search.price_adapter_holders(&unseen);
         search.price_least_loaded(&unseen);
     }
     search.best
@@ -59,7 +61,7 @@ struct CandidateSearch<'a> {
     query: &'a CandidateQuery<'a>,
     cost_model: &'a CostModel<'a>,
     best: Option<CandidateCost>,
-    priced: SmallVec<[ReplicaIndex; DEPTHS_MAX * EACH_MAX + 1]>,
+    priced: SmallVec<[ReplicaIndex; (DEPTHS_MAX + 1) * EACH_MAX + 1]>,
 }
 
 impl CandidateSearch<'_> {
@@ -157,6 +159,21 @@ impl CandidateSearch<'_> {
         }
     }
 
+    /// Prices the least loaded holders of the request's adapter.
+    fn price_adapter_holders(&mut self, unseen: &Unseen) {
+        let (query, view) = (self.query, self.cost_model.view);
+        let Some(holders) = query.adapter_holders(view) else {
+            return;
+        };
+        let blocks = query.request.fingerprint.blocks();
+        for replica in least_loaded_of(&holders.intersection(&unseen.replicas), view) {
+            let matched = view
+                .index
+                .deepest_of_within(blocks, &unseen.longest, replica);
+            self.price(replica, &MatchCost::of(matched, query, view));
+        }
+    }
+
     fn price_least_loaded(&mut self, unseen: &Unseen) {
         let (query, view) = (self.query, self.cost_model.view);
         let blocks = query.request.fingerprint.blocks();
@@ -184,31 +201,54 @@ impl CandidateSearch<'_> {
     }
 }
 
-/// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix.
+/// A few members of a set, least loaded first.
+fn least_loaded_of(set: &ReplicaSet, view: &View<'_>) -> SmallVec<[ReplicaIndex; EACH_MAX]> {
+    let ranks = set.iter().map(|replica| view.replicas.rank(replica));
+    ranks.k_smallest(EACH_MAX).map(Rank::slot).collect()
+}
+
+/// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix, or of the
+/// adapter.
 pub(super) fn affinity_replica(
     query: &CandidateQuery<'_>,
     cost_model: &CostModel<'_>,
 ) -> Option<CandidateCost> {
     let view = cost_model.view;
     let busy = &*that_may_serve(query.request, &cost_model.busy, view);
-    let matched = view
-        .index
-        .deepest_within(query.request.fingerprint.blocks(), &query.known, busy);
-    if matched.depth == 0 {
-        return None;
+    let blocks = query.request.fingerprint.blocks();
+    let matched = view.index.deepest_within(blocks, &query.known, busy);
+    let price = |replica, match_cost: &MatchCost| {
+        let wait_s = wait_s(replica, view).max(DISTRUST * query.waited.delayed_s);
+        let mut waited = query.waited;
+        waited.waited_s += wait_s;
+        let tokens = match_cost.uncached_on(replica, query, view);
+        let adapter = query.adapter_cost(replica, view);
+        cost_model.priced(
+            replica,
+            match_cost.matched,
+            query.work(tokens),
+            waited,
+            adapter,
+        )
+    };
+    let mut cheapest: Option<CandidateCost> = None;
+    let mut offer = |candidate: CandidateCost| {
+        if cheapest.is_none_or(|best| candidate.cost < best.cost) {
+            cheapest = Some(candidate);
+        }
+    };
+    if matched.depth > 0 {
+        let match_cost = MatchCost::of(matched, query, view);
+        let holders = view.index.targets(&matched, busy).take(EACH_MAX);
+        holders.for_each(|replica| offer(price(replica, &match_cost)));
     }
-    let match_cost = MatchCost::of(matched, query, view);
-    view.index
-        .targets(&matched, busy)
-        .take(EACH_MAX)
-        .map(|replica| {
-            let wait_s = wait_s(replica, view).max(DISTRUST * query.waited.delayed_s);
-            let mut waited = query.waited;
-            waited.waited_s += wait_s;
-            let tokens = match_cost.uncached_on(replica, query, view);
-            cost_model.priced(replica, matched, query.work(tokens), waited)
-        })
-        .min_by(|a, b| a.cost.total_cmp(&b.cost))
+    if let Some(holders) = query.adapter_holders(view) {
+        for replica in least_loaded_of(&holders.intersection(busy), view) {
+            let matched = view.index.deepest_of_within(blocks, &matched, replica);
+            offer(price(replica, &MatchCost::of(matched, query, view)));
+        }
+    }
+    cheapest
 }
 
 /// Time until a replica can be sent a request, beyond its queued prefill and behind the requests that wait for it.

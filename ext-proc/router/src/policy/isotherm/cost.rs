@@ -3,6 +3,7 @@
 //! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reason for each term.
 
 use super::query::{CandidateQuery, MatchCost, PromptWork};
+use crate::adapters::AdapterCost;
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
 use crate::queue::WaitTimes;
@@ -71,7 +72,8 @@ impl<'a> CostModel<'a> {
         let matched = index.deepest_of_within(blocks, &query.known, replica);
         let match_cost = MatchCost::of(matched, query, self.view);
         let tokens = match_cost.uncached_on(replica, query, self.view);
-        self.priced(replica, matched, query.work(tokens), query.waited)
+        let adapter = query.adapter_cost(replica, self.view);
+        self.priced(replica, matched, query.work(tokens), query.waited, adapter)
     }
 
     /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
@@ -83,7 +85,8 @@ impl<'a> CostModel<'a> {
         other: Option<&CandidateCost>,
     ) -> Option<CandidateCost> {
         let tokens = match_cost.uncached_on(replica, query, self.view);
-        let costs = self.costs(replica, query.work(tokens), query.waited);
+        let adapter = query.adapter_cost(replica, self.view);
+        let costs = self.costs(replica, query.work(tokens), query.waited, adapter);
         if other.is_some_and(|other| costs.least() >= other.cost) {
             return None;
         }
@@ -98,8 +101,9 @@ impl<'a> CostModel<'a> {
         matched: PrefixMatch,
         prompt: PromptWork,
         waited: WaitTimes,
+        adapter: AdapterCost,
     ) -> CandidateCost {
-        let costs = self.costs(replica, prompt, waited);
+        let costs = self.costs(replica, prompt, waited, adapter);
         self.complete(&costs, replica, matched)
     }
 
@@ -124,17 +128,29 @@ impl<'a> CostModel<'a> {
     }
 
     /// The parts of the cost, but for stalls, which take longest to work out.
-    fn costs(&self, replica: ReplicaIndex, prompt: PromptWork, waited: WaitTimes) -> Costs {
+    fn costs(
+        &self,
+        replica: ReplicaIndex,
+        prompt: PromptWork,
+        waited: WaitTimes,
+        adapter: AdapterCost,
+    ) -> Costs {
         let view = self.view;
         let replicas = &view.replicas;
-        let work_s = replicas.prefill_s(replica, prompt.tokens);
+        // An engine computes nothing while it loads an adapter.
+        let work_s = replicas.prefill_s(replica, prompt.tokens) + adapter.load_s;
         let service_s = view.service_s.unwrap_or_default();
         let memory_s = MEMORY * replicas.memory_wait_s(replica, prompt.uncached, service_s);
         let outstanding = f64::from(rank(view, replica).outstanding());
         let work = Work {
             work_s,
             busy_s: replicas.backlog_s(replica, view.now) + work_s,
-            ttft_s: replicas.ttft_s(replica, prompt.tokens, view.now) + memory_s + prompt.remote_s,
+            ttft_s: replicas.ttft_s(replica, prompt.tokens, view.now)
+                + memory_s
+                + prompt.remote_s
+                + adapter.wait_s
+                + adapter.load_s,
+            slot_s: adapter.slot_s,
             outstanding,
             writing_s: replicas.writing_s(replica, outstanding),
         };
@@ -142,7 +158,7 @@ impl<'a> CostModel<'a> {
     }
 
     /// A lower bound on the cost of any replica that holds at most so many blocks: that of an idle replica as fast as the
-    /// fastest. Every part of the cost is monotonic, and rounding errors are subtracted.
+    /// fastest, and has the adapter. Every part of the cost is monotonic, and rounding errors are subtracted.
     pub(super) fn lower_bound(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
         let tokens = query.uncached_at_least(depth, self.view);
         let bound = self.least_of(query.work(tokens), query.waited);
@@ -162,6 +178,7 @@ impl<'a> CostModel<'a> {
             work_s,
             busy_s: work_s,
             ttft_s: latency.prefill.fixed_s + work_s + prompt.remote_s,
+            slot_s: 0.0,
             outstanding,
             writing_s: view.replicas.writing_at_s(latency, outstanding),
         };
@@ -177,7 +194,9 @@ impl<'a> CostModel<'a> {
         Costs {
             ttft_s: work.ttft_s,
             own_s,
-            waits: with_lateness(waited.waited_s + work.ttft_s, view) + work.work_s * delayed,
+            waits: with_lateness(waited.waited_s + work.ttft_s, view)
+                + work.work_s * delayed
+                + work.slot_s,
             writing: WRITING * (own_s + theirs_s),
         }
     }
@@ -190,6 +209,8 @@ struct Work {
     /// Time until the prompt is computed, the queued prefill included.
     busy_s: f64,
     ttft_s: f64,
+    /// Time that the adapter's slot is worth to later requests.
+    slot_s: f64,
     /// Requests in flight on the replica.
     outstanding: f64,
     /// Time to write the answer, and the time by which it slows the other answers down.

@@ -35,8 +35,14 @@ impl Policy for Isotherm {
         {
             return Some(Selection::WaitFor(affinity.replica));
         }
+        let has_adapter = || {
+            let holders = query.adapter_holders(view);
+            holders.is_some_and(|holders| holders.contains(best.replica))
+        };
         let reason = if best.matched.depth > 0 {
             Reason::Prefix
+        } else if has_adapter() {
+            Reason::Adapter
         } else {
             Reason::Spread
         };
@@ -74,8 +80,9 @@ impl Policy for Isotherm {
             let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
             // The other replica is priced as this one, without an answer or the session.
             let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
-            let elsewhere =
-                cost_model.priced(replica, matched_elsewhere, query.work(tokens), query.waited);
+            let adapter = query.adapter_cost_among(&elsewhere, view);
+            let (matched, work) = (matched_elsewhere, query.work(tokens));
+            let elsewhere = cost_model.priced(replica, matched, work, query.waited, adapter);
             let is_past_slo = waited_s + here.ttft_s > view.ttft_slo_s;
             let urgency = waited_s - if is_past_slo { view.ttft_slo_s } else { 0.0 };
             let saving = elsewhere.cost - here.cost + urgency;

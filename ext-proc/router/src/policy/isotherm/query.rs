@@ -1,10 +1,11 @@
 //! A request in search of a replica, with the lookups that all candidates share.
 
 use crate::Request;
+use crate::adapters::AdapterCost;
 use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{View, cheapest_prefiller, uncached_tokens};
 use crate::queue::{QueuedRequest, WaitTimes};
-use crate::replica_index::ReplicaIndex;
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// A request with the lookups that all candidates share.
 #[derive(Clone, Copy, Debug)]
@@ -132,6 +133,25 @@ impl<'a> CandidateQuery<'a> {
     /// The work by another replica, if a replica that does not hold this many tokens, or more, may leave it to that one.
     pub(super) fn remote_work(&self, uncached: f64) -> Option<PromptWork> {
         self.remote.map(|remote| remote.work(uncached))
+    }
+
+    /// The replicas that hold the adapter of the request, if it has one and there are any.
+    pub(super) fn adapter_holders<'v>(&self, view: &View<'v>) -> Option<&'v ReplicaSet> {
+        view.pool.adapters.holders(self.request.adapter?)
+    }
+
+    /// Cost of the request's adapter on a replica, and of the loads that are under way there.
+    pub(super) fn adapter_cost(&self, replica: ReplicaIndex, view: &View<'_>) -> AdapterCost {
+        view.adapter_cost(replica, self.request.adapter)
+    }
+
+    /// A lower bound of that cost on these replicas.
+    pub(super) fn adapter_cost_among(&self, replicas: &ReplicaSet, view: &View<'_>) -> AdapterCost {
+        let is_held = |holders: &ReplicaSet| !holders.is_disjoint(replicas);
+        if self.request.adapter.is_none() || self.adapter_holders(view).is_some_and(is_held) {
+            return AdapterCost::default();
+        }
+        AdapterCost::of_free_slot(view.adapter_load_s())
     }
 
     /// A lower bound on the tokens that a replica with at most `depth` blocks has to compute.

@@ -15,7 +15,8 @@ use crate::queue::WaitTimes;
 use crate::replica::{AnswerMeasurement, PromptMeasurement, Replica, RequestMeasurement};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{
-    Load, Push, ReplicaId, Request, RequestId, Role, RouterConfig, Scope, SessionKey, Tier, Time,
+    AdapterKey, AdapterReport, Load, Push, ReplicaId, Request, RequestId, Role, RouterConfig,
+    Scope, SessionKey, Tier, Time,
 };
 use std::sync::Arc;
 
@@ -31,6 +32,8 @@ enum Op {
     Measured { slow: u32, answer: u32 },
     /// Share of the KV cache in use.
     Probed { usage: f32 },
+    /// An adapter that runs, and the number of slots.
+    Reported { adapter: u64, slots: u32 },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -39,6 +42,7 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(conversation, blocks)| Op::Sent { conversation, blocks }),
         3 => (1_u32..30, 10_u32..2_000).prop_map(|(slow, answer)| Op::Measured { slow, answer }),
         1 => (0.0_f32..1.0).prop_map(|usage| Op::Probed { usage }),
+        1 => (0_u64..4, 1_u32..3).prop_map(|(adapter, slots)| Op::Reported { adapter, slots }),
     ]
 }
 
@@ -81,6 +85,9 @@ impl Pool {
                 pool.replicas
                     .dispatched(replica, f64::from(blocks) * 50.0, pool.now);
                 pool.index.record(chain, replica, &matched);
+                if let Some(adapter) = request.adapter {
+                    pool.adapters.dispatched(replica, adapter, 0.3, pool.now);
+                }
                 pool.sessions.record(request.session.unwrap(), id);
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
                 pool.answers.record(key, id, blocks * 20);
@@ -103,6 +110,15 @@ impl Pool {
                 );
                 pool.answers.learn(100.0, 90.0);
                 pool.sessions.learn(true, 0.5);
+            }
+            Op::Reported { adapter, slots } => {
+                let report = AdapterReport {
+                    slots: Some(slots),
+                    running: vec![AdapterKey(adapter)],
+                    waiting: Vec::new(),
+                };
+                let adapters = &mut pool.adapters;
+                adapters.report(replica, &report, pool.now, 0.3, pool.now);
             }
             Op::Probed { usage } => {
                 let load = Load {
@@ -135,6 +151,8 @@ fn request(conversation: u64, blocks: u32) -> Request {
         prompt_tokens: blocks * 50 + 12,
         output_tokens_max: None,
         subset: None,
+        // The base model, or one of three adapters.
+        adapter: conversation.checked_sub(1).map(AdapterKey),
         scope: Scope::default(),
     }
 }
