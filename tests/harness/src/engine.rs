@@ -15,6 +15,7 @@ use crate::wait::WAIT_MAX;
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) pool: Pool,
+    number: usize,
     address: SocketAddr,
     program: PathBuf,
     log: PathBuf,
@@ -41,9 +42,10 @@ impl Engine {
         directory: &Path,
     ) -> anyhow::Result<Self> {
         let log = directory.join(format!("engine-{number}.log"));
-        let (process, address) = launch(&tools.engine, pool, listen, &log).await?;
+        let (process, address) = launch(&tools.engine, (pool, number), listen, &log).await?;
         Ok(Self {
             pool: pool.clone(),
+            number,
             address,
             program: tools.engine.clone(),
             log,
@@ -67,7 +69,8 @@ impl Engine {
         // The address is read from the log, so the line of the previous start must go.
         std::fs::write(&self.log, "")?;
         let listen = self.address.to_string();
-        (self.process, _) = launch(&self.program, &self.pool, &listen, &self.log).await?;
+        let pool = (&self.pool, self.number);
+        (self.process, _) = launch(&self.program, pool, &listen, &self.log).await?;
         Ok(())
     }
 
@@ -80,7 +83,7 @@ impl Engine {
 
 async fn launch(
     program: &Path,
-    pool: &Pool,
+    (pool, number): (&Pool, usize),
     listen: &str,
     log: &Path,
 ) -> anyhow::Result<(Process, SocketAddr)> {
@@ -90,7 +93,8 @@ async fn launch(
         .args(["--listen", listen, "--model", &pool.model])
         .args(["--preset", &options.preset])
         .args(["--speed", &options.speed.to_string()])
-        .args(&options.arguments);
+        .args(&options.arguments)
+        .args(pool.arguments_of.get(&number).into_iter().flatten());
     let name = log.file_stem().unwrap_or_default().to_string_lossy();
     let mut process = Process::start(&name, &mut command, log)?;
     let address = process

@@ -1,5 +1,6 @@
 //! The replicas of one model, as a stack starts them.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 /// Options of an engine.
@@ -31,6 +32,8 @@ pub struct Pool {
     pub(crate) engines: usize,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) engine: EngineOptions,
+    /// Further command-line arguments of single engines, by their number in the stack.
+    pub(crate) arguments_of: BTreeMap<usize, Vec<String>>,
     pub(crate) policy: String,
     pub(crate) push: String,
 }
@@ -45,6 +48,7 @@ impl Pool {
             engines: 1,
             addresses: Vec::new(),
             engine: EngineOptions::default(),
+            arguments_of: BTreeMap::new(),
             policy: "prefix_tree".into(),
             push: "pending".into(),
         }
@@ -72,6 +76,13 @@ impl Pool {
     /// Sets the options of the engines.
     pub fn engine(mut self, options: EngineOptions) -> Self {
         self.engine = options;
+        self
+    }
+
+    /// Gives one engine further command-line arguments; engines of a stack are numbered from 0.
+    pub fn arguments_of(mut self, number: usize, arguments: &[&str]) -> Self {
+        let arguments = arguments.iter().map(ToString::to_string).collect();
+        self.arguments_of.insert(number, arguments);
         self
     }
 

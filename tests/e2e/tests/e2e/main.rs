@@ -4,6 +4,7 @@
     reason = "an index out of range fails the test"
 )]
 
+mod adapters;
 mod bodies;
 mod buffer_limits;
 mod circuit_breaker;
