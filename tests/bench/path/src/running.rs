@@ -287,7 +287,7 @@ fn without_service(
     set_endpoints(document, replicas)
 }
 
-/// Gives the pool's cluster these endpoints instead of those that the service would discover.
+/// Gives the cluster of the pool these endpoints. It discovers none from the service.
 fn set_endpoints(document: &mut Document, replicas: &[SocketAddr]) -> anyhow::Result<()> {
     document.remove(&format!("{POOL}/eds_cluster_config"))?;
     document.set(&format!("{POOL}/type"), "STATIC")?;
