@@ -80,9 +80,18 @@ async fn an_envoy_keeps_its_endpoints_until_the_pool_has_synced() {
     let answer = call.goes_on().await;
     assert_eq!(answer.header("x-isotherm-cluster"), Some("l"));
     assert_eq!(answer.destination(), None, "Envoy may know of one");
-    let (status, page) = service.ask("/readyz").await;
-    assert_eq!(status, 503);
-    assert!(page.contains("cannot be resolved"), "{page}");
+    // The name service may take its time.
+    let wait = async {
+        loop {
+            let (status, page) = service.ask("/readyz").await;
+            assert_eq!(status, 503);
+            if page.contains("cannot be resolved") {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, wait).await.unwrap();
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::{WAIT_MAX, lock};
+use crate::{MODEL, WAIT_MAX, lock};
 
 /// The response header with the name of the scripted replica.
 pub const SERVED_BY: &str = "x-served-by";
@@ -164,7 +164,7 @@ impl ScriptedReplica {
         wait_until(WAIT_MAX, &condition, || ready(self.held() == count)).await
     }
 
-    /// Every request that arrived whole, in order of arrival, without requests for the metrics.
+    /// Every request that arrived whole, in order of arrival, without the service's requests for metrics and models.
     pub fn received(&self) -> Vec<ReceivedRequest> {
         lock(&self.state.script).received.clone()
     }
@@ -190,6 +190,9 @@ async fn handle_request(
     let path = head.uri.path().to_owned();
     if path == "/metrics" {
         return Ok(state.respond(200, "text/plain", text_body(state.metrics())));
+    }
+    if path == "/v1/models" {
+        return Ok(state.respond(200, "application/json", text_body(models())));
     }
     let running = Arc::clone(&state.running);
     let body = body.collect().await.map_err(std::io::Error::other)?;
@@ -265,6 +268,11 @@ fn stream_body(state: &Arc<State>, running: Arc<()>, is_held: bool, is_cached: b
         Ok(Frame::data(bytes))
     });
     StreamBody::new(frames).boxed_unsync()
+}
+
+/// The list of models, which names no adapter.
+fn models() -> String {
+    json!({ "object": "list", "data": [{ "id": MODEL, "object": "model" }] }).to_string()
 }
 
 fn usage(is_cached: bool) -> Value {
