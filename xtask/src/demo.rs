@@ -1,5 +1,5 @@
-//! `demo`, `up`, `validate`, `experiment`, `bench path`, `profile`: gets and builds what they need, then starts the program
-//! that does the work.
+//! `demo`, `up`, `validate`, `compare`, `experiment`, `bench path`, `profile`: gets and builds what they need, then starts
+//! the program that does the work.
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
@@ -13,6 +13,7 @@ use crate::envoy;
 use crate::filter::{self, Wasm};
 use crate::mesh::{MeshPrograms, in_own_network};
 
+const DEMO: &str = "isotherm-demo";
 const BENCH_PATH: &str = "isotherm-bench-path";
 
 /// Replaces this program by `isotherm-demo MODE ARGUMENTS`, with everything that it starts in place.
@@ -20,13 +21,13 @@ pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
     let all = [mode].into_iter().chain(texts(arguments));
     let gateways = gateways(arguments);
     if gateways.is_empty() || wants_help(arguments) {
-        return start("isotherm-demo", "isotherm-demo", all, &[]);
+        return start(DEMO, DEMO, all, &[]);
     }
     // What is missing is said before anything is built.
     let programs = MeshPrograms::find()?;
     programs.require(&gateways)?;
     in_own_network(OsStr::new("true"))?;
-    let mut command = prepare("isotherm-demo", "isotherm-demo", in_own_network)?;
+    let mut command = prepare(DEMO, DEMO, in_own_network)?;
     replace_process(command.args(all).envs(programs.environment()))
 }
 
@@ -38,6 +39,16 @@ fn gateways(arguments: &[String]) -> Vec<&str> {
         value => value.strip_prefix('='),
     });
     values.flat_map(|value| value.split(',')).collect()
+}
+
+/// Replaces this program by `isotherm-demo compare ARGUMENTS`, with the service as it is delivered.
+pub(crate) fn compare(arguments: &[String]) -> anyhow::Result<()> {
+    let all = ["compare"].into_iter().chain(texts(arguments));
+    let more: &[_] = match wants_help(arguments) {
+        true => &[],
+        false => &[("ISOTHERM_BIN", build_delivered(&root())?)],
+    };
+    start(DEMO, DEMO, all, more)
 }
 
 /// Replaces this program by `isotherm-bench-path ARGUMENTS`, in the same way.

@@ -57,6 +57,10 @@ enum Chore {
     /// apart (`--help` for its options)
     #[command(disable_help_flag = true)]
     Validate(ForwardedArguments),
+    /// Plays one trace through Isotherm, other projects' routers and the reference endpoint picker, to the same simulated
+    /// replicas, and says who is faster (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Compare(ForwardedArguments),
     /// Starts simulated replicas, the service and Envoy, in one region or with `--regions 3` in three, and leaves them
     /// running (`--help` for its options)
     #[command(disable_help_flag = true)]
@@ -112,6 +116,7 @@ fn main() -> ExitCode {
         Chore::MeshTools { only } => mesh_tools::build(&only),
         Chore::Demo(forwarded) => demo::run("demo", &forwarded.arguments),
         Chore::Validate(forwarded) => demo::run("validate", &forwarded.arguments),
+        Chore::Compare(forwarded) => demo::compare(&forwarded.arguments),
         Chore::Up(forwarded) => demo::run("up", &forwarded.arguments),
         Chore::Experiment(forwarded) => demo::experiment(&forwarded.arguments),
         Chore::Test { list: true, .. } => {

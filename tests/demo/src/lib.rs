@@ -5,6 +5,7 @@
 //!
 //! - [`compare`]: one policy after the other, each on a fresh stack
 //! - [`mesh`]: gateways that real control planes configure, beside the standalone Envoy
+//! - [`peers`]: Isotherm beside other projects' routers
 //! - [`regions`]: three arrangements of several regions
 //! - [`validate`]: the real system against the simulator
 
@@ -14,6 +15,7 @@ pub mod drive;
 pub mod load_imbalance;
 pub mod mesh;
 pub mod metrics;
+pub mod peers;
 mod progress;
 pub mod record;
 pub mod regions;

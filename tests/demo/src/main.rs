@@ -1,4 +1,4 @@
-//! `isotherm-demo`: the program behind `cargo xtask demo`, `cargo xtask up` and `cargo xtask validate`.
+//! `isotherm-demo`: the program behind `cargo xtask demo`, `up`, `compare` and `validate`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use isotherm_demo::compare::compare;
 use isotherm_demo::mesh;
+use isotherm_demo::peers::{self, CompareOptions};
 use isotherm_demo::regions;
 use isotherm_demo::regions::deployment::Deployment;
 use isotherm_demo::regions::options::{RegionOptions, Topology};
@@ -52,6 +53,13 @@ enum Mode {
         #[command(flatten)]
         files: ReportFiles,
     },
+    /// Plays one trace through Isotherm and through other projects' routers, to the same simulated engines
+    Compare {
+        #[command(flatten)]
+        options: CompareOptions,
+        #[command(flatten)]
+        files: ReportFiles,
+    },
     /// Starts the system, prints how to use it, and runs it until Ctrl-C
     Up {
         #[command(flatten)]
@@ -64,7 +72,7 @@ enum Mode {
 /// The files of a report.
 #[derive(clap::Args)]
 struct ReportFiles {
-    /// Directory of the report [default: target/demo or target/validation]
+    /// Directory of the report [default: target/demo, target/validation or target/compare]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
     /// Also writes the report as Markdown, for docs/results
@@ -98,6 +106,11 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
             let validation = validate(&options).await?;
             publish(&validation.report()?, files, "validation")?;
             Ok(exit_code(validation.holds()))
+        }
+        Mode::Compare { options, files } => {
+            let comparison = peers::compare(&options).await?;
+            publish(&comparison.report()?, files, "compare")?;
+            Ok(exit_code(comparison.holds()))
         }
         Mode::Up { options, topology } => match topology.regions {
             Some(_) => up_with_regions(&options, &topology).await,

@@ -34,8 +34,8 @@ pub struct RequestMetrics {
     pub ttft_ms: Summary,
     /// Time to the end of the response.
     pub e2e_ms: Summary,
-    /// Time in the service's queue.
-    pub queue_ms: Summary,
+    /// Time in the service's queue; `None` where no answer tells it.
+    pub queue_ms: Option<Summary>,
     /// Share of the requests that another region than the client's served.
     pub forwarded_share: f64,
     /// Later turns of conversations that the client's region served.
@@ -115,7 +115,10 @@ impl RequestMetrics {
             cache_hit_ratio: hit_ratio(outcomes()),
             ttft_ms: times(|_, outcome| Some(outcome.ttft)),
             e2e_ms: times(|record, _| Some(record.ended.saturating_sub(record.sent))),
-            queue_ms: times(|_, outcome| outcome.queued),
+            queue_ms: sent
+                .iter()
+                .any(|(_, outcome)| outcome.queued.is_some())
+                .then(|| times(|_, outcome| outcome.queued)),
             forwarded_share: ratio(forwarded.count() as f64, sent.len() as f64),
             local_turns: follow_ups(false),
             forwarded_turns: follow_ups(true),

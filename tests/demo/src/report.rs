@@ -75,13 +75,10 @@ impl Run {
         }
     }
 
-    /// A cell with a time in the service's queue. A gateway passes no header that would tell it.
-    fn queued(&self, ms: f64) -> Cell {
-        if self.system.is_some() && self.metrics.queue_ms == Summary::default() {
-            "".into()
-        } else {
-            whole(ms).into()
-        }
+    /// A cell with a time in the service's queue; empty where no answer tells it.
+    fn queued(&self, time: fn(&Summary) -> f64) -> Cell {
+        let queue = self.metrics.queue_ms.as_ref();
+        queue.map_or("".into(), |queue| whole(time(queue)).into())
     }
 }
 
@@ -224,8 +221,8 @@ impl Comparison {
             ("p99 ms", |run| whole(run.metrics.ttft_ms.p99).into()),
             ("e2e p50", |run| whole(run.metrics.e2e_ms.p50).into()),
             ("p99 ms", |run| whole(run.metrics.e2e_ms.p99).into()),
-            ("queue p50", |run| run.queued(run.metrics.queue_ms.p50)),
-            ("p99 ms", |run| run.queued(run.metrics.queue_ms.p99)),
+            ("queue p50", |run| run.queued(|queue| queue.p50)),
+            ("p99 ms", |run| run.queued(|queue| queue.p99)),
             ("tokens/s", |run| {
                 whole(run.metrics.output_tokens_per_s).into()
             }),

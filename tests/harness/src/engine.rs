@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::directory::fresh_directory;
 use crate::pool::Pool;
 use crate::process::Process;
 use crate::tools::Tools;
@@ -78,6 +79,28 @@ impl Engine {
     pub async fn load(&self) -> anyhow::Result<Value> {
         let url = format!("http://{}/debug/load", self.address);
         Ok(reqwest::get(url).await?.error_for_status()?.json().await?)
+    }
+}
+
+/// The engines of a pool without Envoy and without the service. They end when this is dropped.
+#[derive(Debug)]
+pub struct Engines(Vec<Engine>);
+
+impl Engines {
+    /// Starts the engines of a pool; their logs are in `target/stacks/NAME.PROCESS.NUMBER`.
+    pub async fn start(name: &str, pool: &Pool) -> anyhow::Result<Self> {
+        let tools = Tools::find()?;
+        let directory = fresh_directory(&tools.output.join("stacks"), name)?;
+        let mut engines = Vec::new();
+        for number in 0..pool.engines {
+            engines.push(Engine::start(&tools, pool, number, &directory).await?);
+        }
+        Ok(Self(engines))
+    }
+
+    /// The addresses on which they listen.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.0.iter().map(Engine::address).collect()
     }
 }
 

@@ -11,11 +11,12 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::Gateway;
 use crate::certificates::Authority;
+use crate::directory::fresh_directory;
 use crate::document::Document;
 use crate::faulty_link::{FaultyLink, NetworkConditions};
 use crate::pool::Pool;
 use crate::port::{self, ReservedPort};
-use crate::stack::{RegionMembership, Stack, fresh_directory};
+use crate::stack::{RegionMembership, Stack};
 use crate::tools::Tools;
 
 type Edit = Arc<dyn Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync>;

@@ -29,13 +29,13 @@ pub mod variant;
 pub mod workload;
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use awake::AwakeGuard;
 use clap::{Args, ValueEnum};
+use isotherm_harness::peers::PythonRouter;
 use load::{Load, Target};
 use measurements::PathMeasurements;
 use memory::Memory;
@@ -140,7 +140,9 @@ pub async fn measure(options: &Options) -> anyhow::Result<PathMeasurements> {
         prompts: Arc::default(),
         report: PathMeasurements {
             options: options.clone(),
-            sglang_version: has_sglang.then(|| sglang_version(options)).flatten(),
+            sglang_version: has_sglang
+                .then(|| PythonRouter::Sglang.version(&options.python))
+                .flatten(),
             variants,
             workloads: options.workloads(),
             ..PathMeasurements::default()
@@ -278,15 +280,6 @@ async fn subjects(
         subjects.extend(RunningVariant::start(variant, replicas, &options.python).await?);
     }
     Ok(subjects)
-}
-
-/// The installed release of `sglang-router`, if any.
-fn sglang_version(options: &Options) -> Option<String> {
-    const PROGRAM: &str =
-        "import importlib.metadata; print(importlib.metadata.version('sglang-router'))";
-    let output = Command::new(&options.python).args(["-c", PROGRAM]).output();
-    let printed = output.ok().filter(|output| output.status.success())?.stdout;
-    Some(String::from_utf8_lossy(&printed).trim().to_owned())
 }
 
 fn seconds(count: u32) -> Duration {

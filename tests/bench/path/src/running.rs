@@ -7,14 +7,16 @@ mod pickers;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use anyhow::Context as _;
 use clap::ValueEnum as _;
-use isotherm_harness::envoy::{always_run_filter, edit_filter, set_in_filter};
+use isotherm_harness::envoy::{
+    SERVICE_ADDRESS, always_run_filter, edit_filter, set_endpoints, set_in_filter, socket_address,
+};
+use isotherm_harness::peers::{PythonRouter, ReferencePicker, RunningRouter};
 use isotherm_harness::process::Process;
-use isotherm_harness::{ControlPlane, Document, Pool, Stack, StackBuilder, Tools, port, wait_for};
+use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port};
 use serde_json::{Value, json};
 
 use super::variant::Variant;
@@ -22,7 +24,6 @@ use isotherm_harness::MODEL;
 
 const CLUSTERS: &str = "static_resources/clusters";
 const POOL: &str = "static_resources/clusters/name=llama";
-const SERVICE: &str = "static_resources/clusters/name=isotherm/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address";
 const MANAGER: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config";
 const ROUTER: &str = "envoy.filters.http.router";
 const REQUEST: &str = "isotherm.request";
@@ -30,8 +31,6 @@ const EXT_PROC: &str = "isotherm.ext_proc";
 const RESPONSE: &str = "isotherm.response";
 /// Environment variable with the path of the floor's filter module.
 const MODULE_VARIABLE: &str = "ISOTHERM_BENCH_FILTER";
-/// Longest start of a program of another project.
-const READY_MAX: Duration = Duration::from_secs(60);
 
 /// A variant that runs until it is dropped.
 #[derive(Debug)]
@@ -41,11 +40,32 @@ pub struct RunningVariant {
     /// Address for clients.
     pub address: SocketAddr,
     stack: Option<Stack>,
-    /// The floor's service or SGLang's router, with its label.
-    process: Option<(&'static str, Process)>,
-    _ports: Vec<port::ReservedPort>,
-    _control_plane: Option<ControlPlane>,
+    companion: Option<Companion>,
     _socket: Option<Socket>,
+}
+
+/// A program besides Envoy and Isotherm's service.
+#[derive(Debug)]
+enum Companion {
+    /// The bench's own service.
+    Floor {
+        process: Process,
+        _port: port::ReservedPort,
+    },
+    /// SGLang's router.
+    Router(Box<RunningRouter>),
+    /// The reference endpoint picker.
+    Picker(Box<ReferencePicker>),
+}
+
+impl Companion {
+    fn labelled(&self) -> (&'static str, &Process) {
+        match self {
+            Self::Floor { process, .. } => ("service", process),
+            Self::Router(router) => ("router", &router.process),
+            Self::Picker(picker) => ("service", &picker.process),
+        }
+    }
 }
 
 /// The file of a Unix socket, which remains when the service is killed.
@@ -93,9 +113,7 @@ impl RunningVariant {
             variant,
             address: stack.envoy().address(),
             stack: Some(stack),
-            process: None,
-            _ports: Vec::new(),
-            _control_plane: None,
+            companion: None,
             _socket: None,
         })
     }
@@ -107,7 +125,9 @@ impl RunningVariant {
         let listen = json!([format!("unix:{path}")]);
         let builder = builder(Variant::IsothermUnix, replicas)
             .service(move |document| document.set("listen", listen))
-            .envoy(move |document| document.set(SERVICE, json!({ "pipe": { "path": path } })));
+            .envoy(move |document| {
+                document.set(SERVICE_ADDRESS, json!({ "pipe": { "path": path } }))
+            });
         Ok(Self {
             _socket: Some(socket),
             ..Self::of_stack(Variant::IsothermUnix, builder).await?
@@ -116,39 +136,12 @@ impl RunningVariant {
 
     /// SGLang's router with its policy for cached prefixes, when this Python has it.
     async fn sglang_router(python: &Path, replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
-        let found = Command::new(python)
-            .args(["-c", "import sglang_router"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        if !found.is_ok_and(|status| status.success()) {
-            eprintln!(
-                "left out: sglang-router, which {} does not have (`pip install sglang-router`, and see --python)",
-                python.display()
-            );
-            return Ok(None);
-        }
-        let ports = [port::reserve()?, port::reserve()?];
-        let [address, metrics] = ports.each_ref().map(port::ReservedPort::address);
-        let mut command = Command::new(python);
-        command
-            .args(["-m", "sglang_router.launch_router", "--worker-urls"])
-            .args(replicas.iter().map(|replica| format!("http://{replica}")))
-            .args(["--policy", "cache_aware", "--log-level", "error"])
-            .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
-            .args(["--prometheus-port", &metrics.port().to_string()]);
-        let log = Tools::find()?.output.join("bench/sglang-router.log");
-        let _ = std::fs::remove_file(&log);
-        let process = Process::start("sglang-router", &mut command, &log)?;
-        wait_for_response(address, "sglang-router", &log).await?;
-        Ok(Some(Self {
+        let started = PythonRouter::Sglang.start(python, replicas).await?;
+        Ok(started.map(|router| Self {
             variant: Variant::SglangRouter,
-            address,
+            address: router.address,
             stack: None,
-            process: Some(("router", process)),
-            _ports: ports.into(),
-            _control_plane: None,
+            companion: Some(Companion::Router(Box::new(router))),
             _socket: None,
         }))
     }
@@ -165,8 +158,7 @@ impl RunningVariant {
                 processes.push(("service", stack.service().process()?));
             }
         }
-        let own = self.process.iter();
-        processes.extend(own.map(|(label, process)| (*label, process)));
+        processes.extend(self.companion.as_ref().map(Companion::labelled));
         Ok(processes)
     }
 
@@ -176,7 +168,7 @@ impl RunningVariant {
     /// # Errors
     /// When Envoy does not report them.
     pub async fn ext_proc_bytes(&self) -> anyhow::Result<Option<[u64; 2]>> {
-        let has_ext_proc = self.variant.is_isotherm() || self.process.is_some();
+        let has_ext_proc = self.variant.is_isotherm() || self.companion.is_some();
         let Some(stack) = self.stack.as_ref().filter(|_| has_ext_proc) else {
             return Ok(None);
         };
@@ -216,7 +208,7 @@ impl RunningVariant {
             .without_service()
             .envoy(move |document| {
                 without_service(document, filters, &["llama", "isotherm"], &endpoints)?;
-                document.set(SERVICE, socket_address(&address))?;
+                document.set(SERVICE_ADDRESS, socket_address(&address))?;
                 document.remove("static_resources/clusters/name=isotherm/health_checks")?;
                 let roles = [(REQUEST, "copy"), (RESPONSE, "trailer")].into_iter();
                 for (filter, role) in roles.filter(|(filter, _)| filters.contains(filter)) {
@@ -233,8 +225,10 @@ impl RunningVariant {
                 Ok(())
             });
         Ok(Self {
-            process: Some(("service", process)),
-            _ports: vec![port],
+            companion: Some(Companion::Floor {
+                process,
+                _port: port,
+            }),
             ..Self::of_stack(variant, builder).await?
         })
     }
@@ -250,11 +244,6 @@ fn builder(variant: Variant, replicas: &[SocketAddr]) -> StackBuilder {
         .log("warn")
         .service(|document| document.set("decision_header", false))
         .envoy(|document| document.set(&format!("{MANAGER}/access_log"), json!([])))
-}
-
-/// The JSON form of an address in Envoy's configuration.
-fn socket_address(address: &SocketAddr) -> Value {
-    json!({ "socket_address": { "address": address.ip().to_string(), "port_value": address.port() } })
 }
 
 /// The floor's service beside this program, and the module that `cargo xtask bench path` names.
@@ -287,18 +276,6 @@ fn without_service(
     set_endpoints(document, replicas)
 }
 
-/// Gives the cluster of the pool these endpoints. It discovers none from the service.
-fn set_endpoints(document: &mut Document, replicas: &[SocketAddr]) -> anyhow::Result<()> {
-    document.remove(&format!("{POOL}/eds_cluster_config"))?;
-    document.set(&format!("{POOL}/type"), "STATIC")?;
-    let endpoint = |replica| json!({ "endpoint": { "address": socket_address(replica) } });
-    let endpoints: Vec<Value> = replicas.iter().map(endpoint).collect();
-    document.set(
-        &format!("{POOL}/load_assignment"),
-        json!({ "cluster_name": "llama", "endpoints": [{ "lb_endpoints": endpoints }] }),
-    )
-}
-
 /// Runs the filters for every request: without a decision stream no request may skip them.
 fn always_run_filters(document: &mut Document) -> anyhow::Result<()> {
     always_run_filter(document, EXT_PROC)?;
@@ -327,18 +304,4 @@ fn keep(document: &mut Document, path: &str, names: &[&str]) -> anyhow::Result<(
 /// A short path, since the path of a socket has at most 107 bytes.
 fn socket_path() -> PathBuf {
     std::env::temp_dir().join(format!("isotherm-bench-{}.sock", std::process::id()))
-}
-
-/// Waits until a request to an address has a response.
-async fn wait_for_response(address: SocketAddr, name: &str, log: &Path) -> anyhow::Result<()> {
-    let client = reqwest::Client::new();
-    let question = json!({ "model": MODEL, "messages": [{ "role": "user", "content": "ready?" }] });
-    let url = format!("http://{address}/v1/chat/completions");
-    let what = format!("{name} to answer (its log: {})", log.display());
-    wait_for(READY_MAX, &what, || async {
-        let response = client.post(&url).json(&question).send().await;
-        let is_ready = response.is_ok_and(|response| response.status().is_success());
-        Ok(is_ready.then_some(()))
-    })
-    .await
 }

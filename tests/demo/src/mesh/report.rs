@@ -1,7 +1,7 @@
 //! The comparison of gateways with the standalone Envoy, and its report.
 
 use isotherm_harness::MeshGateway;
-use isotherm_report::number::{hundredths, percent, times};
+use isotherm_report::number::{hundredths, percent};
 use isotherm_report::{Conclusion, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
@@ -187,9 +187,9 @@ fn hit_ratio_claim(run: &Run, standalone: &Run) -> Conclusion {
 fn prompt_claim(run: &Run, traffic: &Traffic) -> Conclusion {
     let label = run.label();
     let figures = format!(
-        "{} of request bodies to the service, {} per prompt byte in all",
+        "{} bytes of request bodies, and {} bytes in all per prompt byte",
         traffic.request_bodies,
-        times(traffic.per_prompt_byte())
+        hundredths(traffic.per_prompt_byte())
     );
     if traffic.keeps_prompts {
         let text = format!("{label} sends no byte of a request body to the service");

@@ -137,7 +137,9 @@ impl SystemComparison {
             ("end of response, p90 ms", |metrics| {
                 whole(metrics.e2e_ms.p90)
             }),
-            ("queue, p90 ms", |metrics| whole(metrics.queue_ms.p90)),
+            ("queue, p90 ms", |metrics| {
+                whole(metrics.queue_ms.unwrap_or_default().p90)
+            }),
             ("failed requests", |metrics| metrics.failed.to_string()),
             ("prompt tokens", |metrics| metrics.prompt_tokens.to_string()),
             ("output tokens", |metrics| metrics.output_tokens.to_string()),

@@ -25,12 +25,12 @@ use serde_json::json;
 
 pub use gateway::MeshGateway;
 
+use crate::directory::fresh_directory;
 use crate::document::Document;
 use crate::engine::Engine;
 use crate::pool::Pool;
 use crate::process::Process;
 use crate::service::{Service, admin_client};
-use crate::stack::fresh_directory;
 use crate::tcp_server::TcpServer;
 use crate::tools::Tools;
 use crate::traffic::ServiceTraffic;

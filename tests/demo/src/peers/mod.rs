@@ -1,0 +1,134 @@
+//! `compare`: one trace through Isotherm and through what a user would run instead, to the same simulated engines.
+//!
+//! Every system gets fresh engines with empty caches and the same requests at the same times. Isotherm is the delivered
+//! service behind the shipped Envoy configuration with the default policy; every other system runs with its own defaults and
+//! its policy for cached prefixes. Rejected: policies of other systems inside Isotherm, because then no foreign code decides.
+
+mod options;
+mod report;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use isotherm_harness::peers::{
+    PythonRouter, ReferencePicker, RunningRouter, behind_picker, wait_for_response,
+};
+use isotherm_harness::{Engines, MODEL, Pool, Stack};
+
+pub use options::CompareOptions;
+use options::System;
+pub use report::{PeerComparison, PeerRun};
+
+use crate::client::Client;
+use crate::drive::run_workload;
+use crate::metrics::{RequestMetrics, round};
+use crate::progress;
+use crate::record::RequestLog;
+use crate::scenario::Scenario;
+
+/// Runs every system that is installed; prints the progress on standard error.
+///
+/// # Errors
+/// When the trace cannot be read, or an installed system does not start. The report counts requests that fail.
+pub async fn compare(options: &CompareOptions) -> anyhow::Result<PeerComparison> {
+    let scenario = options.scenario()?;
+    let summary = scenario.summary.clone();
+    eprintln!("{}", summary.description);
+    let mut runs = Vec::new();
+    for system in options.systems() {
+        let name = system.name();
+        let run = run(&scenario, system, options).await;
+        let Some(run) = run.with_context(|| name.to_owned())? else {
+            continue;
+        };
+        let metrics = run.metrics.summary();
+        eprintln!("{name}: {:.1} s, {metrics}", run.duration_s);
+        runs.push(run);
+    }
+    Ok(PeerComparison {
+        scenario: summary,
+        runs,
+    })
+}
+
+/// A system that runs until it is dropped.
+enum RunningSystem {
+    Isotherm(Box<Stack>),
+    Router(Box<RunningRouter>),
+    Picker(Box<(Stack, ReferencePicker)>),
+}
+
+impl RunningSystem {
+    /// Starts a system for these replicas; `None` when it is not installed.
+    async fn start(
+        system: System,
+        replicas: &[SocketAddr],
+        options: &CompareOptions,
+    ) -> anyhow::Result<Option<Self>> {
+        let router = match system {
+            System::Isotherm => {
+                let pool = pool(replicas).policy(options.policy.as_ref());
+                let stack = Stack::builder("compare-isotherm").pool(pool.push(options.push.name()));
+                return Ok(Some(Self::Isotherm(Box::new(stack.start().await?))));
+            }
+            System::ReferencePicker => return Self::picker(replicas).await,
+            System::SglangRouter => PythonRouter::Sglang,
+            System::Smg => PythonRouter::Smg,
+            System::VllmRouter => PythonRouter::Vllm,
+        };
+        let started = router.start(&options.python, replicas).await?;
+        Ok(started.map(|router| Self::Router(Box::new(router))))
+    }
+
+    async fn picker(replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
+        let Some(picker) = ReferencePicker::start("compare-reference", replicas).await? else {
+            return Ok(None);
+        };
+        let builder = Stack::builder("compare-reference").pool(pool(replicas));
+        let stack = behind_picker(builder, replicas, picker.address);
+        let stack = stack.start().await?;
+        let address = stack.envoy().address();
+        wait_for_response(address, "the reference endpoint picker", &picker.log).await?;
+        Ok(Some(Self::Picker(Box::new((stack, picker)))))
+    }
+
+    fn url(&self) -> String {
+        match self {
+            Self::Isotherm(stack) => stack.url(""),
+            Self::Picker(running) => running.0.url(""),
+            Self::Router(router) => format!("http://{}", router.address),
+        }
+    }
+}
+
+fn pool(replicas: &[SocketAddr]) -> Pool {
+    Pool::new(MODEL).with_addresses(replicas.iter().copied())
+}
+
+/// Plays the workload through one system with fresh engines; `None` when the system is not installed.
+async fn run(
+    scenario: &Scenario,
+    system: System,
+    options: &CompareOptions,
+) -> anyhow::Result<Option<PeerRun>> {
+    let name = system.name();
+    let engines = Engines::start("compare-engines", &scenario.pool).await?;
+    let replicas = engines.addresses();
+    let Some(running) = RunningSystem::start(system, &replicas, options).await? else {
+        return Ok(None);
+    };
+    let workload = &scenario.workload;
+    let client = Client::new(&running.url())?;
+    let log = RequestLog::default();
+    let duration = tokio::select! {
+        duration = run_workload(workload, &client, &log) => duration,
+        () = progress::follow(name, workload.requests(), 1.0, &log, |records, _| records.len()) => Duration::ZERO,
+    };
+    Ok(Some(PeerRun {
+        system: name.to_owned(),
+        version: system.version(options),
+        duration_s: round(duration.as_secs_f64()),
+        metrics: RequestMetrics::of(&log.take(name), &(Duration::ZERO..duration), 1.0),
+    }))
+}
