@@ -4,6 +4,7 @@
 //! - [`prompt`]: prompts without text; [`chain`]: their hashes, for the router and for the engine
 //! - [`setup`]: everything else of a run: fleet, network, arrangement of routers
 //! - [`run`]: a run
+//! - [`telemetry`]: what engines tell the service
 //! - [`record`]: the result of a run; [`summary`]: its figures
 //! - [`compare`]: compares policies on the user's traffic; [`cli`]: the command line of the comparison
 //! - [`jobs`]: many runs on a few threads
@@ -21,6 +22,7 @@ pub mod record;
 pub mod setup;
 mod simulation;
 pub mod summary;
+pub mod telemetry;
 pub mod workload;
 
 pub use network::Network;
@@ -28,3 +30,4 @@ pub use record::{Outcome, ReplicaSample, ReplicaTotals, RequestRecord, Sample};
 pub use setup::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup};
 pub use simulation::run;
 pub use summary::Summary;
+pub use telemetry::Telemetry;

@@ -6,6 +6,7 @@ use isotherm_engine::model::Config;
 use isotherm_router::{Ablation, RouterConfig};
 
 use crate::network::Network;
+use crate::telemetry::Telemetry;
 
 /// Interval between probes of a replica: the service's default.
 pub const PROBE_INTERVAL: Duration = Duration::from_millis(100);
@@ -27,6 +28,8 @@ pub struct Setup {
     pub network: Network,
     /// Arrangement of routers.
     pub arrangement: Arrangement,
+    /// Telemetry profile of the engines.
+    pub telemetry: Telemetry,
     /// Parts of the policy that are switched off in every router.
     pub ablation: Option<Ablation>,
     /// Interval between probes of a replica.
@@ -128,6 +131,7 @@ impl Setup {
             regions,
             network: Network::default(),
             arrangement,
+            telemetry: Telemetry::default(),
             ablation: None,
             probe_interval: PROBE_INTERVAL,
             slo: SLO,

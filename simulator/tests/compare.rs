@@ -9,6 +9,7 @@ use core::time::Duration;
 
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
+use isotherm_simulator::Telemetry;
 use isotherm_simulator::compare::traffic::Traffic;
 use isotherm_simulator::compare::{BASELINE, Comparison, Fleet, Plan, Report, System};
 
@@ -24,6 +25,7 @@ fn plan(requests_per_s: f64) -> Plan {
         policies: vec![PolicyName::PrefixTree, PolicyName::CacheAware],
         push: Push::Pending,
         slo: Duration::from_secs(5),
+        telemetry: Telemetry::default(),
         seed: 1,
     }
 }

@@ -71,10 +71,14 @@ impl Connection {
     /// The flow that reads the response to a request, which begins, if the service decided on the request. Runs in the
     /// request's context.
     pub(crate) fn take_response_flow(&mut self, request: u32) -> Option<Box<ResponseFlow>> {
+        self.stream.take_response_flow(request)
+    }
+
+    /// Records the first token of the response to a request. Runs in the request's context.
+    pub(crate) fn start_response(&mut self, request: u32) {
         if let Some(effect) = self.stream.start_response(request) {
             self.perform_as_root(request, effect);
         }
-        self.stream.take_response_flow(request)
     }
 
     /// Ends a request. Runs in the request's context.

@@ -183,6 +183,15 @@ impl RequestContext {
         connection.take_response_flow(self.id)
     }
 
+    /// Tells the service that the response begins.
+    fn start_response(&self) {
+        if let Some(connection) = &self.role.connection
+            && let Ok(mut connection) = connection.try_borrow_mut()
+        {
+            connection.start_response(self.id);
+        }
+    }
+
     fn report_outcome(&mut self) {
         if let Some(flow) = self.response.take()
             && let Some(outcome) = host::outcome(&flow, &self.role.metrics.responses)
@@ -288,7 +297,11 @@ impl HttpContext for RequestContext {
 
     fn on_http_response_body(&mut self, piece_bytes: usize, end_of_stream: bool) -> Action {
         if let Some(flow) = &mut self.response {
+            let had_begun = flow.has_begun();
             host::response_body(flow, piece_bytes);
+            if !had_begun && flow.has_begun() && !end_of_stream {
+                self.start_response();
+            }
         }
         if end_of_stream {
             self.report_outcome();

@@ -155,8 +155,8 @@ pub enum Event {
         /// Output tokens.
         completion_tokens: Option<u32>,
     },
-    /// The response to a dispatched request began, so its prompt is computed. Only a request with a prefill replica needs
-    /// this event; without it, the end of the request stands for both.
+    /// The first token of the response to a dispatched request came: the replica has admitted the request, and its prompt is
+    /// computed. Without this event, the end of the request stands for both.
     Began(RequestId),
     /// The client disconnected, before or after the dispatch.
     Aborted(RequestId),

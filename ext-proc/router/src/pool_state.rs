@@ -38,6 +38,8 @@ pub(crate) struct InFlightRequest {
     pub(crate) replica: ReplicaId,
     pub(crate) permit: BreakerPermit,
     pub(crate) dispatched_at: Time,
+    /// Whether the response has begun.
+    pub(crate) has_begun: bool,
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
     pub(crate) matched_bytes: u32,

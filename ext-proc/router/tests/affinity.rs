@@ -207,3 +207,35 @@ fn the_index_holds_no_more_than_the_engines_cache() {
         "{held} bytes for 640 tokens"
     );
 }
+
+#[test]
+fn a_freed_replica_takes_the_request_that_it_is_warm_for_behind_a_long_queue() {
+    const REPLICAS: u32 = 100;
+    let push = Push::Outstanding { max: 1 };
+    let mut script = script(PolicyName::Isotherm, push, REPLICAS);
+    let of_kind = |kind: u64, id: u64| {
+        let mut blocks: Vec<u64> = (0..300).map(|i| 1_000 * kind + i).collect();
+        blocks.push(1_000_000 + id);
+        request(id, id, &blocks)
+    };
+    let kinds = u64::from(REPLICAS);
+    for kind in 0..kinds {
+        script.arrive(of_kind(kind, kind));
+    }
+    let homes = script.sent();
+    for (id, _) in &homes {
+        script.finish(*id);
+    }
+    for kind in 0..kinds {
+        script.arrive(of_kind(kind, kinds + kind));
+    }
+    let busy: Vec<(u64, u32)> = homes.iter().map(|(id, at)| (kinds + id, *at)).collect();
+    assert_eq!(script.sent(), busy);
+    for id in 200..400 {
+        script.arrive(of_kind(id % 50, id));
+    }
+    let (kind, home) = homes[99];
+    script.arrive(of_kind(kind, 400));
+    script.finish(kinds + kind);
+    assert_eq!(script.sent(), [(400, home)]);
+}

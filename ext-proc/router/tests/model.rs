@@ -80,6 +80,7 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         3 => (0_u16..4).prop_map(Op::AddPeer),
         1 => (0_u16..4).prop_map(Op::RemovePeer),
         1 => (0_u16..4).prop_map(Op::LosePeer),
+        6 => any::<usize>().prop_map(Op::Begin),
         3 => any::<usize>().prop_map(Op::Returns),
         4 => (any::<usize>(), end, any::<bool>(), prop::option::of(0_u32..=100)).prop_map(
             |(which, end, elsewhere, cached_percent)| Op::FinishAway {

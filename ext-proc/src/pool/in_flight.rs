@@ -25,7 +25,6 @@ pub struct InFlightGuard {
     id: RequestId,
     dispatched: Option<(Time, ReplicaId)>,
     is_forwarded: bool,
-    has_prefiller: bool,
     /// The pool has released the request.
     is_closed: bool,
     /// Entry of the request in a running recording.
@@ -39,7 +38,6 @@ impl InFlightGuard {
             id,
             dispatched: None,
             is_forwarded: false,
-            has_prefiller: false,
             is_closed: false,
             entry,
         }
@@ -58,14 +56,11 @@ impl InFlightGuard {
     /// Records that Envoy sends the request along `route`.
     pub fn dispatch(&mut self, route: &Route) {
         self.dispatched = Some((self.pool.clock().now(), route.decision.replica));
-        self.has_prefiller = route.prefiller.is_some();
     }
 
-    /// Reports that the response begins. The pool has to know only where a prefill replica computed the prompt.
+    /// Reports the first token of the response.
     pub fn begin_response(&self) {
-        if self.has_prefiller {
-            self.pool.request_event(Event::Began(self.id));
-        }
+        self.pool.request_event(Event::Began(self.id));
     }
 
     /// Records that Envoy sends the request to another region.

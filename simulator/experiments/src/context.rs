@@ -1,6 +1,5 @@
 //! The context of experiments: runs cases with every seed, on every core that the user allows.
 
-use core::num::NonZeroU64;
 use core::time::Duration;
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -9,20 +8,21 @@ use clap::Args;
 use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::workload::trace::Trace;
-use isotherm_simulator::{Outcome, Setup, jobs};
+use isotherm_simulator::{Outcome, Setup, Telemetry, jobs};
 
 use crate::load;
 use crate::row::Row;
 use crate::rows::Rows;
+pub use crate::seeds::Seeds;
 
 /// Amount of work.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Effort {
-    /// Number of seeds of each case [default: the experiment's own]
-    #[arg(long)]
-    pub seeds: Option<NonZeroU64>,
+    /// Seeds of each case: a number of them, or FROM-TO [default: the experiment's own number]
+    #[arg(long, value_name = "N|FROM-TO")]
+    pub seeds: Option<Seeds>,
     /// The first seed [default: 1; of the experiment `default` 201, as isotherm's constants were chosen on seeds 1 to 10]
-    #[arg(long)]
+    #[arg(long, value_name = "FIRST")]
     pub seed: Option<u64>,
     /// Runs at once; the reports do not depend on it [default: one for each core]
     #[arg(long)]
@@ -30,6 +30,9 @@ pub struct Effort {
     /// Fewer requests or a shorter time, one seed, and of each axis little but its ends: to see that it works, not to measure
     #[arg(long)]
     pub quick: bool,
+    /// Telemetry profile of the engines in every run [default: full, or the experiment's own]
+    #[arg(long, value_name = "NAME", value_enum)]
+    pub telemetry: Option<Telemetry>,
     /// Mooncake's conversation trace; without it, its synthetic twin
     #[arg(skip)]
     pub trace: Option<Arc<Trace>>,
@@ -50,9 +53,10 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    pub(crate) fn run(&self, seed: u64) -> Outcome {
+    fn run(&self, seed: u64, telemetry: Option<Telemetry>) -> Outcome {
         let setup = Setup {
             seed,
+            telemetry: telemetry.unwrap_or(self.setup.telemetry),
             ..self.setup.clone()
         };
         isotherm_simulator::run(&setup, &(self.source)(seed))
@@ -118,15 +122,22 @@ impl Context {
 
     /// Seeds of a case; `default` is the experiment's own number of seeds.
     pub(crate) fn seeds(&self, default: u64) -> Vec<u64> {
-        let default = if self.effort.quick { 1 } else { default };
-        let count = self.effort.seeds.map_or(default, NonZeroU64::get);
+        let count = match self.effort.seeds {
+            Some(Seeds::Range(from, to)) => return (from..=to).collect(),
+            Some(Seeds::Count(count)) => count.get(),
+            None if self.effort.quick => 1,
+            None => default,
+        };
         let first = self.first_seed();
         let seeds = (0..count).map(|number| first.wrapping_add(number));
         seeds.collect()
     }
 
     pub(crate) fn first_seed(&self) -> u64 {
-        self.effort.seed.unwrap_or(1)
+        match self.effort.seeds {
+            Some(Seeds::Range(from, _)) => from,
+            _ => self.effort.seed.unwrap_or(1),
+        }
     }
 
     /// A number of requests, a tenth of it in a quick run.
@@ -149,7 +160,14 @@ impl Context {
     /// Runs every case with every seed: rows in the order of the cases, then of the seeds.
     pub(crate) fn run(&self, seeds: u64, cases: &[Case]) -> Rows {
         let jobs = self.jobs(seeds, cases);
-        Rows(self.map(&jobs, |(case, seed)| case.row(*seed, &case.run(*seed))))
+        Rows(self.map(&jobs, |(case, seed)| {
+            case.row(*seed, &self.play(case, *seed))
+        }))
+    }
+
+    /// Runs a case with a seed, and with the telemetry of the command line.
+    pub(crate) fn play(&self, case: &Case, seed: u64) -> Outcome {
+        case.run(seed, self.effort.telemetry)
     }
 
     /// Every case with every seed.

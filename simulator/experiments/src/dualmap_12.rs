@@ -55,7 +55,7 @@ pub(crate) fn run(context: &Context) -> Document {
     let cases = cases.concat();
     let jobs = context.jobs(SEEDS, &cases);
     let runs = context.map(&jobs, |(case, seed)| {
-        let outcome = case.run(*seed);
+        let outcome = context.play(case, *seed);
         (case.row(*seed, &outcome), (*case, outcome))
     });
     let (rows, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();

@@ -90,7 +90,7 @@ fn search(context: &Context, system: &str, size: usize, seed: u64) -> Row {
             setup: setup(size, arrangement(system)),
             source,
         };
-        case.row(seed, &case.run(seed))
+        case.row(seed, &context.play(&case, seed))
     };
     let (mut low, mut high) = RATE_EACH;
     let meets = |row: &Row| row.summary.slo_attainment >= GOODPUT_SHARE;

@@ -29,10 +29,11 @@ mod load;
 mod paper;
 mod row;
 mod rows;
+mod seeds;
 mod skylb_10;
 mod skylb_8;
 mod skylb_9;
 mod workloads;
 
-pub use context::{Context, Effort};
+pub use context::{Context, Effort, Seeds};
 pub use document::Document;

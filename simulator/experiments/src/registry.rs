@@ -80,6 +80,10 @@ pub fn run(
         let start = Instant::now();
         let mut document = (experiment.run)(context);
         (document.name, document.title) = (experiment.name, experiment.title);
+        if let Some(telemetry) = context.effort.telemetry {
+            let text = format!("Telemetry in every run: {}.", telemetry.as_str());
+            document.about.push(text);
+        }
         document.warn_of_cut_runs();
         page = document.write(output)?;
         if let Some(directory) = markdown {

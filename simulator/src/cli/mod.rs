@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::compare::{Plan, Report};
+use crate::telemetry::Telemetry;
 use clap::{ArgGroup, Parser};
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push};
@@ -44,6 +45,9 @@ struct Cli {
     /// When a replica may be sent another request: `pending`, `outstanding:N` or `blind`.
     #[arg(long, value_name = "MODE", default_value = "pending", value_parser = push)]
     push: Push,
+    /// Telemetry profile of the engines.
+    #[arg(long, value_name = "NAME", value_enum, default_value_t)]
+    telemetry: Telemetry,
     /// Objective for the time to the first token, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = positive)]
     slo: f64,

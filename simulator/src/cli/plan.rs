@@ -43,6 +43,7 @@ pub(super) fn plan(cli: &Cli) -> anyhow::Result<Plan> {
         },
         push: cli.push,
         slo: Duration::from_secs_f64(cli.slo),
+        telemetry: cli.telemetry,
         seed: cli.seed,
     })
 }
@@ -137,6 +138,8 @@ mod tests {
     use clap::Parser as _;
     use isotherm_router::Push;
 
+    use crate::telemetry::Telemetry;
+
     use super::*;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -176,6 +179,9 @@ mod tests {
         let named = plan_of("--workload tools --policies random --push outstanding:7");
         assert_eq!(named.policies, [PolicyName::Random]);
         assert_eq!(named.push, Push::Outstanding { max: 7 });
+        assert_eq!(named.telemetry, Telemetry::Full);
+        let opaque = plan_of("--workload tools --telemetry opaque");
+        assert_eq!(opaque.telemetry, Telemetry::Opaque);
     }
 
     #[test]
@@ -194,6 +200,7 @@ mod tests {
                 "outstanding:N (N from 1)",
             ),
             ("--workload tools --slo 0", "a number above 0"),
+            ("--workload tools --telemetry none", "vllm-stock"),
             ("--workload tools --replicas 0", "1..=1024"),
             ("--workload tools --trace x", "cannot be used with"),
             ("--workload tools --first 3", "cannot be used with"),

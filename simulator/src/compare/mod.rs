@@ -27,6 +27,7 @@ use crate::record::Outcome;
 use crate::setup::{Arrangement, LIMIT, Setup};
 use crate::simulation::run;
 use crate::summary::Summary;
+use crate::telemetry::Telemetry;
 use crate::workload::Workload;
 
 /// Baseline of the comparison: the default of most load balancers.
@@ -47,6 +48,8 @@ pub struct Plan {
     pub push: Push,
     /// Objective for the time to the first token.
     pub slo: Duration,
+    /// Telemetry profile of the engines.
+    pub telemetry: Telemetry,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -136,6 +139,7 @@ impl Plan {
         let setup = Setup {
             seed: self.seed,
             slo: self.slo,
+            telemetry: self.telemetry,
             ..Setup::regions(fleet.regions(), arrangement)
         };
         run(&setup, &self.workload)

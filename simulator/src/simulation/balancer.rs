@@ -62,8 +62,8 @@ impl Simulation<'_> {
             Arrangement::Oracle => return,
         };
         for region in regions {
-            self.balancers
-                .push(Balancer::new(region, config.clone(), setup));
+            let config = setup.telemetry.configured(config.clone());
+            self.balancers.push(Balancer::new(region, config, setup));
         }
         if matches!(setup.arrangement, Arrangement::Router(_)) {
             self.build_links();

@@ -21,6 +21,8 @@ pub(super) enum SimEvent {
     ReplicaArrival { flight: u32 },
     /// An engine's timeout; a timeout of an old epoch is stale.
     EngineStep { replica: u32, epoch: u32 },
+    /// The first token of a response passes the service that dispatched it.
+    ResponseBegin { flight: u32 },
     /// The end of a response passes the service that dispatched it.
     ResponseEnd { flight: u32 },
     /// The end of a response passes the service of the client's region, which had forwarded the request.

@@ -136,6 +136,7 @@ impl<'a> Simulation<'a> {
             SimEvent::ServiceArrival { flight, service } => self.enter_service(flight, service),
             SimEvent::ReplicaArrival { flight } => self.enter_replica(flight),
             SimEvent::EngineStep { replica, epoch } => self.step_engine(replica, epoch),
+            SimEvent::ResponseBegin { flight } => self.begin_response(flight),
             SimEvent::ResponseEnd { flight } => self.end_response(flight),
             SimEvent::ForwardedResponseEnd { flight } => {
                 self.end_forwards(flight, End::Answered);

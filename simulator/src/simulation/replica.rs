@@ -89,6 +89,9 @@ impl Simulation<'_> {
                 role: isotherm_router::Role::Both,
             };
             self.send_event(balancer, event);
+            if !self.setup.telemetry.has_page() {
+                return;
+            }
             let probe = self.probes.push(Probe {
                 balancer,
                 replica: number,

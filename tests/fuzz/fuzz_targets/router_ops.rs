@@ -133,7 +133,8 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
         48..=49 => Op::AddPeer(peer(input)?),
         50 => Op::RemovePeer(peer(input)?),
         51 => Op::LosePeer(peer(input)?),
-        52..=54 => Op::Returns(small(input)?),
+        52 => Op::Begin(small(input)?),
+        53..=54 => Op::Returns(small(input)?),
         55..=57 => Op::FinishAway {
             which: small(input)?,
             end: *input.choose(&[End::Answered, End::Answered, End::Refused, End::Failed])?,

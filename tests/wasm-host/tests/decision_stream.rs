@@ -97,7 +97,7 @@ fn a_request_pauses_until_the_service_decides() {
 }
 
 #[test]
-fn a_named_prefill_replica_reaches_the_engine_and_hears_of_the_response() {
+fn a_named_prefill_replica_reaches_the_engine_and_the_first_token_the_service() {
     let (mut filter, id) = request_on_stream();
     let routed = Route {
         destination: "10.0.0.1:8000".into(),
@@ -107,8 +107,9 @@ fn a_named_prefill_replica_reaches_the_engine_and_hears_of_the_response() {
     respond(&mut filter, id, Action::Route(routed));
     let prefiller = filter.host().request_header("x-prefiller-host-port");
     assert_eq!(prefiller, Some("10.0.0.9:8000"));
-    let head = [(":status", "200"), ("content-type", "application/json")];
+    let head = [(":status", "200"), ("content-type", "text/event-stream")];
     filter.response_headers(headers(&head), false).unwrap();
+    filter.response_body(b"data: {}\n\n", false).unwrap();
     filter.tick().unwrap();
     let messages = filter.host().sent.iter();
     let starts = messages.flat_map(|message| ClientMessage::decode(&**message).unwrap().starts);

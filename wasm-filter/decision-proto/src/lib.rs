@@ -10,7 +10,7 @@
 //!   |-- requests [{ request_id, headers }] ------------>|
 //!   |<- responses [{ request_id, wait: timeout_ms }] ---|   only when the request is queued
 //!   |<- responses [{ request_id, route | ... }] --------|   several in one message, in any order
-//!   |-- starts [request_id] --------------------------->|   only where the route has a prefiller: the response began
+//!   |-- starts [request_id] --------------------------->|   the first token of a streamed response came
 //!   |-- ends [{ request_id, outcome }] ---------------->|   also for a queued request: its client disconnected
 //!   |<- go_away ----------------------------------------|   the service stops: no new requests, only ends
 //! ```

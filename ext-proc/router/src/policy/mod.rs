@@ -30,13 +30,16 @@ pub use name::{PolicyName, UnknownPolicy};
 
 use crate::index::PrefixMatch;
 use crate::pool_state::PoolState;
-use crate::queue::{OVERTAKES_MAX, QueueSeq, QueuedRequest, WaitTimes};
+use crate::queue::{QueueSeq, QueuedRequest, WaitTimes};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
-/// Queued requests that are considered for one freed replica. When more wait for another one, the oldest takes it.
+/// Oldest queued requests that are considered for one freed replica.
 pub(crate) const LOOKED_AT_MAX: usize = 64;
+
+/// Later queued requests that are considered, too, because the replica is their affinity replica.
+pub(crate) const LOOKED_AT_BY_AFFINITY_MAX: usize = 32;
 
 /// From this many holders of a prefix on, only the least loaded replicas are searched for one,
 const HOLDERS_MANY: usize = 32;
@@ -116,8 +119,8 @@ pub(crate) enum NextRequest {
 /// The rules that the router applies on behalf of a policy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PolicyRules {
-    /// Overtake limit of a queued request on its way to a replica that could have served it.
-    pub(crate) max_overtakes: u32,
+    /// Whether a queued request goes to the candidates of the policy only, until it has waited too long.
+    pub(crate) is_bound_to_candidates: bool,
     /// Whether requests past the SLO come behind the others, which are then served in time under overload.
     pub(crate) past_slo_last: bool,
     /// Whether the session alone decides. A warm cache in a peer region then attracts no request.
@@ -129,7 +132,7 @@ pub(crate) struct PolicyRules {
 impl Default for PolicyRules {
     fn default() -> Self {
         Self {
-            max_overtakes: OVERTAKES_MAX,
+            is_bound_to_candidates: false,
             past_slo_last: false,
             ignores_prefixes: false,
             fallback_share_min: 0.0,
@@ -163,6 +166,20 @@ pub(crate) trait Policy: Debug + Send {
     ) -> Option<NextRequest> {
         let _ = (replica, view, delayed);
         queued.next().map(|(seq, _)| NextRequest::AnyReplica(seq))
+    }
+
+    /// The affinity replica of a request that is about to wait, among all replicas, where caches suggest one.
+    fn find_affinity(&self, queued: &QueuedRequest, view: &View<'_>) -> Option<ReplicaIndex> {
+        let _ = (queued, view);
+        None
+    }
+
+    /// Whether a queued request would take a replica, as far as the policy has told. A dispatch of a later request to
+    /// another one does not overtake it.
+    fn would_take(&self, queued: &QueuedRequest, replica: ReplicaIndex) -> bool {
+        queued
+            .preferred
+            .is_none_or(|preferred| preferred == replica)
     }
 
     /// Selects the replica to try when these have failed: another holder of `matched`, and then the least loaded one.

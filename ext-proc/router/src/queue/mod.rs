@@ -4,19 +4,18 @@
 //! nor has to be searched. A request that may be forwarded is indexed under the set of peers that it returned from, which is
 //! nearly always the empty set. Each operation costs the logarithm of the queue's length.
 
+mod eligible;
+
 use core::cell::Cell;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use itertools::Itertools;
 use smallvec::SmallVec;
 
+use self::eligible::EligibleSet;
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::{PeerId, Request, RequestId, Time};
-
-/// Default overtake limit of a queued request on a replica that could have served it, unless the policy allows more.
-pub(crate) const OVERTAKES_MAX: u32 = 64;
 
 /// A request's position in the order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +28,7 @@ pub(crate) struct QueuedRequest {
     pub(crate) arrived: Time,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
-    /// Number of later requests that were dispatched first.
+    /// Number of later requests that went first to a replica which this request would have taken.
     pub(crate) overtaken: u32,
     /// The replicas that may serve the request, where the gateway or its adapter restricts them.
     pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
@@ -37,6 +36,8 @@ pub(crate) struct QueuedRequest {
     pub(crate) preferred: Option<ReplicaIndex>,
     /// Since when the request waits for a particular replica while others are free.
     pub(crate) delayed_since: Option<Time>,
+    /// The replica whose cache suits the request best, where the policy named one when the request began to wait.
+    pub(crate) affinity: Option<ReplicaIndex>,
     /// The longest known prefix of the prompt at the last lookup, where the next one begins.
     pub(crate) known: Cell<PrefixMatch>,
 }
@@ -67,16 +68,18 @@ type TriedPeers = SmallVec<[PeerId; 2]>;
 pub(crate) struct Queue {
     queued: BTreeMap<QueueSeq, QueuedRequest>,
     seqs: BTreeMap<RequestId, QueueSeq>,
-    /// The requests that any replica may serve.
-    open: BTreeSet<QueueSeq>,
-    /// The restricted requests, under each replica that may serve them.
-    pinned: BTreeSet<(ReplicaIndex, QueueSeq)>,
+    /// All requests.
+    eligible: EligibleSet,
     /// The requests that must not be overtaken any more.
-    at_overtake_limit: BTreeSet<QueueSeq>,
+    at_overtake_limit: EligibleSet,
+    /// The requests under their affinity replica.
+    by_affinity: BTreeSet<(ReplicaIndex, QueueSeq)>,
     /// The requests that may be forwarded, by the peers that they have returned from.
     forwardable: BTreeMap<TriedPeers, BTreeSet<QueueSeq>>,
     /// The number of requests that wait for each replica in particular.
     preferred_counts: BTreeMap<ReplicaIndex, usize>,
+    /// The number of requests that wait for a particular replica.
+    delayed: usize,
     /// The first request that is not past the SLO; those in front of it come last.
     past_slo: QueueSeq,
     next: u64,
@@ -89,12 +92,12 @@ impl Queue {
 
     /// Whether any request is restricted to some replicas.
     pub(crate) fn has_pinned(&self) -> bool {
-        !self.pinned.is_empty()
+        self.eligible.pins() > 0
     }
 
     /// Number of pairs of a restricted request and a replica that may serve it.
     pub(crate) fn pins(&self) -> usize {
-        self.pinned.len()
+        self.eligible.pins()
     }
 
     pub(crate) fn contains(&self, id: RequestId) -> bool {
@@ -111,6 +114,11 @@ impl Queue {
     /// Whether any request waits for a particular replica.
     pub(crate) fn has_preferences(&self) -> bool {
         !self.preferred_counts.is_empty()
+    }
+
+    /// The number of requests that wait for a particular replica.
+    pub(crate) const fn delayed(&self) -> usize {
+        self.delayed
     }
 
     /// The number of requests that wait for this replica in particular.
@@ -140,9 +148,10 @@ impl Queue {
 
     /// Lets the requests that waited for this replica wait for any; returns whether there were some.
     pub(crate) fn forget_preferred(&mut self, replica: ReplicaIndex) -> bool {
-        if self.preferred_counts.remove(&replica).is_none() {
+        let Some(count) = self.preferred_counts.remove(&replica) else {
             return false;
-        }
+        };
+        self.delayed = self.delayed.saturating_sub(count);
         for queued in self.queued.values_mut() {
             if queued.preferred == Some(replica) {
                 queued.preferred = None;
@@ -156,6 +165,7 @@ impl Queue {
         if before == after {
             return;
         }
+        self.delayed = self.delayed + usize::from(after.is_some()) - usize::from(before.is_some());
         if let Some(replica) = before
             && let Some(count) = self.preferred_counts.get_mut(&replica)
         {
@@ -177,14 +187,9 @@ impl Queue {
         if let Some(tried) = tried_of(&queued.request) {
             self.forwardable.entry(tried).or_default().insert(seq);
         }
-        match &queued.pinned {
-            None => {
-                self.open.insert(seq);
-            }
-            Some(replicas) => self
-                .pinned
-                .extend(replicas.iter().map(|replica| (*replica, seq))),
-        }
+        self.eligible.insert(seq, queued.pinned.as_deref());
+        self.by_affinity
+            .extend(queued.affinity.map(|replica| (replica, seq)));
         self.queued.insert(seq, queued);
         seq
     }
@@ -214,10 +219,11 @@ impl Queue {
         let queued = self.queued.remove(&seq)?;
         self.count_preferred(queued.preferred, None);
         self.seqs.remove(&queued.request.id);
-        self.open.remove(&seq);
-        self.at_overtake_limit.remove(&seq);
-        for replica in queued.pinned.iter().flatten() {
-            self.pinned.remove(&(*replica, seq));
+        let pinned = queued.pinned.as_deref();
+        self.eligible.remove(seq, pinned);
+        self.at_overtake_limit.remove(seq, pinned);
+        if let Some(replica) = queued.affinity {
+            self.by_affinity.remove(&(replica, seq));
         }
         if let Some(tried) = tried_of(&queued.request)
             && let Some(waiting) = self.forwardable.get_mut(&tried)
@@ -259,13 +265,35 @@ impl Queue {
             if queued.arrived.after(after) > now {
                 return;
             }
-            self.past_slo = QueueSeq(seq.0.saturating_add(1));
+            self.past_slo = seq.next();
         }
     }
 
     /// Forgets which requests are past the SLO, since the SLO has changed.
     pub(crate) const fn clear_past_slo(&mut self) {
         self.past_slo = QueueSeq::FIRST;
+    }
+
+    pub(crate) fn is_within_slo(&self, seq: QueueSeq) -> bool {
+        seq >= self.past_slo
+    }
+
+    /// The first request in the order of service: oldest first, those past the SLO behind the others.
+    pub(crate) fn first_in_order(&self) -> Option<QueueSeq> {
+        let within_slo = self.queued.range(self.past_slo..).next();
+        let first = within_slo.or_else(|| self.queued.first_key_value());
+        first.map(|(seq, _)| *seq)
+    }
+
+    /// The request behind this position in the order of service.
+    pub(crate) fn next_in_order(&self, seq: QueueSeq) -> Option<QueueSeq> {
+        let next = self.queued.range(seq.next()..).next().map(|(seq, _)| *seq);
+        if self.is_within_slo(seq) {
+            let first = self.queued.first_key_value().map(|(seq, _)| *seq);
+            next.or_else(|| first.filter(|first| !self.is_within_slo(*first)))
+        } else {
+            next.filter(|next| !self.is_within_slo(*next))
+        }
     }
 
     /// The requests that this replica may serve, oldest first; those past the SLO behind the others.
@@ -295,31 +323,49 @@ impl Queue {
         from: QueueSeq,
         to: QueueSeq,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let pinned = self.pinned.range((replica, from)..=(replica, to));
-        let open = self.open.range(from..=to).copied();
-        open.merge(pinned.map(|(_, seq)| *seq))
-            .filter_map(|seq| Some((seq, self.queued.get(&seq)?)))
+        let seqs = self.eligible.between(replica, from, to);
+        seqs.filter_map(|seq| Some((seq, self.queued.get(&seq)?)))
     }
 
-    /// Counts an overtake for each older request that the replica could have served.
+    /// The requests behind `after` whose affinity replica this one is, in the order of [`Self::eligible`].
+    pub(crate) fn with_affinity(
+        &self,
+        replica: ReplicaIndex,
+        after: QueueSeq,
+    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
+        let is_past_slo = after < self.past_slo;
+        let last = if is_past_slo {
+            QueueSeq(self.past_slo.0.saturating_sub(1))
+        } else {
+            QueueSeq::LAST
+        };
+        self.by_affinity
+            .range((replica, after.next())..=(replica, last.max(after.next())))
+            .filter_map(|(_, seq)| Some((*seq, self.queued.get(seq)?)))
+    }
+
+    /// Counts an overtake for each of the first older requests that the replica could have served and that would have taken it.
     pub(crate) fn count_overtakes(
         &mut self,
         seq: QueueSeq,
         replica: ReplicaIndex,
         at_most: usize,
-        max_overtakes: u32,
+        overtakes_max: u32,
+        would_take: impl Fn(&QueuedRequest) -> bool,
     ) {
-        let older: Vec<QueueSeq> = self
+        let older: SmallVec<[QueueSeq; 64]> = self
             .within_slo(replica)
-            .map(|(older, _)| older)
-            .take_while(|older| *older < seq)
+            .take_while(|(older, _)| *older < seq)
             .take(at_most)
+            .filter(|(_, queued)| would_take(queued))
+            .map(|(older, _)| older)
             .collect();
         for older in older {
             if let Some(queued) = self.queued.get_mut(&older) {
                 queued.overtaken = queued.overtaken.saturating_add(1);
-                if queued.overtaken >= max_overtakes {
-                    self.at_overtake_limit.insert(older);
+                if queued.overtaken >= overtakes_max {
+                    let pinned = queued.pinned.as_deref();
+                    self.at_overtake_limit.insert(older, pinned);
                 }
             }
         }
@@ -327,20 +373,19 @@ impl Queue {
 
     /// The oldest request that must not be overtaken on this replica any more.
     pub(crate) fn at_overtake_limit(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        let mut at_overtake_limit = self.at_overtake_limit.range(self.past_slo..).copied();
-        at_overtake_limit.find(|seq| self.may_go(*seq, replica))
+        let mut at_limit = self
+            .at_overtake_limit
+            .between(replica, self.past_slo, QueueSeq::LAST);
+        at_limit.next()
     }
 
     /// Removes a replica from all restrictions; returns the requests that no replica may serve now.
     pub(crate) fn unpin(&mut self, replica: ReplicaIndex) -> Vec<QueueSeq> {
-        let seqs: Vec<QueueSeq> = self
-            .pinned
-            .range((replica, QueueSeq::FIRST)..=(replica, QueueSeq::LAST))
-            .map(|(_, seq)| *seq)
-            .collect();
+        let seqs = self.eligible.pinned_to(replica);
         let mut unroutable = Vec::new();
         for seq in seqs {
-            self.pinned.remove(&(replica, seq));
+            self.eligible.unpin(seq, replica);
+            self.at_overtake_limit.unpin(seq, replica);
             if let Some(queued) = self.queued.get_mut(&seq)
                 && let Some(replicas) = &mut queued.pinned
             {
@@ -373,6 +418,11 @@ impl QueueSeq {
 
     /// Behind all requests.
     pub(crate) const LAST: Self = Self(u64::MAX);
+
+    /// The position behind this one.
+    const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
 }
 
 #[cfg(test)]
@@ -402,6 +452,7 @@ mod tests {
             pinned: pinned.map(|slots| slots.iter().map(|s| ReplicaIndex(*s)).collect()),
             preferred: None,
             delayed_since: None,
+            affinity: None,
             known: Cell::default(),
         }
     }
@@ -452,7 +503,7 @@ mod tests {
     fn only_older_requests_are_overtaken() {
         let mut queue = Queue::default();
         let seqs: Vec<QueueSeq> = (1..=4).map(|id| queue.push(queued(id, None))).collect();
-        queue.count_overtakes(seqs[2], ReplicaIndex(0), 64, 64);
+        queue.count_overtakes(seqs[2], ReplicaIndex(0), 64, 64, |_| true);
         let counts: Vec<u32> = queue.queued.values().map(|w| w.overtaken).collect();
         assert_eq!(counts, [1, 1, 0, 0]);
     }

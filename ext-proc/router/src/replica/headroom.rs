@@ -23,6 +23,8 @@ pub(crate) const KV_FULL_MIN: f32 = 0.8;
 pub(crate) struct Headroom {
     window: u32,
     capacity: Option<u32>,
+    /// Outstanding requests that the replica is known to have admitted.
+    taken_in: u32,
     /// Number of outstanding requests below which the replica is available.
     limit: u32,
     /// Limit while another replica idles.
@@ -43,6 +45,7 @@ impl Default for Headroom {
         Self {
             window: WINDOW_START,
             capacity: None,
+            taken_in: 0,
             limit: 0,
             throttled_limit: 0,
             pushes: Pushes::default(),
@@ -58,6 +61,16 @@ impl Headroom {
     /// Registers a dispatched request.
     pub(crate) fn pushed(&mut self, now: Time) {
         self.pushes.push(now);
+    }
+
+    /// Number of requests dispatched at or after a time.
+    pub(crate) fn pushes_since(&self, time: Time) -> u32 {
+        self.pushes.since(time)
+    }
+
+    /// Whether a probe that was sent at this time may show a sibling's request as pending.
+    pub(crate) fn may_show_siblings(&self, sent: Time) -> bool {
+        self.siblings.since(sent.before(SETTLE)) > 0
     }
 
     pub(crate) fn last_push(&self) -> Option<Time> {
@@ -92,6 +105,21 @@ impl Headroom {
         let keep = self.clear.map_or(settled, |clear| clear.min(settled));
         self.pushes.forget_before(keep);
         self.siblings.forget_before(keep);
+    }
+
+    /// Registers that the response to a request begins. One that the last probe does not count as admitted is admitted now.
+    pub(crate) fn began(&mut self, dispatched_at: Time) {
+        if self.clear.is_some_and(|clear| dispatched_at >= clear) {
+            self.set_taken_in(self.taken_in.saturating_add(1));
+        }
+    }
+
+    /// Registers that `admitted` of the outstanding requests are admitted, and that the engine has admitted every request
+    /// that the last probe showed as pending.
+    pub(crate) fn cleared(&mut self, now: Time, admitted: u32) {
+        self.stuck = false;
+        self.clear = Some(now);
+        self.set_taken_in(admitted);
     }
 
     /// Whether the replica admits another request; `throttled` while another replica idles.
@@ -150,11 +178,16 @@ impl Headroom {
         {
             *capacity = taken_in.saturating_add((taken_in / 8).max(1));
         }
+        self.set_taken_in(taken_in);
+    }
+
+    fn set_taken_in(&mut self, taken_in: u32) {
         let free_capacity = self
             .capacity
             .map_or(u32::MAX, |capacity| capacity.saturating_sub(taken_in))
             .max(1);
         let headroom = self.window.min(free_capacity);
+        self.taken_in = taken_in;
         self.limit = taken_in.saturating_add(headroom);
         self.throttled_limit = taken_in.saturating_add(headroom.min(THROTTLED_WINDOW));
     }
@@ -272,6 +305,29 @@ mod tests {
         assert!(headroom.admits(outstanding + 1, true));
         assert!(!headroom.admits(outstanding + 2, true));
         assert!(headroom.admits(outstanding + 2, false));
+    }
+
+    #[test]
+    fn a_response_that_begins_makes_room_before_the_next_probe() {
+        let mut headroom = Headroom::default();
+        headroom.probed(&pending(0), ms(0), 0);
+        let outstanding = fill(&mut headroom, ms(10), 0);
+        assert_eq!(headroom.left(outstanding), 0);
+        headroom.began(ms(10));
+        assert_eq!(headroom.left(outstanding), 1);
+        headroom.began(Time::ZERO.after(Duration::from_micros(1)));
+        assert_eq!(headroom.left(outstanding), 2);
+    }
+
+    #[test]
+    fn a_response_to_a_request_that_the_probe_counts_makes_no_room() {
+        let mut headroom = Headroom::default();
+        headroom.probed(&pending(0), ms(0), 0);
+        let outstanding = fill(&mut headroom, ms(10), 0);
+        headroom.probed(&pending(0), ms(100), outstanding);
+        let left = headroom.left(outstanding);
+        headroom.began(ms(10));
+        assert_eq!(headroom.left(outstanding), left);
     }
 
     #[test]

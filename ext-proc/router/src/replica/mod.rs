@@ -8,6 +8,7 @@ mod least_squares;
 mod pushes;
 mod replicas;
 mod stall_detector;
+mod unbegun;
 
 use arrival_rate::ArrivalRate;
 pub(crate) use backlog::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
@@ -17,6 +18,7 @@ use headroom::Headroom;
 pub(crate) use pushes::Pushes;
 pub(crate) use replicas::{Rank, Replicas};
 use stall_detector::StallDetector;
+use unbegun::Unbegun;
 
 use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Role, Time};
 
@@ -36,6 +38,7 @@ pub(crate) struct Replica {
     /// Predicted hits in a row that did not happen.
     false_hits: u32,
     headroom: Headroom,
+    unbegun: Unbegun,
     breaker: Breaker,
     backlog: Backlog,
     arrivals: ArrivalRate,
@@ -150,6 +153,40 @@ impl Replica {
             Some(load) if load.pending > 0 => Availability::Pending,
             Some(_) if self.headroom.admits(self.outstanding, throttled) => Availability::Available,
             Some(_) => Availability::NoHeadroom,
+        }
+    }
+
+    /// Registers the pending requests that a probe shows, before the headroom learns from it.
+    fn saw_pending(&mut self, pending: u32, sent: Time) {
+        let since = self.headroom.pushes_since(sent);
+        let is_ours = !self.headroom.may_show_siblings(sent);
+        self.unbegun.probed(pending, sent, since, is_ours);
+    }
+
+    /// Registers that the response to a request begins. The replica admits requests without waiting for the next probe.
+    pub(crate) fn began(&mut self, dispatched_at: Time, now: Time) {
+        if self.unbegun.begun(dispatched_at) {
+            self.admitted_pending(now);
+        } else {
+            self.headroom.began(dispatched_at);
+        }
+        self.stall.computed(now);
+    }
+
+    /// Registers the end of a request whose response may have begun.
+    fn ended(&mut self, dispatched_at: Time, has_begun: bool, now: Time) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+        if !has_begun && self.unbegun.begun(dispatched_at) {
+            self.admitted_pending(now);
+        }
+    }
+
+    /// Registers that the pending requests of the last probe are admitted.
+    fn admitted_pending(&mut self, now: Time) {
+        if let Some((load, _)) = &mut self.probe {
+            load.pending = 0;
+            let admitted = self.outstanding.saturating_sub(self.unbegun.count());
+            self.headroom.cleared(now, admitted);
         }
     }
 

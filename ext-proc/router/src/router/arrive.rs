@@ -4,9 +4,12 @@ use core::cell::Cell;
 
 use super::Router;
 use super::decide::RoutingDecision;
-use crate::policy::{Dispatch, LOOKED_AT_MAX, PolicyEvent};
+use crate::policy::{Dispatch, PolicyEvent};
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::{Request, RequestId};
+
+/// Queued requests that one arrival lets go first, at most; beyond that it waits behind them.
+const ENTITLED_SERVED_MAX: usize = 16;
 
 impl Router {
     pub(super) fn arrived(&mut self, request: Request) {
@@ -75,6 +78,7 @@ impl Router {
             has_returned,
             preferred: None,
             delayed_since: None,
+            affinity: None,
             known: Cell::default(),
             request,
         }
@@ -86,16 +90,13 @@ impl Router {
         arriving: &QueuedRequest,
         mut dispatch: Dispatch,
     ) -> RoutingDecision {
-        while self.pool.queue.len() > 0 {
-            let max_overtakes = self.policy.rules().max_overtakes;
-            let Some(seq) = self.entitled_before(dispatch, max_overtakes) else {
-                self.pool.queue.count_overtakes(
-                    QueueSeq::LAST,
-                    dispatch.replica,
-                    LOOKED_AT_MAX,
-                    max_overtakes,
-                );
-                break;
+        for _ in 0..ENTITLED_SERVED_MAX {
+            if self.pool.queue.len() == 0 {
+                return RoutingDecision::Dispatch(dispatch);
+            }
+            let Some(seq) = self.entitled_before(dispatch) else {
+                self.count_overtakes(QueueSeq::LAST, dispatch.replica);
+                return RoutingDecision::Dispatch(dispatch);
             };
             let available = self.pool.replicas.available();
             let entitled = self.pool.queue.get(seq);
@@ -109,32 +110,20 @@ impl Router {
                 waiting => return waiting,
             };
         }
-        RoutingDecision::Dispatch(dispatch)
+        RoutingDecision::Wait(None)
     }
 
-    /// The queued request that must go to this replica first: one at the overtake limit, or the oldest when too many wait.
-    fn entitled_before(&self, dispatch: Dispatch, max_overtakes: u32) -> Option<QueueSeq> {
-        let queue = &self.pool.queue;
-        let mut older = queue.within_slo(dispatch.replica).map(|(seq, _)| seq);
-        let oldest = older.next();
-        let is_crowded = |_: &QueueSeq| older.nth(max_overtakes as usize - 1).is_some();
-        let too_many = oldest.filter(is_crowded);
-        queue.at_overtake_limit(dispatch.replica).or(too_many)
-    }
-
-    /// Dispatches a queued request, which overtakes the older ones that could have gone to its replica.
+    /// Dispatches a queued request, which overtakes older ones.
     pub(super) fn dispatch_queued(&mut self, seq: QueueSeq, dispatch: Dispatch) {
-        let max_overtakes = self.policy.rules().max_overtakes;
-        self.pool
-            .queue
-            .count_overtakes(seq, dispatch.replica, LOOKED_AT_MAX, max_overtakes);
+        self.count_overtakes(seq, dispatch.replica);
         if let Some(queued) = self.dequeue(seq) {
             self.dispatch(queued, dispatch);
         }
     }
 
-    fn enqueue(&mut self, queued: QueuedRequest) {
+    fn enqueue(&mut self, mut queued: QueuedRequest) {
         let view = self.pool.view(self.pool.replicas.available());
+        queued.affinity = self.policy.find_affinity(&queued, &view);
         self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
         self.pool.queue.push(queued);
     }

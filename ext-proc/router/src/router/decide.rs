@@ -53,6 +53,10 @@ impl Router {
         if let Some(reason) = self.rejection(queued) {
             return RoutingDecision::Reject(reason);
         }
+        if self.pending_service.is_pending() {
+            // The requests that wait come first.
+            return RoutingDecision::Wait(None);
+        }
         if let Some(target) = self.find_warmer_peer(&queued.request, at) {
             return RoutingDecision::Forward(target);
         }

@@ -65,6 +65,7 @@ impl Router {
                 replica,
                 permit,
                 dispatched_at: now,
+                has_begun: false,
                 fingerprint: request.fingerprint,
                 session: request.session,
                 matched_bytes,

@@ -106,7 +106,7 @@ impl Router {
             evidence
         };
         let (replicas, now) = (&mut self.pool.replicas, self.pool.now);
-        replicas.released(request.replica, request.permit, of_chosen, now);
+        replicas.released(request, of_chosen, now);
         if let Some(other) = other {
             replicas.served_retry(other, evidence, now);
         }
@@ -275,7 +275,7 @@ impl Router {
             // The index keeps the prompt, since the engine has computed a part of it.
             let now = self.pool.now;
             let replicas = &mut self.pool.replicas;
-            replicas.released(request.replica, request.permit, Evidence::None, now);
+            replicas.released(&request, Evidence::None, now);
             if let Some(prefill) = &request.prefill {
                 self.end_prefill(prefill, Evidence::None);
             }

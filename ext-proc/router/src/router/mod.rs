@@ -9,6 +9,7 @@ mod arrive;
 mod decide;
 mod dispatch;
 mod explain;
+mod fairness;
 mod feedback;
 mod forward;
 mod prefill;
@@ -17,7 +18,7 @@ mod serve;
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use self::serve::Review;
+use self::serve::{PendingService, Review};
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
 use crate::replica::Replica;
@@ -41,6 +42,7 @@ pub struct Router {
     policy: Box<dyn Policy>,
     seed: u64,
     review: Review,
+    pending_service: PendingService,
     /// Placements that the driver has not taken yet, oldest first.
     placements: VecDeque<Placement>,
     effects: VecDeque<Effect>,
@@ -59,6 +61,7 @@ impl Router {
             pool: PoolState::new(config, seed),
             seed,
             review: Review::default(),
+            pending_service: PendingService::default(),
             placements: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
@@ -155,8 +158,8 @@ impl Router {
             self.pool.peers.next_change(),
         ];
         let changes = changes.into_iter().flatten();
-        let review = self.next_review();
-        deadline.into_iter().chain(changes).chain(review).min()
+        let service = self.next_service();
+        deadline.into_iter().chain(changes).chain(service).min()
     }
 
     /// Handles the time that [`Self::poll_timeout`] named. An early call does no harm.

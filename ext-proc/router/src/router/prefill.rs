@@ -76,13 +76,20 @@ impl Router {
         }))
     }
 
-    /// Releases the claim on the prefill replica of a request whose response begins.
+    /// Registers that the response to a request begins: its replica has admitted it, and its prefill replica has computed the
+    /// prompt.
     pub(super) fn began(&mut self, id: RequestId) {
         let (now, pool) = (self.pool.now, &mut self.pool);
-        let request = pool.in_flight.get_mut(&id);
-        if let Some(prefill) = request.and_then(|request| request.prefill.as_mut())
-            && !core::mem::replace(&mut prefill.is_computed, true)
-        {
+        let Some(request) = pool.in_flight.get_mut(&id) else {
+            return;
+        };
+        if core::mem::replace(&mut request.has_begun, true) {
+            return;
+        }
+        pool.replicas
+            .began(request.replica, request.dispatched_at, now);
+        if let Some(prefill) = &mut request.prefill {
+            prefill.is_computed = true;
             pool.replicas.prefill_computed(prefill.replica, now);
         }
     }

@@ -1,15 +1,17 @@
 //! Service of queued requests: an event frees replicas, and the policy selects the requests that they serve.
 //!
-//! The router keeps the bounds on fairness: a request at its overtake limit goes first, and when too many requests leave a
-//! replica free, the oldest has to take it.
+//! The bounds of [`super::fairness`] come first. One event does a bounded amount of work: what is left of it is due at once,
+//! and until then arrivals wait behind the requests that are being served. A few freed replicas are offered to the requests.
+//! Many are not, since the requests that wait are then the shorter list: each of them selects its replica, oldest first.
 
+use core::cell::Cell;
 use core::time::Duration;
 use smallvec::SmallVec;
 
 use super::Router;
 use super::decide::RoutingDecision;
 use crate::Time;
-use crate::policy::{DelayedRequests, LOOKED_AT_MAX, NextRequest};
+use crate::policy::{DelayedRequests, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest};
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaIndex;
 
@@ -18,6 +20,15 @@ const REVIEW_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Free replicas that one review offers.
 const REVIEWED_MAX: usize = 16;
+
+/// Freed replicas that are offered to the requests, at most. Among more, the requests select.
+const OFFERED_MAX: usize = 32;
+
+/// Requests that one event considers for freed replicas, at most.
+const CONSIDERED_MAX: usize = 512;
+
+/// The cost of an offer beside the requests that it considers, in requests.
+const OFFER_COST: usize = 8;
 
 /// The requests that a round of offers skips.
 type SkippedRequests = SmallVec<[QueueSeq; 8]>;
@@ -32,6 +43,44 @@ pub(super) struct Review {
     pub(super) is_pending: bool,
 }
 
+/// The service of freed replicas that the last event has left over.
+#[derive(Debug, Default)]
+pub(super) struct PendingService {
+    /// Replicas that are to be offered.
+    freed: Vec<ReplicaIndex>,
+    /// The point up to which the requests have selected, where they select.
+    cursor: Option<Cursor>,
+}
+
+/// The point up to which the queued requests have selected a replica.
+#[derive(Clone, Copy, Debug)]
+enum Cursor {
+    Start,
+    UpTo(QueueSeq),
+}
+
+impl PendingService {
+    /// Whether the service goes on at once.
+    pub(super) const fn is_pending(&self) -> bool {
+        self.cursor.is_some() || !self.freed.is_empty()
+    }
+}
+
+/// The service of freed replicas in one event.
+#[derive(Debug, Default)]
+struct Round {
+    freed: Vec<ReplicaIndex>,
+    skipped: SkippedRequests,
+    /// Requests considered so far.
+    considered: usize,
+}
+
+impl Round {
+    const fn is_over(&self) -> bool {
+        self.considered >= CONSIDERED_MAX
+    }
+}
+
 impl Router {
     /// Serves queued requests with the replicas that the event has freed, and then with peers.
     pub(super) fn serve_queue(&mut self) {
@@ -43,29 +92,76 @@ impl Router {
         if self.pool.queue.len() == 0 {
             self.pool.replicas.forget_freed();
             self.review.is_pending = false;
+            self.pending_service = PendingService::default();
             return;
         }
-        let mut freed = self.pool.replicas.take_freed();
+        let mut round = Round {
+            freed: core::mem::take(&mut self.pending_service.freed),
+            ..Round::default()
+        };
+        round.freed.extend(self.pool.replicas.take_freed());
         if self.next_review().is_some_and(|next| next <= self.pool.now) {
-            freed = self.begin_review();
+            round.freed.extend(self.begin_review());
         }
-        let mut skipped = SkippedRequests::new();
+        self.offer_freed(&mut round);
+        self.let_requests_select(&mut round);
+    }
+
+    /// Offers the freed replicas, the one with the oldest request first.
+    fn offer_freed(&mut self, round: &mut Round) {
         loop {
-            if self.pool.replicas.take_throttle_ended() {
-                // The last idle replica was sent a request, so the others take more again.
-                freed = self.pool.replicas.available().iter().collect();
+            round.freed.sort_unstable();
+            round.freed.dedup();
+            if round.freed.len() > OFFERED_MAX {
+                self.pending_service.cursor = Some(Cursor::Start);
+                return;
             }
-            freed.retain(|replica| self.pool.replicas.available().contains(*replica));
-            let offer = freed
-                .iter()
-                .filter_map(|replica| Some((self.first_eligible(*replica, &skipped)?, *replica)))
-                .min();
-            let Some((_, replica)) = offer else {
+            let available = self.pool.replicas.available();
+            round.freed.retain(|replica| available.contains(*replica));
+            let oldest = |replica: &ReplicaIndex| {
+                let oldest = self.first_eligible(*replica, &round.skipped)?;
+                Some((oldest, *replica))
+            };
+            let Some((_, replica)) = round.freed.iter().filter_map(oldest).min() else {
                 return;
             };
-            if !self.offer(replica, &mut skipped) {
-                freed.retain(|other| *other != replica);
+            if round.is_over() {
+                self.pending_service.freed = core::mem::take(&mut round.freed);
+                return;
             }
+            if !self.offer(replica, round) {
+                round.freed.retain(|other| *other != replica);
+            }
+            if self.pool.replicas.has_throttle_ended() {
+                // The last idle replica was sent a request, so the others take more again.
+                round.freed.extend(self.pool.replicas.take_freed());
+            }
+        }
+    }
+
+    /// Lets the queued requests select among all available replicas, oldest first.
+    fn let_requests_select(&mut self, round: &mut Round) {
+        while let Some(cursor) = self.pending_service.cursor {
+            if round.is_over() {
+                return;
+            }
+            let queue = &self.pool.queue;
+            let next = match cursor {
+                Cursor::Start => queue.first_in_order(),
+                Cursor::UpTo(seq) => queue.next_in_order(seq),
+            };
+            let next = next.filter(|_| !self.pool.replicas.available().is_empty());
+            self.pending_service.cursor = next.map(Cursor::UpTo);
+            let Some(seq) = next else {
+                break;
+            };
+            round.considered += OFFER_COST;
+            let must_go = self.is_entitled(seq) || self.is_crowded();
+            self.dispatch_or_skip(seq, must_go, &mut round.skipped);
+            if self.pool.replicas.has_throttle_ended() {
+                self.pending_service.cursor = Some(Cursor::Start);
+            }
+            self.pool.replicas.forget_freed();
         }
     }
 
@@ -85,42 +181,57 @@ impl Router {
         offered
     }
 
+    /// The time at which queued requests are next served without an event.
+    pub(super) fn next_service(&self) -> Option<Time> {
+        if self.pending_service.is_pending() {
+            return Some(self.pool.now);
+        }
+        self.next_review()
+    }
+
     /// The time of the next review, when a request waits for a particular replica while another one is free.
-    pub(super) fn next_review(&self) -> Option<Time> {
+    fn next_review(&self) -> Option<Time> {
         let is_needed = self.pool.queue.has_preferences() || self.review.is_pending;
         let is_due = is_needed && !self.pool.replicas.available().is_empty();
         is_due.then(|| self.review.last.after(REVIEW_INTERVAL))
     }
 
     /// Offers a freed replica to the queued requests. Returns whether a request was dispatched, or skipped for another replica.
-    fn offer(&mut self, replica: ReplicaIndex, skipped: &mut SkippedRequests) -> bool {
-        let at_limit = if skipped.len() >= LOOKED_AT_MAX {
+    fn offer(&mut self, replica: ReplicaIndex, round: &mut Round) -> bool {
+        round.considered += OFFER_COST;
+        let has_skipped_many = round.skipped.len() >= LOOKED_AT_MAX;
+        if has_skipped_many && !self.is_crowded() {
+            self.review.is_pending = true;
+            return false;
+        }
+        let at_limit = if has_skipped_many {
             self.first_eligible(replica, &[])
         } else {
-            self.pool.queue.at_overtake_limit(replica)
+            self.entitled(replica)
         };
         let mut delayed = DelayedRequests::new();
         let next = at_limit
             .map(NextRequest::AnyReplica)
-            .or_else(|| self.select_request(replica, skipped, &mut delayed));
+            .or_else(|| self.select_request(replica, round, &mut delayed));
         let now = self.pool.now;
         for (seq, preferred) in &delayed {
             self.pool.queue.set_preferred(*seq, Some(*preferred), now);
         }
         match next {
             Some(NextRequest::AnyReplica(seq)) => {
-                self.dispatch_or_skip(seq, at_limit.is_some(), skipped)
+                self.dispatch_or_skip(seq, at_limit.is_some(), &mut round.skipped)
             }
             Some(NextRequest::ThisReplica(seq, dispatch)) => {
                 if self.pool.queue.may_go(seq, replica) {
                     self.dispatch_queued(seq, dispatch);
                 } else {
-                    skipped.push(seq);
+                    round.skipped.push(seq);
                 }
                 true
             }
-            // So many requests leave the replica free that it would idle beside a long queue.
-            None if delayed.len() >= LOOKED_AT_MAX => self.dispatch_oldest(&delayed),
+            None if delayed.len() >= LOOKED_AT_MAX && self.is_crowded() => {
+                self.dispatch_oldest(&delayed)
+            }
             None => {
                 self.review.is_pending = true;
                 false
@@ -128,21 +239,37 @@ impl Router {
         }
     }
 
+    /// Selects among the oldest requests, and the later ones whose affinity replica was freed.
     fn select_request(
         &self,
         replica: ReplicaIndex,
-        skipped: &SkippedRequests,
+        round: &mut Round,
         delayed: &mut DelayedRequests,
     ) -> Option<NextRequest> {
         let view = self.pool.view(self.pool.replicas.available());
-        let mut queued = self
-            .pool
-            .queue
+        let (queue, skipped) = (&self.pool.queue, &round.skipped);
+        let (considered, last) = (Cell::new(0), Cell::new(None));
+        let oldest = queue
             .eligible(replica)
             .filter(|(seq, _)| !skipped.contains(seq))
-            .take(LOOKED_AT_MAX);
-        self.policy
-            .select_request(replica, &mut queued, &view, delayed)
+            .take(LOOKED_AT_MAX)
+            .inspect(|(seq, _)| last.set(Some(*seq)));
+        let later = || {
+            let last = last.get()?;
+            let later = queue.with_affinity(replica, last);
+            let later =
+                later.filter(|(seq, _)| !skipped.contains(seq) && queue.may_go(*seq, replica));
+            Some(later.take(LOOKED_AT_BY_AFFINITY_MAX))
+        };
+        let later = core::iter::once_with(later).flatten().flatten();
+        let mut queued = oldest
+            .chain(later)
+            .inspect(|_| considered.set(considered.get() + 1));
+        let next = self
+            .policy
+            .select_request(replica, &mut queued, &view, delayed);
+        round.considered += considered.get();
+        next
     }
 
     /// Dispatches a request to the replica that the policy selects for it, or skips it when it waits for another one.

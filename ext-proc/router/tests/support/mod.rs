@@ -21,23 +21,12 @@ use std::sync::Arc;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{PeerId, PolicyName, Request, RequestId, Scope, SessionKey, Tier};
 
-/// Overtake limit of the policies.
-const OVERTAKES_MAX: u32 = 64;
-
-/// Overtake limit where replicas have queues of their own.
-const OVERTAKES_IN_OWN_QUEUES_MAX: u32 = 256;
-
-/// Overtake limit of a policy.
-pub const fn overtakes_max(policy: PolicyName) -> u32 {
-    match policy {
-        PolicyName::DualMap => OVERTAKES_IN_OWN_QUEUES_MAX,
-        _ => OVERTAKES_MAX,
-    }
-}
+/// Overtake limit in a small pool.
+pub const OVERTAKES_MAX: u32 = 64;
 
 /// Whether a free replica takes the oldest request that it may serve under this policy, so that no request waits beside a
 /// free replica. Other policies let a request wait for a warm replica, within bounds: no request is overtaken more often
-/// than [`overtakes_max`] times, and none waits while all replicas are idle.
+/// than [`OVERTAKES_MAX`] times on a replica that it would take, and none waits while all replicas are idle.
 pub const fn serves_in_order(policy: PolicyName) -> bool {
     match policy {
         PolicyName::Isotherm | PolicyName::DualMap => false,

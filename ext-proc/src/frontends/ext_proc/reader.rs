@@ -49,11 +49,13 @@ impl ResponseReader {
         self.flow.headers(headers)
     }
 
-    /// Reads a piece of the body.
-    pub(super) fn body(&mut self, piece: &[u8]) {
+    /// Reads a piece of the body. Returns whether it has the first token of a streamed response.
+    pub(super) fn body(&mut self, piece: &[u8]) -> bool {
+        let had_begun = self.flow.has_begun();
         let started = self.started;
         let range = self.flow.body(piece.len(), || nanoseconds_since(started));
         self.flow.feed(piece.get(range).unwrap_or_default());
+        !had_begun && self.flow.has_begun()
     }
 
     /// Returns the outcome at the end of the response; `None` for a response without headers.

@@ -189,7 +189,7 @@ impl RequestLifecycle {
         }
     }
 
-    /// Records that the response begins: the prompt is computed.
+    /// Records the first token of the response.
     pub(super) fn begin_response(&self) {
         if let RequestStage::InFlight(guard) = &self.stage {
             guard.begin_response();

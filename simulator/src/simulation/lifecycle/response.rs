@@ -7,6 +7,7 @@ use isotherm_router::{End, Event, RejectReason, RequestId, ServedBy};
 use super::super::event_queue::{Ns, SimEvent};
 use super::super::{Simulation, nanos};
 use super::InFlightRequest;
+use crate::telemetry::Measurement;
 
 impl Simulation<'_> {
     /// Something happened to a request in its engine.
@@ -25,6 +26,8 @@ impl Simulation<'_> {
                 flight.first = Some(at);
                 record.first_token = Some(at_client);
                 record.cached_tokens = cached_tokens;
+                let response_begin = SimEvent::ResponseBegin { flight: number };
+                self.queue.add(at + to_service, response_begin);
                 return;
             }
             engine::EventKind::Tokens { .. } => return,
@@ -48,6 +51,13 @@ impl Simulation<'_> {
         self.queue.add(at + to_service, response_end);
     }
 
+    /// The first token of a response passes the service that dispatched it.
+    pub(crate) fn begin_response(&mut self, number: u32) {
+        if let Some((balancer, id)) = self.in_flight[number].served {
+            self.send_event(balancer, Event::Began(id));
+        }
+    }
+
     /// The end of a response passes the service that dispatched it.
     pub(crate) fn end_response(&mut self, number: u32) {
         let flight = &self.in_flight[number];
@@ -57,7 +67,7 @@ impl Simulation<'_> {
             return;
         };
         let back = self.replica_to_service(flight);
-        let event = flight.finished(id, back, flight.dispatched);
+        let event = self.outcome(flight, id, back, flight.dispatched);
         let own_service = flight.own_service;
         self.close(balancer, id);
         self.send_event(balancer, event);
@@ -94,7 +104,7 @@ impl Simulation<'_> {
         let flight = &self.in_flight[number];
         let answered = last.map(|(id, sent)| {
             let back = self.replica_to_service(flight) + self.detour(flight);
-            (id, flight.finished(id, back, sent))
+            (id, self.outcome(flight, id, back, sent))
         });
         for (id, event) in returned.chain(answered).collect::<Vec<_>>() {
             self.close(own_service, id);
@@ -122,16 +132,29 @@ impl Simulation<'_> {
             .over(flight.session, flight.step, at, is_answered);
         self.schedule(due);
     }
-}
 
-impl InFlightRequest {
     /// Outcome that the filter would report: the service saw the request at `since`, and each token `back` after the engine.
-    fn finished(&self, id: RequestId, back: Ns, since: Ns) -> Event {
-        let ttft = self.first.map(|first| (first + back).saturating_sub(since));
+    fn outcome(&self, flight: &InFlightRequest, id: RequestId, back: Ns, since: Ns) -> Event {
+        let session = self.clients.session(flight.session);
+        let key = session.map_or(0, |session| session.key);
+        let measured = flight.measured(back, since);
+        let seen = self.setup.telemetry.visible(measured, key);
         Event::Finished {
             id,
             served_by: ServedBy::Unreported,
-            end: self.refusal.unwrap_or(End::Answered),
+            end: flight.refusal.unwrap_or(End::Answered),
+            ttft_us: seen.ttft_us,
+            prompt_tokens: seen.prompt_tokens,
+            cached_tokens: seen.cached_tokens,
+            completion_tokens: seen.completion_tokens,
+        }
+    }
+}
+
+impl InFlightRequest {
+    fn measured(&self, back: Ns, since: Ns) -> Measurement {
+        let ttft = self.first.map(|first| (first + back).saturating_sub(since));
+        Measurement {
             ttft_us: ttft.map(|ttft| ttft / 1_000),
             prompt_tokens: self.usage.map(|usage| usage.prompt_tokens),
             cached_tokens: self.usage.map(|usage| usage.cached_tokens),

@@ -1,11 +1,42 @@
-//! Selective pushing, on engines with queues of their own.
+//! Selective pushing: which replicas admit the next request, on scripted replicas and on engines with queues of their own.
 
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use isotherm_e2e::{Client, MODEL, admin, chat, permit, with_long_timeouts};
+use isotherm_e2e::{
+    Action, Client, MODEL, ScriptedReplica, admin, chat, permit, scripted, with_long_timeouts,
+};
 use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::json;
+
+/// The first probe admits two requests. The third follows as soon as a response begins, since the next probe is a minute away.
+#[tokio::test]
+async fn a_response_that_begins_admits_the_next_request_without_a_probe() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    replica.set_action(Action::Stream);
+    let stack = scripted("began", &[&replica], 1)
+        .service(|config| {
+            config.remove("pools/0/outstanding_max")?;
+            config.set("pools/0/push", "pending")?;
+            let probe = json!({ "interval_ms": 60_000, "stale_after_ms": 600_000 });
+            config.set("pools/0/probe", probe)
+        })
+        .start()
+        .await?;
+    let streams = "isotherm_decision_streams";
+    admin::wait_for_metric(stack.service(), streams, &[], |n| n == 3.0).await?;
+    let client = Client::new(&stack.url(""))?;
+    let chats: Vec<_> = (0..3)
+        .map(|number| client.spawn_chat(&format!("number {number}")))
+        .collect();
+    replica.wait_until_holding(3).await?;
+    replica.release_all();
+    for chat in chats {
+        assert_eq!(chat.await??.status, 200);
+    }
+    Ok(())
+}
 
 const ENGINES: usize = 3;
 const BATCH: usize = 4;

@@ -19,7 +19,7 @@
 mod edits;
 mod timer;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 
 use isotherm_decision_proto::{
@@ -77,9 +77,7 @@ pub struct DecisionStream {
     requests: BTreeMap<u32, Request>,
     /// The ends that wait for the next message.
     ends: Vec<RequestEnd>,
-    /// The requests with a prefiller whose response has not begun.
-    prefilling: BTreeSet<u32>,
-    /// The requests with a prefiller whose response has begun, for the next message.
+    /// The requests whose response has begun, for the next message.
     starts: Vec<u32>,
     /// The current time in ticks.
     now: u64,
@@ -122,7 +120,6 @@ impl DecisionStream {
             state: State::Closed { retry_at: 0 },
             requests: BTreeMap::new(),
             ends: Vec::new(),
-            prefilling: BTreeSet::new(),
             starts: Vec::new(),
             now: 0,
             backoff_ticks: BACKOFF_TICKS_MIN,
@@ -175,9 +172,9 @@ impl DecisionStream {
         }
     }
 
-    /// Records that the response to a request begins. The service hears of it where it has named a prefiller.
+    /// Records that the response to a request begins: its first token came.
     pub fn start_response(&mut self, id: u32) -> Option<Effect> {
-        if !self.prefilling.remove(&id) {
+        if !matches!(self.requests.get(&id)?, Request::Decided(_)) {
             return None;
         }
         self.starts.push(id);
@@ -198,7 +195,6 @@ impl DecisionStream {
         if let Request::Detached(_) = self.requests.remove(&id)? {
             return None;
         }
-        self.prefilling.remove(&id);
         self.push_end(id, outcome.unwrap_or_default());
         self.schedule()
     }
@@ -285,7 +281,6 @@ impl DecisionStream {
         self.back_off();
         self.ends.clear();
         self.starts.clear();
-        self.prefilling.clear();
         let mut effects = Vec::new();
         for (id, request) in mem::take(&mut self.requests) {
             match request {
@@ -333,9 +328,6 @@ impl DecisionStream {
                 let decision = mem::take(&mut route.decision).into_bytes();
                 let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
                 let flow = ResponseFlow::sent(now, *wants_report, exposed);
-                if !route.prefiller.is_empty() {
-                    self.prefilling.insert(id);
-                }
                 let edits = with_decision(id, mem::take(edits), route, !*wants_report);
                 *request = Request::Decided(Some(Box::new(flow)));
                 Some(Effect::Release(id, edits))

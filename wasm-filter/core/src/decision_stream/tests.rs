@@ -100,7 +100,7 @@ fn tick(stream: &mut DecisionStream, count: u64) -> Vec<Effect> {
 }
 
 #[test]
-fn a_route_with_a_prefiller_sets_its_header_and_reports_the_start_of_the_response_once() {
+fn a_route_with_a_prefiller_sets_its_header() {
     let mut stream = ready();
     assert!(add(&mut stream, 1) && add(&mut stream, 2));
     let with_prefiller = Action::Route(Route {
@@ -114,14 +114,15 @@ fn a_route_with_a_prefiller_sets_its_header_and_reports_the_start_of_the_respons
     let effects = respond(&mut stream, 2, route("", ""));
     let names: Vec<_> = values(&effects).into_iter().map(|(name, _)| name).collect();
     assert!(!names.contains(&names::PREFILLER), "{names:?}");
+}
 
-    assert_eq!(
-        stream.start_response(2),
-        None,
-        "no prefill replica waits for it"
-    );
+#[test]
+fn the_start_of_a_response_goes_to_the_service() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 1) && add(&mut stream, 2));
+    respond(&mut stream, 1, route("", ""));
+    assert_eq!(stream.start_response(2), None, "no one has decided on it");
     assert_eq!(stream.start_response(1), Some(Effect::ScheduleFlush));
-    assert_eq!(stream.start_response(1), None);
     let Some(Effect::Send(message)) = stream.flush_ends() else {
         panic!("nothing is sent");
     };

@@ -126,6 +126,12 @@ impl ResponseFlow {
         }
     }
 
+    /// Whether the first token of a streamed response came.
+    #[must_use]
+    pub fn has_begun(&self) -> bool {
+        self.is_stream && self.first_byte_at.is_some()
+    }
+
     /// Reads the requested bytes of a piece.
     pub fn feed(&mut self, bytes: &[u8]) {
         if let Some(tail) = &mut self.tail {

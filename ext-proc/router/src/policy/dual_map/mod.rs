@@ -32,9 +32,6 @@ use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-/// Overtake limit: the usual one would tear many conversations of a small pool from their two replicas.
-const OVERTAKES_MAX: u32 = 256;
-
 #[derive(Debug, Default)]
 pub(super) struct DualMap {
     ablation: Ablation,
@@ -137,6 +134,13 @@ impl Policy for DualMap {
         best.map(|(_, seq, chosen)| NextRequest::ThisReplica(seq, chosen))
     }
 
+    /// Whether the replica is the one that the request is assigned to.
+    fn would_take(&self, queued: &QueuedRequest, replica: ReplicaIndex) -> bool {
+        self.queues
+            .get(queued.seq)
+            .is_none_or(|entry| entry.replica == replica)
+    }
+
     /// Selects the other candidate first.
     fn select_fallback(
         &self,
@@ -188,7 +192,7 @@ impl Policy for DualMap {
 
     fn rules(&self) -> PolicyRules {
         PolicyRules {
-            max_overtakes: OVERTAKES_MAX,
+            is_bound_to_candidates: true,
             ..PolicyRules::default()
         }
     }

@@ -19,7 +19,7 @@ const DEPTHS_MAX: usize = 4;
 /// Replicas that are priced in each group, and among the least loaded.
 const EACH_MAX: usize = 4;
 /// Holders of one prefix that are compared by load.
-const HOLDERS_MAX: usize = 32;
+pub(super) const HOLDERS_MAX: usize = 32;
 /// Least loaded replicas that are searched for one not yet priced.
 const LEAST_MAX: usize = 64;
 /// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.

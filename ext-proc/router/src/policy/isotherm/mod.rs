@@ -11,14 +11,14 @@ mod query;
 use smallvec::SmallVec;
 
 use super::{
-    DelayedRequests, LOOKED_AT_MAX, NextRequest, Policy, PolicyRules, Selection, View,
-    that_may_serve, uncached_tokens,
+    DelayedRequests, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest, Policy, PolicyRules,
+    Selection, View, that_may_serve, uncached_tokens,
 };
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-use self::candidates::{affinity_replica, cheapest_now};
+use self::candidates::{HOLDERS_MAX, affinity_replica, cheapest_now};
 use self::cost::CostModel;
 use self::query::CandidateQuery;
 
@@ -61,7 +61,7 @@ impl Policy for Isotherm {
         let mut others = view.replicas.trusted().clone();
         others.set(replica, false);
         let mut best: Option<(f64, QueueSeq)> = None;
-        let queued: SmallVec<[_; LOOKED_AT_MAX]> = queued.collect();
+        let queued: SmallVec<[_; LOOKED_AT_MAX + LOOKED_AT_BY_AFFINITY_MAX]> = queued.collect();
         let hints = queued.iter();
         view.index
             .prefetch_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
@@ -92,6 +92,21 @@ impl Policy for Isotherm {
         }
         // Another free replica may suit the request better still, so it is not bound to this one.
         best.map(|(_, seq)| NextRequest::AnyReplica(seq))
+    }
+
+    /// The least loaded holder of the longest prefix, or else the replica that served the session last.
+    fn find_affinity(&self, queued: &QueuedRequest, view: &View<'_>) -> Option<ReplicaIndex> {
+        let query = CandidateQuery::again(queued, view);
+        let trusted = that_may_serve(query.request, view.replicas.trusted(), view);
+        let blocks = query.request.fingerprint.blocks();
+        let matched = view.index.deepest_within(blocks, &query.known, &trusted);
+        if matched.depth == 0 {
+            return query.session_at.filter(|at| trusted.contains(*at));
+        }
+        let holders = view.index.targets(&matched, &trusted);
+        holders
+            .take(HOLDERS_MAX)
+            .min_by_key(|holder| view.replicas.rank(*holder))
     }
 
     /// Minus the cost.

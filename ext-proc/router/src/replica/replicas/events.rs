@@ -3,6 +3,7 @@
 use core::hint::black_box;
 
 use super::{CostInputs, Rank, Replicas};
+use crate::pool_state::InFlightRequest;
 use crate::replica::{Backlog, BreakerPermit, Evidence, Replica};
 use crate::replica_index::ReplicaIndex;
 use crate::{Load, ReplicaId, Role, Time};
@@ -27,6 +28,7 @@ impl Replicas {
     /// Removes a replica and returns its index for the prefix index to retire.
     pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<ReplicaIndex> {
         let slot = self.slots.remove(&id)?;
+        let was_throttled = self.is_throttled();
         self.unlist(slot);
         self.staying.set(slot, false);
         self.healthy.set(slot, false);
@@ -42,6 +44,7 @@ impl Replicas {
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::default();
         }
+        self.throttle_ended |= was_throttled && !self.is_throttled();
         self.update_panic_mode(now);
         Some(slot)
     }
@@ -76,6 +79,7 @@ impl Replicas {
                 kv_capacity_tokens: load.kv_capacity_tokens.or(known),
                 ..load
             };
+            replica.saw_pending(load.pending, sent);
             replica.headroom.probed(&load, sent, replica.outstanding);
             replica.stall.probed(&load, sent);
             replica.backlog.probed(load.pending, sent);
@@ -138,6 +142,7 @@ impl Replicas {
             replica.outstanding += 1;
             replica.turn = turn;
             replica.headroom.pushed(now);
+            replica.unbegun.pushed();
             replica.backlog.pushed(tokens, now);
             replica.arrivals.add(takes_s, now);
             sent = Some(replica.breaker.sent(now));
@@ -155,27 +160,26 @@ impl Replicas {
         });
     }
 
+    /// Registers that the response to a request begins.
+    pub(crate) fn began(&mut self, id: ReplicaId, dispatched_at: Time, now: Time) {
+        self.change(id, now, |replica| replica.began(dispatched_at, now));
+    }
+
     /// Registers the end of a request and its verdict.
-    pub(crate) fn released(
-        &mut self,
-        id: ReplicaId,
-        sent: BreakerPermit,
-        evidence: Evidence,
-        now: Time,
-    ) {
-        self.change(id, now, |replica| {
-            replica.outstanding = replica.outstanding.saturating_sub(1);
+    pub(crate) fn released(&mut self, request: &InFlightRequest, evidence: Evidence, now: Time) {
+        self.change(request.replica, now, |replica| {
+            replica.ended(request.dispatched_at, request.has_begun, now);
             if replica.is_idle() {
                 replica.backlog.emptied();
             }
-            replica.breaker.ended(sent, evidence, now);
+            replica.breaker.ended(request.permit, evidence, now);
         });
     }
 
     /// Registers that a prefill replica has computed a prompt; its verdict follows at the end of the request.
     pub(crate) fn prefill_computed(&mut self, id: ReplicaId, now: Time) {
         self.change(id, now, |replica| {
-            replica.outstanding = replica.outstanding.saturating_sub(1);
+            replica.ended(now, false, now);
             if replica.is_idle() {
                 replica.backlog.emptied();
             }

@@ -45,11 +45,13 @@ impl Replicas {
         now: Time,
         change: impl FnOnce(&mut Replica),
     ) {
+        let was_throttled = self.is_throttled();
         self.unlist(slot);
         if let Some(replica) = self.get_mut(slot) {
             change(replica);
         }
         self.list(slot, now);
+        self.throttle_ended |= was_throttled && !self.is_throttled();
         self.update_panic_mode(now);
     }
 
@@ -137,9 +139,7 @@ impl Replicas {
             self.free_capacity = self.free_capacity.saturating_sub(listed);
         }
         self.throttled.set(slot, false);
-        if self.idle.set(slot, false) && self.idle.is_empty() {
-            self.throttle_ended = true;
-        }
+        self.idle.set(slot, false);
     }
 
     /// Enters or leaves panic mode. Failing replicas are excluded only while another one has a good probe and a closed breaker;
@@ -162,6 +162,7 @@ impl Replicas {
     /// Replaces the rules. When panic mode ends, each open breaker admits a trial at once.
     fn apply_rules(&mut self, rules: Rules, now: Time) {
         let has_recovered = self.rules.is_breaker_panic && !self.proven.is_empty();
+        let was_throttled = self.is_throttled();
         let all: Vec<ReplicaIndex> = self.all().collect();
         for slot in &all {
             self.unlist(*slot);
@@ -173,5 +174,6 @@ impl Replicas {
             }
             self.list(slot, now);
         }
+        self.throttle_ended |= was_throttled && !self.is_throttled();
     }
 }

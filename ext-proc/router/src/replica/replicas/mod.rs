@@ -198,16 +198,19 @@ impl Replicas {
         self.throttle_ended = false;
     }
 
-    /// Whether the idle-peer throttle ended since the last call.
-    pub(crate) fn take_throttle_ended(&mut self) -> bool {
-        core::mem::take(&mut self.throttle_ended) && !self.is_throttled()
+    /// Whether the idle-peer throttle has ended since the last [`Self::take_freed`].
+    pub(crate) fn has_throttle_ended(&self) -> bool {
+        self.throttle_ended && !self.is_throttled()
     }
 
     /// Replicas that became available since the last call and still are.
     pub(crate) fn take_freed(&mut self) -> Vec<ReplicaIndex> {
         let mut freed = core::mem::take(&mut self.freed);
-        if core::mem::take(&mut self.throttle_ended) {
-            freed.extend(self.available.iter());
+        let has_throttle_ended = self.has_throttle_ended();
+        self.throttle_ended = false;
+        if has_throttle_ended {
+            // The idle-peer throttle bound the others more tightly than their own admission headroom.
+            freed.extend(self.available.without(&self.throttled).iter());
         }
         freed.sort_unstable();
         freed.dedup();

@@ -65,13 +65,17 @@ impl Naive {
                     && replica.outstanding < max.max(1)
             }
             Push::Pending => {
-                let Some((sent, 0)) = replica.probe else {
+                let Some((_, 0)) = replica.probe else {
                     return false;
                 };
-                let pushed = replica.pushes.iter().filter(|at| **at >= sent).count();
-                let left = replica.leaves.iter().filter(|at| **at >= sent).count();
+                let count = |times: &[Time]| {
+                    let counted = times.iter().filter(|at| **at >= replica.counted_from);
+                    counted.count()
+                };
+                let pushed = count(&replica.pushes);
+                let free = count(&replica.leaves) + count(&replica.begins);
                 let window = (2 * replica.largest_round).max(2);
-                self.is_healthy(replica) && self.may_be_tried(replica) && pushed < window + left
+                self.is_healthy(replica) && self.may_be_tried(replica) && pushed < window + free
             }
         }
     }

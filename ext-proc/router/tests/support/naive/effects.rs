@@ -3,16 +3,13 @@
 use std::collections::BTreeSet;
 
 use isotherm_router::{
-    Choice, Decision, Effect, Event, RejectReason, ReplicaId, Request, RequestId, Scope,
+    Choice, Decision, Effect, Event, PolicyName, RejectReason, ReplicaId, Request, RequestId, Scope,
 };
 
-use super::super::{overtakes_max, serves_in_order};
+use super::super::serves_in_order;
 use super::Naive;
 use super::peers::Since;
 use super::replica::InFlightRequest;
-
-/// Waiting requests that the router looks at for one replica.
-const LOOKED_AT_MAX: usize = 64;
 
 impl Naive {
     pub(super) fn event(&mut self, event: Event) {
@@ -82,31 +79,31 @@ impl Naive {
         &mut self,
         id: RequestId,
         could: impl Fn(&Self, &Request) -> bool,
-    ) -> (Request, Since, Vec<RequestId>) {
+    ) -> (Request, Since, Vec<(RequestId, Since)>) {
         assert!(self.answered.insert(id), "{id:?} was answered twice");
         let at = self
             .waiting
             .iter()
             .position(|(request, _)| request.id == id);
         let at = at.expect("only who waits is sent");
-        let older = self.waiting[..at].iter().map(|(older, _)| older);
-        let passed = older.filter(|older| could(self, older));
-        let passed = passed.map(|older| older.id).collect();
+        let older = self.waiting[..at].iter();
+        let passed = older.filter(|(older, _)| could(self, older));
+        let passed = passed.map(|(older, since)| (older.id, *since)).collect();
         let (request, since) = self.waiting.remove(at);
         (request, since, passed)
     }
 
     /// A request goes to a replica that these could have gone to, who came before it.
-    fn pass_over(&mut self, id: RequestId, older: &[RequestId]) {
-        let own = self.passed_over.remove(&id).unwrap_or_default();
-        let most = overtakes_max(self.config.policy);
-        if serves_in_order(self.config.policy) && own < most {
-            assert!(older.is_empty(), "{older:?} came before {id:?}");
-        }
-        for older in older.iter().take(LOOKED_AT_MAX) {
-            let times = self.passed_over.entry(*older).or_default();
-            *times += 1;
-            assert!(*times <= most, "{older:?} was overtaken");
+    fn pass_over(&self, id: RequestId, older: &[(RequestId, Since)]) {
+        let policy = self.config.policy;
+        assert!(
+            older.is_empty() || !serves_in_order(policy),
+            "{older:?} came before {id:?}"
+        );
+        // Other policies put requests past the SLO last, and those are overtaken without bound.
+        let half = self.config.queue.wait_max / 2;
+        for (older, since) in older.iter().filter(|_| policy == PolicyName::DualMap) {
+            assert!(since.arrived.after(half) > self.now, "{older:?} waits");
         }
     }
 
@@ -140,11 +137,14 @@ impl Naive {
         replica.sent.extend(blocks.iter().map(|block| block.hash));
         replica.outstanding += 1;
         replica.pushes.push(self.now);
+        replica.unbegun += 1;
         let flight = InFlightRequest {
             replica: decision.replica,
             request,
             epoch: replica.failing.epoch,
             is_trial: replica.failing.sent(self.now),
+            at: self.now,
+            has_begun: false,
         };
         self.in_flight.insert(id, flight);
     }

@@ -25,8 +25,6 @@ pub struct Naive {
     now: Time,
     replicas: BTreeMap<ReplicaId, Replica>,
     waiting: Vec<(Request, Since)>,
-    /// Number of times that each waiting request was overtaken.
-    passed_over: BTreeMap<RequestId, u32>,
     /// Since when every replica that gets new requests is available and has none.
     idle_since: Option<Time>,
     /// Whether responses tell how long they took: then requests may stay for a warm cache, or leave for one.
@@ -56,7 +54,6 @@ impl Naive {
             now: Time::ZERO,
             replicas: BTreeMap::new(),
             waiting: Vec::new(),
-            passed_over: BTreeMap::new(),
             idle_since: None,
             tells_times,
             in_flight: BTreeMap::new(),

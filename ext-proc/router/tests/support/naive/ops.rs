@@ -57,6 +57,8 @@ pub enum Op {
         waiting: bool,
     },
     /// The peer refuses a forwarded request: it comes back.
+    /// The response to a request begins.
+    Begin(usize),
     Returns(usize),
     FinishAway {
         which: usize,
@@ -134,6 +136,7 @@ impl Naive {
                 self.finish_one(*which, *end, *served, told);
             }
             Op::Abort { which, waiting } => self.abort(*which, *waiting),
+            Op::Begin(which) => self.begin(*which),
             Op::Returns(which) => self.returns(*which),
             Op::FinishAway {
                 which,

@@ -65,6 +65,7 @@ impl Naive {
             let replica = self.replicas.get_mut(&id).unwrap();
             replica.sent.extend(blocks.iter().map(|block| block.hash));
             replica.pushes.push(self.now);
+            replica.siblings.push(self.now);
             Target::Replica(id)
         };
         self.event(Event::Shared(Placement {

@@ -11,6 +11,8 @@ pub(super) const FAILURES_MAX: u32 = 5;
 pub(super) const BACK_OFF_MS: (u64, u64) = (1_000, 16_000);
 /// Time for which a trial excludes the next one.
 pub(super) const TRIAL_MS: u64 = 10_000;
+/// Longest time until a probe shows a request of a sibling.
+pub(super) const SETTLE: Duration = Duration::from_millis(250);
 /// Enough to break any replica that takes requests.
 pub(super) const BREAKS: u32 = 2 * FAILURES_MAX;
 
@@ -24,6 +26,16 @@ pub(super) struct Replica {
     /// When it was pushed a request, and when one left it.
     pub(super) pushes: Vec<Time>,
     pub(super) leaves: Vec<Time>,
+    /// Of the pushes, those of siblings.
+    pub(super) siblings: Vec<Time>,
+    /// When the response to one of its requests began, or ended without having begun.
+    pub(super) begins: Vec<Time>,
+    /// Requests whose responses have not begun.
+    pub(super) unbegun: usize,
+    /// Unbegun requests that the last probe shows as pending, if it shows no others.
+    pub(super) shown: usize,
+    /// From when on its pushes count against its window.
+    pub(super) counted_from: Time,
     /// When the last probe without a pending request was sent, and the largest number pushed between two such.
     pub(super) clear: Option<Time>,
     pub(super) largest_round: usize,
@@ -55,6 +67,27 @@ pub(super) struct InFlightRequest {
     pub(super) request: Request,
     pub(super) epoch: u64,
     pub(super) is_trial: bool,
+    pub(super) at: Time,
+    pub(super) has_begun: bool,
+}
+
+impl Replica {
+    /// The response to a request of this time begins.
+    pub(super) fn begun(&mut self, at: Time, now: Time) {
+        self.begins.push(now);
+        self.unbegun -= 1;
+        let Some((sent, pending)) = &mut self.probe else {
+            return;
+        };
+        if self.shown > 0 && at < *sent {
+            self.shown -= 1;
+            if self.shown == 0 {
+                *pending = 0;
+                self.clear = Some(now);
+                self.counted_from = now;
+            }
+        }
+    }
 }
 
 /// Verdict of a finished request: whether it failed, if it has one.

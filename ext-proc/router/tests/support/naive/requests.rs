@@ -15,6 +15,7 @@ use super::peers::Since;
 use super::replica::BREAKS;
 use super::replica::Evidence;
 use super::replica::InFlightRequest;
+use super::replica::SETTLE;
 
 impl Naive {
     pub(super) fn arrive(
@@ -168,12 +169,29 @@ impl Naive {
         self.event(Event::Aborted(id));
     }
 
+    pub(super) fn begin(&mut self, which: usize) {
+        let n = self.in_flight.len().max(1);
+        let Some((id, flight)) = self.in_flight.iter_mut().nth(which % n) else {
+            return;
+        };
+        let id = *id;
+        if !core::mem::replace(&mut flight.has_begun, true)
+            && let Some(replica) = self.replicas.get_mut(&flight.replica)
+        {
+            replica.begun(flight.at, self.now);
+        }
+        self.event(Event::Began(id));
+    }
+
     pub(super) fn leave(&mut self, id: RequestId, failed: Evidence) -> Option<Request> {
         let flight = self.in_flight.remove(&id)?;
         if let Some(replica) = self.replicas.get_mut(&flight.replica) {
             replica.failing.ended(self.now, &flight, failed);
             replica.outstanding -= 1;
             replica.leaves.push(self.now);
+            if !flight.has_begun {
+                replica.begun(flight.at, self.now);
+            }
         }
         Some(flight.request)
     }
@@ -189,7 +207,14 @@ impl Naive {
         let sent = Time::from_nanos(late);
         let state = self.replicas.get_mut(&replica).unwrap();
         if state.probe.is_none_or(|(last, _)| sent >= last) {
+            let after = |times: &[Time], from| times.iter().filter(|at| **at >= from).count();
+            let since = after(&state.pushes, sent) - after(&state.siblings, sent);
+            let older = state.unbegun.saturating_sub(since);
+            let is_ours = after(&state.siblings, sent.before(SETTLE)) == 0;
+            let is_explained = is_ours && (1..=older).contains(&(pending as usize));
+            state.shown = if is_explained { older } else { 0 };
             state.probe = Some((sent, pending));
+            state.counted_from = sent;
             state.failed = false;
             if pending == 0 {
                 let from = state.clear.unwrap_or(Time::ZERO);

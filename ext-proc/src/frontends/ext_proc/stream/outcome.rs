@@ -10,7 +10,6 @@ use super::{Inbound, RequestStream, decode_headers};
 
 impl<I: Inbound> RequestStream<I> {
     pub(super) fn response_headers(&mut self, message: HttpHeaders, metadata: Option<&Metadata>) {
-        self.lifecycle.begin_response();
         let Some(reader) = &mut self.response else {
             self.outbox.push_back(response::response_headers(&[], None));
             return;
@@ -27,8 +26,10 @@ impl<I: Inbound> RequestStream<I> {
 
     pub(super) fn response_body(&mut self, piece: HttpBody) {
         let is_end = piece.end_of_stream;
-        if let Some(reader) = &mut self.response {
-            reader.body(&piece.body);
+        if let Some(reader) = &mut self.response
+            && reader.body(&piece.body)
+        {
+            self.lifecycle.begin_response();
         }
         let full_duplex = self.modes.response == BodyMode::FullDuplex;
         body::pass(&mut self.outbox, piece, full_duplex, false);

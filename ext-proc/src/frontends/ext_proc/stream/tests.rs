@@ -523,10 +523,14 @@ async fn a_long_prompt_names_its_prefill_replica_until_the_response_begins() {
     assert_eq!(prefiller.as_deref(), Some("127.0.0.1:2"));
     assert_eq!(service.outstanding(), [1, 1]);
     while !gateway.has_no_reply() {}
-    gateway.send(Request::ResponseHeaders(headers(&[(":status", "200")])));
+    let stream = [(":status", "200"), ("content-type", "text/event-stream")];
+    gateway.send(Request::ResponseHeaders(headers(&stream)));
+    gateway.reply().await;
+    assert_eq!(service.outstanding(), [1, 1], "no token yet");
+    gateway.send(Request::ResponseBody(piece(b"data: {}\n\n", false)));
     gateway.reply().await;
     assert_eq!(service.outstanding(), [1, 0], "the prompt is computed");
-    gateway.send(Request::ResponseBody(piece(b"{}", true)));
+    gateway.send(Request::ResponseBody(piece(b"data: [DONE]\n\n", true)));
     gateway.reply().await;
     drop(gateway);
     assert_eq!(service.outstanding(), [0, 0]);

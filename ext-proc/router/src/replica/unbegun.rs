@@ -1,0 +1,98 @@
+//! Requests whose responses have not begun: what a service sees of a replica between two probes.
+//!
+//! A probe every 100 ms is many steps of a fast engine. A response that begins shows at once that the replica has admitted
+//! its request. The last probe's pending requests are therefore admitted when the responses to all requests have begun that
+//! were dispatched before the probe. That holds only where this service dispatched all of them: more pending requests than
+//! these are another router's, and only the next probe tells. The same holds when a sibling dispatched one shortly before.
+
+use crate::Time;
+
+/// Requests of a replica whose responses have not begun.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unbegun {
+    /// All of them.
+    count: u32,
+    /// The ones that the last probe may show as pending, with the time when it was sent.
+    shown: Option<(u32, Time)>,
+}
+
+impl Unbegun {
+    /// Registers a dispatched request.
+    pub(crate) const fn pushed(&mut self) {
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Applies a probe that was sent at `sent`; `since` requests were dispatched at or after that time. `is_ours` says that no
+    /// sibling dispatched one shortly before.
+    pub(crate) fn probed(&mut self, pending: u32, sent: Time, since: u32, is_ours: bool) {
+        let older = self.count.saturating_sub(since);
+        let is_explained = is_ours && (1..=older).contains(&pending);
+        self.shown = is_explained.then_some((older, sent));
+    }
+
+    /// Registers that the response to a request begins, or that it ended before. Returns whether each request of this
+    /// service that the last probe may show as pending has begun or ended.
+    pub(crate) fn begun(&mut self, dispatched_at: Time) -> bool {
+        self.count = self.count.saturating_sub(1);
+        let Some((left, sent)) = &mut self.shown else {
+            return false;
+        };
+        if dispatched_at < *sent {
+            *left = left.saturating_sub(1);
+        }
+        let is_clear = *left == 0;
+        if is_clear {
+            self.shown = None;
+        }
+        is_clear
+    }
+
+    /// Number of requests whose responses have not begun.
+    pub(crate) const fn count(&self) -> u32 {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn ms(ms: u64) -> Time {
+        Time::ZERO.after(Duration::from_millis(ms))
+    }
+
+    fn with(requests: u32) -> Unbegun {
+        let mut unbegun = Unbegun::default();
+        (0..requests).for_each(|_| unbegun.pushed());
+        unbegun
+    }
+
+    #[test]
+    fn pending_requests_are_admitted_when_every_older_response_has_begun() {
+        let mut unbegun = with(3);
+        unbegun.probed(2, ms(100), 0, true);
+        assert!(!unbegun.begun(ms(10)));
+        assert!(!unbegun.begun(ms(20)));
+        assert!(unbegun.begun(ms(30)));
+        assert_eq!(unbegun.count(), 0);
+    }
+
+    #[test]
+    fn a_request_of_after_the_probe_says_nothing_about_it() {
+        let mut unbegun = with(2);
+        unbegun.probed(1, ms(100), 1, true);
+        assert!(!unbegun.begun(ms(101)), "the younger one");
+        assert!(unbegun.begun(ms(50)));
+    }
+
+    #[test]
+    fn pending_requests_of_another_router_stay_until_the_next_probe() {
+        for (pending, is_ours) in [(2, true), (1, false)] {
+            let mut unbegun = with(1);
+            unbegun.probed(pending, ms(100), 0, is_ours);
+            assert!(!unbegun.begun(ms(10)));
+        }
+    }
+}

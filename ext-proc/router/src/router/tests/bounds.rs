@@ -1,0 +1,148 @@
+//! The work of one event in a large pool with a long queue.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::policy::{DelayedRequests, NextRequest};
+use crate::queue::{QueueSeq, QueuedRequest};
+
+const REPLICAS: u32 = 1_000;
+const WAITING: usize = 7_900;
+/// Questions that one event asks of a policy, at most.
+const QUESTIONS_MAX: usize = 650;
+
+/// Counts the requests that it considers. Each waits for the replica of its session.
+#[derive(Debug)]
+struct QuestionCounter(Arc<AtomicUsize>);
+
+impl QuestionCounter {
+    fn count(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Policy for QuestionCounter {
+    fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
+        self.count();
+        SessionAffinity.select_replica(request, view)
+    }
+
+    fn select_request(
+        &self,
+        replica: ReplicaIndex,
+        queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
+        view: &View<'_>,
+        delayed: &mut DelayedRequests,
+    ) -> Option<NextRequest> {
+        for (seq, queued) in queued {
+            match self.select_replica(&queued.request, view) {
+                Some(Selection::WaitFor(other)) => delayed.push((seq, other)),
+                Some(Selection::Dispatch(to)) if to.replica != replica => {}
+                _ => return Some(NextRequest::AnyReplica(seq)),
+            }
+        }
+        None
+    }
+
+    fn score(&self, _request: &Request, _replica: ReplicaIndex, _view: &View<'_>) -> f64 {
+        0.0
+    }
+}
+
+struct Pool {
+    router: Router,
+    questions: Arc<AtomicUsize>,
+    now: Time,
+    next: u64,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let questions = Arc::new(AtomicUsize::new(0));
+        let policy = QuestionCounter(Arc::clone(&questions));
+        let mut pool = Self {
+            router: pool(REPLICAS, Push::Pending, policy),
+            questions,
+            now: Time::ZERO,
+            next: 0,
+        };
+        for replica in 0..REPLICAS {
+            pool.probe(replica);
+        }
+        pool
+    }
+
+    /// Handles an event, and all that is due at once after it. Returns the most questions of one step.
+    fn event(&mut self, event: Event) -> usize {
+        self.now = self.now.after(Duration::from_micros(1));
+        self.questions.store(0, Ordering::Relaxed);
+        self.router.handle(self.now, event);
+        let mut most = self.questions.swap(0, Ordering::Relaxed);
+        for _ in 0..10_000 {
+            if self.router.poll_timeout().is_none_or(|at| at > self.now) {
+                return most;
+            }
+            self.router.handle_timeout(self.now);
+            most = most.max(self.questions.swap(0, Ordering::Relaxed));
+        }
+        panic!("the service does not end");
+    }
+
+    fn probe(&mut self, replica: u32) -> usize {
+        let replica = ReplicaId(replica);
+        let (load, sent) = (Load::default(), self.now);
+        self.event(Event::Probed {
+            replica,
+            load,
+            sent,
+        })
+    }
+
+    fn arrive(&mut self, session: u64) -> usize {
+        self.next += 1;
+        self.event(Event::Arrived(request(self.next, session)))
+    }
+
+    fn waiting(&self) -> usize {
+        self.router.stats(self.now).queue_length
+    }
+}
+
+#[test]
+fn a_probe_of_the_only_idle_replica_offers_no_other_one() {
+    let mut pool = Pool::new();
+    for session in 0..u64::from(REPLICAS) - 1 {
+        pool.arrive(session);
+    }
+    // The first replica is full, and a request waits for it.
+    pool.arrive(0);
+    pool.arrive(0);
+    assert_eq!(pool.waiting(), 1);
+    let questions = pool.probe(REPLICAS - 1);
+    assert!(questions <= 1 + 16, "{questions}");
+}
+
+#[test]
+fn the_end_of_the_idle_peer_throttle_asks_a_bounded_number_of_questions() {
+    let mut pool = Pool::new();
+    let busy = REPLICAS - 1;
+    for probes in [1, 0] {
+        for session in 0..u64::from(busy) {
+            pool.arrive(session);
+            pool.arrive(session);
+        }
+        for replica in (1..busy).take(probes * REPLICAS as usize) {
+            pool.probe(replica);
+        }
+    }
+    // Each but the first replica would take more, were the last one not idle.
+    for _ in 0..WAITING {
+        pool.arrive(0);
+    }
+    assert!(pool.waiting() >= WAITING);
+    let available = |pool: &Pool| pool.router.stats(pool.now).available_replicas;
+    assert_eq!(available(&pool), 1);
+    let questions = pool.arrive(u64::from(busy));
+    assert_eq!(available(&pool), REPLICAS as usize - 1);
+    assert!(questions <= QUESTIONS_MAX, "{questions}");
+}
