@@ -6,7 +6,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use smallvec::SmallVec;
 
-use crate::{PeerId, PeerReport, Role, Time};
+use crate::{EngineCounters, PeerId, PeerReport, Role, Time};
 
 /// Identity of a request, unique within the life of a router; the driver numbers requests upwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -185,6 +185,15 @@ pub enum Event {
         /// Report.
         report: AdapterReport,
         /// Time when the probe was sent; requests dispatched later are not in `report`.
+        sent: Time,
+    },
+    /// A probe reported the counters of a replica's engine.
+    CountersReported {
+        /// Replica.
+        replica: ReplicaId,
+        /// Counters.
+        counters: EngineCounters,
+        /// Time when the probe was sent.
         sent: Time,
     },
     /// A replica was added. It is available after its first good probe, or at once if nothing probes it.

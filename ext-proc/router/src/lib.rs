@@ -7,6 +7,7 @@
 mod adapters;
 mod config;
 mod effect;
+mod engine_counters;
 mod event;
 mod forwarding;
 mod index;
@@ -26,6 +27,7 @@ mod time;
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
+pub use engine_counters::{EngineCounters, Total};
 pub use event::{
     AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope,
     ServedBy, SessionKey, Target, Tier,
@@ -37,5 +39,8 @@ pub use policy::{PolicyName, UnknownPolicy};
 pub use role::Role;
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};
-pub use status::{Availability, Candidate, Choice, Explanation, PeerCandidate, ReplicaStatus};
+pub use status::{
+    Availability, Candidate, Choice, Explanation, Learned, PeerCandidate, ReplicaStatus, Signals,
+    Source,
+};
 pub use time::Time;

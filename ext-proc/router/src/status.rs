@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use strum::{AsRefStr, IntoStaticStr};
+use strum::{AsRefStr, EnumIter, IntoStaticStr};
 
 use crate::{
     AdapterState, AdapterStatus, Load, PeerAvailability, PeerId, Reason, ReplicaId, Role, Time,
@@ -59,6 +59,68 @@ pub enum Availability {
     NoHeadroom,
     /// The fixed limit of outstanding requests is reached.
     Full,
+}
+
+/// Where a learned quantity comes from, best source first.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    AsRefStr,
+    IntoStaticStr,
+    EnumIter,
+)]
+#[strum(serialize_all = "snake_case")]
+pub enum Source {
+    /// Usage of answers: token counts of single requests.
+    Usage,
+    /// Counters of the engine's metrics page.
+    Counters,
+    /// Times to first token, with presumed token counts.
+    FirstTokens,
+    /// Durations of whole answers.
+    Answers,
+    /// Nothing: a constant.
+    #[default]
+    Presumed,
+}
+
+/// Source of each quantity that a pool learns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signals {
+    /// Time to compute a prompt.
+    pub prompt_speed: Source,
+    /// Time to write an answer.
+    pub decode_speed: Source,
+    /// Prompt bytes in a token.
+    pub token_length: Source,
+    /// Prompt tokens that engines find in their caches.
+    pub cache_hits: Source,
+    /// Tokens of an answer.
+    pub answer_length: Source,
+}
+
+/// Learned quantities of a pool, with their sources.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Learned {
+    /// Source of each quantity.
+    pub signals: Signals,
+    /// Time to the first token of a prompt without uncached tokens, in seconds.
+    pub first_token_s: f64,
+    /// Time to compute a prompt token, in seconds.
+    pub prompt_token_s: f64,
+    /// Time to write an output token for the only request of a replica, in seconds.
+    pub output_token_s: f64,
+    /// Prompt bytes in a token.
+    pub bytes_per_token: f64,
+    /// Mean answer length, in tokens.
+    pub output_tokens: f64,
 }
 
 /// Explanation of the decision for a request.

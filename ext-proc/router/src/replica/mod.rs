@@ -3,6 +3,7 @@
 mod arrival_rate;
 mod backlog;
 mod breaker;
+mod counter_history;
 mod headroom;
 mod least_squares;
 mod pushes;
@@ -14,6 +15,7 @@ use arrival_rate::ArrivalRate;
 pub(crate) use backlog::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
 use backlog::{Backlog, LatencyFit, LatencyModel};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
+use counter_history::CounterHistory;
 use headroom::Headroom;
 pub(crate) use pushes::Pushes;
 pub(crate) use replicas::{Rank, Replicas};
@@ -43,6 +45,7 @@ pub(crate) struct Replica {
     backlog: Backlog,
     arrivals: ArrivalRate,
     stall: StallDetector,
+    counters: CounterHistory,
     /// The last good probe and its send time.
     probe: Option<(Load, Time)>,
     /// Whether a later probe failed.

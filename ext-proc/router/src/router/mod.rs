@@ -6,12 +6,14 @@
 
 mod adapters;
 mod arrive;
+mod counters;
 mod decide;
 mod dispatch;
 mod explain;
 mod fairness;
 mod feedback;
 mod forward;
+mod learned;
 mod prefill;
 mod serve;
 
@@ -113,6 +115,11 @@ impl Router {
                 report,
                 sent,
             } => self.report_adapters(replica, &report, sent),
+            Event::CountersReported {
+                replica,
+                counters,
+                sent,
+            } => self.report_counters(replica, &counters, sent),
             Event::ProbeFailed(replica) => self.probe_failed(replica),
             Event::Added {
                 replica,

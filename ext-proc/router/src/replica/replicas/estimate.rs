@@ -64,6 +64,21 @@ impl Replicas {
         &self.latency_bound.latency
     }
 
+    /// The pool's latency model.
+    pub(crate) const fn latency(&self) -> &LatencyModel {
+        &self.latency
+    }
+
+    /// Whether a finished request has taught the pool's latency model.
+    pub(crate) fn is_measured(&self) -> bool {
+        self.speed.is_measured()
+    }
+
+    /// Mean answer length, in tokens.
+    pub(crate) const fn output_tokens(&self) -> f64 {
+        self.output_tokens
+    }
+
     /// Fewest outstanding requests of an available replica.
     pub(crate) fn least_outstanding(&self) -> u32 {
         self.by_load.first().map_or(0, |rank| rank.outstanding())

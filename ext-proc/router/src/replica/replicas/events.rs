@@ -3,10 +3,11 @@
 use core::hint::black_box;
 
 use super::{CostInputs, Rank, Replicas};
+use crate::engine_counters::CounterChange;
 use crate::pool_state::InFlightRequest;
 use crate::replica::{Backlog, BreakerPermit, Evidence, Replica};
 use crate::replica_index::ReplicaIndex;
-use crate::{Load, ReplicaId, Role, Time};
+use crate::{EngineCounters, Load, ReplicaId, Role, Time};
 
 impl Replicas {
     pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
@@ -87,6 +88,21 @@ impl Replicas {
             replica.failed = false;
         });
         news
+    }
+
+    /// Takes in the counters of a replica's engine; returns how they differ from the last report.
+    pub(crate) fn counted(
+        &mut self,
+        slot: ReplicaIndex,
+        counters: &EngineCounters,
+        sent: Time,
+    ) -> Option<CounterChange> {
+        self.get_mut(slot)?.counters.reported(counters, sent)
+    }
+
+    /// Registers that the process of a replica is a new one, which has nothing queued.
+    pub(crate) fn restarted(&mut self, id: ReplicaId, now: Time) {
+        self.change(id, now, |replica| replica.backlog.emptied());
     }
 
     pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {
