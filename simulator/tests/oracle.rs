@@ -37,7 +37,7 @@ fn replicas(outcome: &Outcome) -> Vec<Option<usize>> {
 }
 
 fn text(id: u64) -> Prompt {
-    Prompt::new([Piece { id, tokens: 2_000 }])
+    Prompt::new([Piece::new(id, 2_000)])
 }
 
 #[test]

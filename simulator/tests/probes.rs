@@ -14,7 +14,7 @@ use support::{config, engine, single, workload};
 /// Long prompts, all at once: one fills a replica.
 fn burst() -> Workload {
     workload((0..12).map(|id| {
-        let prompt = Prompt::new([Piece { id, tokens: 6_000 }]);
+        let prompt = Prompt::new([Piece::new(id, 6_000)]);
         single(id, Duration::from_secs(1), prompt)
     }))
 }

@@ -74,7 +74,7 @@ fn similarity_of_requests_is_that_of_skylb() {
 #[test]
 fn similarity_is_the_common_prefix_over_the_shorter_length() {
     let prompt =
-        |pieces: &[_]| Prompt::new(pieces.iter().map(|&(id, tokens)| Piece { id, tokens }));
+        |pieces: &[_]| Prompt::new(pieces.iter().map(|&(id, tokens)| Piece::new(id, tokens)));
     let a = prompt(&[(1, 100)]);
     let b = prompt(&[(1, 100), (2, 300)]);
     let c = prompt(&[(1, 100), (3, 100)]);

@@ -105,7 +105,7 @@ fn workload(random: &mut SmallRng) -> Workload {
             steps.push(Step {
                 after,
                 think: Duration::from_millis(random.random_range(0..2_000)),
-                prompt: before.with([Piece { id, tokens }]),
+                prompt: before.with([Piece::new(id, tokens)]),
                 output_tokens: random.random_range(1..80),
                 answer_id: 10_000 + u64::try_from(100 * number + index).unwrap(),
             });

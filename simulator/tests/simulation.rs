@@ -12,7 +12,7 @@ use support::{chats, config, engine, run_checked, single, workload};
 
 #[test]
 fn a_single_request_takes_the_time_of_engine_and_network() {
-    let prompt = Prompt::new([Piece { id: 1, tokens: 512 }]);
+    let prompt = Prompt::new([Piece::new(1, 512)]);
     let workload = workload([single(1, Duration::from_secs(1), prompt)]);
     let arrangement = Arrangement::Router(config(PolicyName::PrefixTree));
     let setup = Setup::one_region(engine(), 1, arrangement);

@@ -23,15 +23,12 @@ const RATE: u64 = 320;
 /// Conversations of four turns, of about 1,200 tokens in the end, with answers of 40 to 360 tokens.
 fn conversations(requests: u64) -> Workload {
     let sessions = (0..requests / TURNS).map(|client| {
-        let mut prompt = Prompt::new([Piece {
-            id: client % 10,
-            tokens: 300,
-        }]);
+        let mut prompt = Prompt::new([Piece::new(client % 10, 300)]);
         let mut steps: Vec<Step> = Vec::new();
         for turn in 0..TURNS {
             let id = 1_000 + 100 * client + 2 * turn;
             let answered = steps.last().map(Step::answer);
-            let asked = Piece { id, tokens: 60 };
+            let asked = Piece::new(id, 60);
             prompt = prompt.with(answered.into_iter().chain([asked]));
             steps.push(Step {
                 after: steps.len().checked_sub(1),

@@ -97,10 +97,7 @@ impl Step {
     /// The answer as the piece that later prompts repeat behind this one's: engines keep the blocks of what they generated.
     #[must_use]
     pub fn answer(&self) -> Piece {
-        Piece {
-            id: self.answer_id,
-            tokens: self.output_tokens,
-        }
+        Piece::new(self.answer_id, self.output_tokens)
     }
 }
 

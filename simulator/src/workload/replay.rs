@@ -80,10 +80,8 @@ impl Replay {
             .enumerate()
             .map(|(index, (line, session))| {
                 let starts = duration(at_s(index, line.timestamp));
-                let answer = Piece {
-                    id: line.answer.unwrap_or(UNREPEATED ^ index as u64),
-                    tokens: line.output_length.max(1),
-                };
+                let answer = line.answer.unwrap_or(UNREPEATED ^ index as u64);
+                let answer = Piece::new(answer, line.output_length.max(1));
                 let region = line.region.as_ref();
                 let region = region.and_then(|name| regions.binary_search(name).ok());
                 Session {

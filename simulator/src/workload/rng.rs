@@ -33,10 +33,7 @@ impl SeededRng {
 
     /// A text that occurs nowhere else.
     pub fn text(&mut self, tokens: u32) -> Piece {
-        Piece {
-            id: self.id(),
-            tokens,
-        }
+        Piece::new(self.id(), tokens)
     }
 
     /// A session key: spread over all numbers, as hashes of names are.

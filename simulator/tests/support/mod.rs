@@ -40,12 +40,12 @@ pub fn step(after: Option<usize>, think_ms: u64, prompt: Prompt, answer_id: u64)
 /// Clients that each hold a conversation of some turns, behind a system prompt that all share.
 pub fn chats(clients: u64, turns: u64) -> Workload {
     let sessions = (0..clients).map(|client| {
-        let mut prompt = Prompt::new([Piece { id: 1, tokens: 200 }]);
+        let mut prompt = Prompt::new([Piece::new(1, 200)]);
         let mut steps: Vec<Step> = Vec::new();
         for turn in 0..turns {
             let id = 1_000 * (client + 1) + 2 * turn;
             let answered = steps.last().map(Step::answer);
-            prompt = prompt.with(answered.into_iter().chain([Piece { id, tokens: 150 }]));
+            prompt = prompt.with(answered.into_iter().chain([Piece::new(id, 150)]));
             let after = steps.len().checked_sub(1);
             steps.push(step(after, 300, prompt.clone(), id + 1));
         }
@@ -67,10 +67,7 @@ pub fn chats(clients: u64, turns: u64) -> Workload {
 
 /// A request that waits for no response.
 pub fn single(client: u64, starts: Duration, prompt: Prompt) -> Session {
-    let answer = Piece {
-        id: 1_000_000 + client,
-        tokens: 20,
-    };
+    let answer = Piece::new(1_000_000 + client, 20);
     Session::one(client, starts, prompt, answer)
 }
 

@@ -51,6 +51,7 @@ impl Simulation<'_> {
             own_service: service.unwrap_or_default(),
             fingerprint: fingerprint.unwrap_or_default(),
             prompt_tokens,
+            presumed_tokens: asks.prompt.presumed_tokens(),
             ..InFlightRequest::default()
         });
         let at = self.now + self.client_to_gateway(region);
@@ -81,7 +82,7 @@ impl Simulation<'_> {
             fingerprint: Arc::clone(&flight.fingerprint),
             session: session.map(|session| SessionKey(session.key)),
             tier: Tier::default(),
-            prompt_tokens: flight.prompt_tokens,
+            prompt_tokens: flight.presumed_tokens,
             output_tokens_max: None,
             subset: None,
             adapter: None,

@@ -34,6 +34,8 @@ pub(crate) struct InFlightRequest {
     own_service: u32,
     fingerprint: Arc<Fingerprint>,
     prompt_tokens: u32,
+    /// Prompt length in tokens as the filter presumes it.
+    presumed_tokens: u32,
     /// Regions that have sent the request back.
     tried: Vec<PeerId>,
     /// Request ids under which the request left its own region, and when.

@@ -83,7 +83,7 @@ impl TraceLine {
         Prompt::new(pieces.chain(blocks).map(|(id, tokens)| {
             let tokens = tokens.min(left);
             left -= tokens;
-            Piece { id, tokens }
+            Piece::new(id, tokens)
         }))
     }
 }
@@ -119,13 +119,7 @@ mod tests {
         let [line] = trace.lines() else {
             panic!("one line")
         };
-        assert_eq!(
-            line.prompt(u32::MAX).pieces()[0],
-            Piece {
-                id: 4711,
-                tokens: 64
-            }
-        );
+        assert_eq!(line.prompt(u32::MAX).pieces()[0], Piece::new(4711, 64));
         assert_eq!((line.answer, line.session), (Some(77), Some(5)));
         assert_eq!(trace.regions(), ["eu"]);
     }
