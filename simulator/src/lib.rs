@@ -29,5 +29,5 @@ pub use network::Network;
 pub use record::{Outcome, ReplicaSample, ReplicaTotals, RequestRecord, Sample};
 pub use setup::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup};
 pub use simulation::run;
-pub use summary::Summary;
+pub use summary::{GOODPUT_SLOS, Summary};
 pub use telemetry::Telemetry;

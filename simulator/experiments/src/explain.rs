@@ -4,8 +4,8 @@ use isotherm_report::Table;
 use isotherm_report::number::times;
 
 use crate::figures::{
-    ATTAINMENT, BUSY, CV, E2E_P50, ENGINE_WAITING, FAILED, Figure, HITS, MOST_OVER_MEAN, P50, P90,
-    PREEMPTIONS, REQUESTS, ROUTER_WAITING, TOKENS, WAITS_BESIDE_IDLE,
+    ATTAINMENT, BUSY, CV, E2E_P50, ENGINE_WAITING, FAILED, Figure, GOODPUTS, HITS, MOST_OVER_MEAN,
+    P50, P90, P99, PREEMPTIONS, REQUESTS, ROUTER_WAITING, TOKENS, WAITS_BESIDE_IDLE,
 };
 use crate::rows::{Panel, Rows};
 
@@ -44,6 +44,7 @@ pub(crate) fn beside(panel: Panel<'_>, ours: &str, theirs: &str) -> String {
 
 /// The figures that explain, for every cell, in the order of the rows.
 pub(crate) fn table(rows: &Rows) -> Table {
+    let [goodput_1s, goodput_2s, goodput_5s, goodput_10s] = GOODPUTS;
     let figures = [
         REQUESTS,
         FAILED,
@@ -51,8 +52,13 @@ pub(crate) fn table(rows: &Rows) -> Table {
         HITS,
         P50,
         P90,
+        P99,
         E2E_P50,
         ATTAINMENT,
+        goodput_1s,
+        goodput_2s,
+        goodput_5s,
+        goodput_10s,
         CV,
         MOST_OVER_MEAN,
         WAITS_BESIDE_IDLE,

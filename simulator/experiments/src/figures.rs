@@ -95,6 +95,14 @@ pub(crate) const CV: Figure = Figure {
 pub(crate) const MEAN: Figure = Figure::seconds("mean TTFT", |run| run.ttft_mean_s);
 pub(crate) const P50: Figure = Figure::seconds("p50 TTFT", |run| run.ttft_p50_s);
 pub(crate) const P90: Figure = Figure::seconds("p90 TTFT", |run| run.ttft_p90_s);
+pub(crate) const P99: Figure = Figure::seconds("p99 TTFT", |run| run.ttft_p99_s);
+/// Requests a second within 1, 2, 5 and 10 s, whatever the objective of the policy is.
+pub(crate) const GOODPUTS: [Figure; 4] = [
+    Figure::number("goodput at 1 s", "requests/s", |run| run.goodput_1s_per_s),
+    Figure::number("goodput at 2 s", "requests/s", |run| run.goodput_2s_per_s),
+    Figure::number("goodput at 5 s", "requests/s", |run| run.goodput_5s_per_s),
+    Figure::number("goodput at 10 s", "requests/s", |run| run.goodput_10s_per_s),
+];
 pub(crate) const E2E_P50: Figure = Figure::seconds("p50 end to end", |run| run.e2e_p50_s);
 pub(crate) const E2E_P90: Figure = Figure::seconds("p90 end to end", |run| run.e2e_p90_s);
 /// Percentiles 10, 25, 50, 75 and 90 of the time to first token, and its mean.

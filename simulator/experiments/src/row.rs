@@ -29,7 +29,8 @@ impl Row {
         let of_summary = summary.as_object().into_iter().flatten();
         let more = self.more.iter();
         of_summary
-            .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
+            // An infinite time is null in JSON.
+            .map(|(name, value)| (name.clone(), value.as_f64().unwrap_or(f64::INFINITY)))
             .chain(more.map(|(name, value)| ((*name).to_owned(), *value)))
             .collect()
     }

@@ -1,10 +1,12 @@
 //! Numbers as text: about three significant digits.
 
-/// About three significant digits, without an exponent: `0.0123`, `1.23`, `123`, `12345`.
+/// About three significant digits, without an exponent: `0.0123`, `1.23`, `123`, `12345`; `∞` for infinity.
 #[must_use]
 pub fn short(value: f64) -> String {
     let size = value.abs();
-    if !value.is_finite() {
+    if value == f64::INFINITY {
+        "∞".to_owned()
+    } else if !value.is_finite() {
         "-".to_owned()
     } else if size >= 100.0 || size == 0.0 {
         format!("{value:.0}")
@@ -54,6 +56,7 @@ mod tests {
         let all: Vec<String> = [0.0, 0.0123, 0.5, 1.2345, 12.345, 12345.6, f64::NAN]
             .map(short)
             .into();
+        assert_eq!(short(f64::INFINITY), "∞");
         assert_eq!(all, ["0", "0.0123", "0.50", "1.23", "12.3", "12346", "-"]);
         assert_eq!(
             (percent(0.4123), times(1.2704)),

@@ -1,5 +1,7 @@
 //! The result of a comparison as terminal text and as JSON.
 
+use core::time::Duration;
+
 use isotherm_report::number::percent;
 use isotherm_report::{Section, Table};
 use isotherm_router::Push;
@@ -7,7 +9,7 @@ use serde::Serialize;
 
 use super::saving::Savings;
 use super::{BASELINE, Comparison, Plan, System, SystemFigures};
-use crate::summary::Summary;
+use crate::summary::{GOODPUT_SLOS, Summary};
 
 /// Ratio of p90 TTFT below which two policies count as equal.
 const CLOSE: f64 = 1.05;
@@ -35,6 +37,15 @@ struct ReportData<'a> {
     use_policy: Option<&'a str>,
     saving: Option<&'a Savings>,
     saved_share: Option<f64>,
+}
+
+/// A time in seconds, which is infinite where too many requests failed.
+fn seconds(time_s: f64) -> String {
+    if time_s.is_finite() {
+        format!("{time_s:.2} s")
+    } else {
+        "∞".to_owned()
+    }
 }
 
 impl Report<'_> {
@@ -65,8 +76,9 @@ impl Report<'_> {
             .into_iter()
             .fold(Section::new(""), Section::text);
         let mut table = Section::new("").table(self.table()).text(
-            "TTFT: from sending to the first token, at the client. To oracle: the 90th percentile next to that of a balancer that \
-             sees into the engines.",
+            "TTFT: from sending to the first token, at the client; infinite for a request that failed. In 1 s: the share of the \
+             requests with their first token within it. To oracle: the 90th percentile next to that of a balancer that sees into \
+             the engines.",
         );
         if self.plan.push != Push::Blind {
             table = table.text(format!(
@@ -80,37 +92,55 @@ impl Report<'_> {
     fn table(&self) -> Table {
         let oracle = self.comparison.of(System::Oracle);
         let oracle = oracle.map_or(0.0, |summary| summary.ttft_p90_s);
-        let slo = format!("in {:.3} s", self.plan.slo.as_secs_f64()).replace(".000", "");
-        let columns = [
-            "policy",
-            "tokens/s",
-            "answers/s",
-            "hits",
-            "TTFT p50",
-            "TTFT p90",
-            slo.as_str(),
-            "failed",
-            "to oracle",
-        ];
+        let slos = self.slos();
+        let before = ["policy", "tokens/s", "answers/s", "hits"].map(str::to_owned);
+        let times = ["TTFT p50", "TTFT p90", "TTFT p99"].map(str::to_owned);
+        let shares = slos
+            .iter()
+            .map(|slo| format!("in {:.3} s", slo.as_secs_f64()).replace(".000", ""));
+        let after = ["failed", "to oracle"].map(str::to_owned);
+        let columns = before.into_iter().chain(times).chain(shares).chain(after);
         Table::new(columns).with_rows(self.comparison.rows.iter().map(|row| {
             let summary = &row.summary;
-            let to_oracle = if oracle > 0.0 && summary.requests > summary.failed {
-                format!("{:.2}x", summary.ttft_p90_s / oracle)
+            let to_oracle = summary.ttft_p90_s / oracle;
+            let to_oracle = if to_oracle.is_finite() && summary.requests > summary.failed {
+                format!("{to_oracle:.2}x")
             } else {
                 "-".to_owned()
             };
-            [
+            let before = [
                 row.system.as_str().to_owned(),
                 format!("{:.0}", summary.throughput_tokens_per_s),
                 format!("{:.2}", summary.throughput_requests_per_s),
                 percent(summary.hit_ratio),
-                format!("{:.2} s", summary.ttft_p50_s),
-                format!("{:.2} s", summary.ttft_p90_s),
-                percent(summary.slo_attainment),
-                summary.failed.to_string(),
-                to_oracle,
-            ]
+                seconds(summary.ttft_p50_s),
+                seconds(summary.ttft_p90_s),
+                seconds(summary.ttft_p99_s),
+            ];
+            let shares = slos
+                .iter()
+                .map(|slo| percent(self.share_within(summary, *slo)));
+            let after = [summary.failed.to_string(), to_oracle];
+            before.into_iter().chain(shares).chain(after)
         }))
+    }
+
+    /// The share of requests within an objective of the table.
+    fn share_within(&self, summary: &Summary, slo: Duration) -> f64 {
+        if slo == self.plan.slo {
+            summary.slo_attainment
+        } else {
+            summary.share_within(slo).unwrap_or(f64::NAN)
+        }
+    }
+
+    /// The objectives of the table: the fixed ones and the plan's own.
+    fn slos(&self) -> Vec<Duration> {
+        let mut slos = Vec::from(GOODPUT_SLOS);
+        slos.push(self.plan.slo);
+        slos.sort_unstable();
+        slos.dedup();
+        slos
     }
 
     fn advice(&self) -> Vec<String> {
@@ -123,12 +153,12 @@ impl Report<'_> {
             return Vec::new();
         };
         let mut advice = vec![format!(
-            "Use {best}: {:.1} % of the requests within {:.1} s ({BASELINE}: {:.1} %), TTFT p90 {:.2} s ({:.2} s).",
+            "Use {best}: {:.1} % of the requests within {:.1} s ({BASELINE}: {:.1} %), TTFT p90 {} ({}).",
             summary.slo_attainment * 100.0,
             self.plan.slo.as_secs_f64(),
             baseline.slo_attainment * 100.0,
-            summary.ttft_p90_s,
-            baseline.ttft_p90_s,
+            seconds(summary.ttft_p90_s),
+            seconds(baseline.ttft_p90_s),
         )];
         if self.is_idle() {
             advice.push("All policies are within 5 % of each other: the fleet has time for everything. Look again with a smaller fleet \
@@ -148,8 +178,8 @@ impl Report<'_> {
         let slo_s = self.plan.slo.as_secs_f64();
         let figures = |summary: &Summary| {
             format!(
-                "TTFT p90 {:.2} s, {:.1} % within {slo_s:.1} s",
-                summary.ttft_p90_s,
+                "TTFT p90 {}, {:.1} % within {slo_s:.1} s",
+                seconds(summary.ttft_p90_s),
                 summary.slo_attainment * 100.0
             )
         };
@@ -175,6 +205,7 @@ impl Report<'_> {
         let policies = self.comparison.rows.iter();
         let policies = policies.filter(|row| row.system != System::Oracle);
         let p90s = policies.map(|row| row.summary.ttft_p90_s);
-        p90s.clone().fold(0.0, f64::max) <= p90s.fold(f64::MAX, f64::min) * CLOSE
+        let most = p90s.clone().fold(0.0, f64::max);
+        most.is_finite() && most <= p90s.fold(f64::MAX, f64::min) * CLOSE
     }
 }

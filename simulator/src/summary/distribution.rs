@@ -4,34 +4,51 @@ use core::time::Duration;
 
 use crate::record::{ReplicaSample, Sample};
 
-/// Times in order.
-pub(super) struct Times(Vec<Duration>);
+/// Times in order, and how many more are infinite.
+pub(super) struct Times {
+    finite: Vec<Duration>,
+    infinite: usize,
+}
 
 impl Times {
     pub(super) fn new(times: impl Iterator<Item = Duration>) -> Self {
         let mut times: Vec<Duration> = times.collect();
         times.sort_unstable();
-        Self(times)
+        Self {
+            finite: times,
+            infinite: 0,
+        }
+    }
+
+    /// Adds failures, whose times are infinite.
+    pub(super) fn with_failures(mut self, failures: usize) -> Self {
+        self.infinite = failures;
+        self
     }
 
     pub(super) fn mean_s(&self) -> f64 {
-        let sum: f64 = self.0.iter().map(Duration::as_secs_f64).sum();
-        ratio(sum, self.0.len() as f64)
+        let sum: f64 = self.finite.iter().map(Duration::as_secs_f64).sum();
+        ratio(sum, self.finite.len() as f64)
     }
 
     pub(super) fn percentile_s(&self, percent: usize) -> f64 {
-        self.percentile(percent)
-            .map_or(0.0, |time| time.as_secs_f64())
+        match self.percentile(percent) {
+            Some(time) => time.as_secs_f64(),
+            None if self.infinite > 0 => f64::INFINITY,
+            None => 0.0,
+        }
     }
 
-    /// The longest.
+    /// The longest finite time.
     pub(super) fn last(&self) -> Duration {
-        self.0.last().copied().unwrap_or_default()
+        self.finite.last().copied().unwrap_or_default()
     }
 
+    /// Time of this percentile, if it is finite.
     pub(super) fn percentile(&self, percent: usize) -> Option<Duration> {
-        let rank = (self.0.len() * percent).div_ceil(100).max(1) - 1;
-        self.0.get(rank).copied()
+        let count = self.finite.len() + self.infinite;
+        let rank = (count * percent).div_ceil(100).max(1) - 1;
+        self.finite.get(rank).copied()
     }
 }
 

@@ -1,7 +1,10 @@
 //! The figures of a run, as papers give them.
 //!
 //! The requests after the warm-up count. A request that was refused, or that the run's limit cut off, is a failure: it misses
-//! every objective, and has no time to first token. Percentiles are exact (nearest rank over the answered requests).
+//! every objective, and its times are infinite (`null` in JSON). So a policy cannot improve a percentile by refusing requests.
+//! Percentiles are exact (nearest rank over the counted requests); means are of the answered requests.
+//!
+//! Goodput is measured at fixed objectives, whatever the objective of the policy is.
 
 mod distribution;
 
@@ -12,6 +15,14 @@ use serde::Serialize;
 use self::distribution::{Times, mean_cv, ratio};
 use crate::record::{Outcome, ReplicaSample, RequestRecord};
 
+/// Objectives of the time to first token at which goodput is measured.
+pub const GOODPUT_SLOS: [Duration; 4] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(5),
+    Duration::from_secs(10),
+];
+
 /// The figures of a run. Times are in seconds, shares from 0 to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
@@ -21,7 +32,7 @@ pub struct Summary {
     pub failed: usize,
     /// Prompt tokens found in caches, of all prompt tokens of answered requests.
     pub hit_ratio: f64,
-    /// Time to first token at the client, mean.
+    /// Time to first token at the client, mean over the answered requests.
     pub ttft_mean_s: f64,
     /// 10th percentile.
     pub ttft_p10_s: f64,
@@ -35,7 +46,7 @@ pub struct Summary {
     pub ttft_p90_s: f64,
     /// 99th percentile.
     pub ttft_p99_s: f64,
-    /// From sending to the end of the answer, mean.
+    /// From sending to the end of the answer, mean over the answered requests.
     pub e2e_mean_s: f64,
     /// 10th percentile.
     pub e2e_p10_s: f64,
@@ -61,6 +72,16 @@ pub struct Summary {
     pub slo_attainment: f64,
     /// Number of requests whose first token came within the objective.
     pub within_slo: usize,
+    /// Goodput at an objective of 1 s: requests whose first token came within it, over the time in which clients sent.
+    pub goodput_1s_per_s: f64,
+    /// Goodput at an objective of 2 s.
+    pub goodput_2s_per_s: f64,
+    /// Goodput at an objective of 5 s.
+    pub goodput_5s_per_s: f64,
+    /// Goodput at an objective of 10 s.
+    pub goodput_10s_per_s: f64,
+    /// Length of the time in which clients sent, in seconds.
+    pub sending_s: f64,
     /// Standard deviation over mean of the replicas' pending prefill tokens, mean over the samples in which there are any.
     pub load_cv: f64,
     /// Standard deviation over mean of the replicas' outstanding requests, mean over the samples in which there are any.
@@ -71,6 +92,27 @@ pub struct Summary {
     pub queued_p90_s: f64,
     /// Answered requests that were served in another region than their own.
     pub forwarded_share: f64,
+}
+
+impl Summary {
+    /// Goodput at each of [`GOODPUT_SLOS`], in requests a second.
+    #[must_use]
+    pub fn goodputs(&self) -> [f64; 4] {
+        [
+            self.goodput_1s_per_s,
+            self.goodput_2s_per_s,
+            self.goodput_5s_per_s,
+            self.goodput_10s_per_s,
+        ]
+    }
+
+    /// The share of the counted requests whose first token came within one of [`GOODPUT_SLOS`].
+    #[must_use]
+    pub fn share_within(&self, slo: Duration) -> Option<f64> {
+        let at = GOODPUT_SLOS.iter().position(|other| *other == slo)?;
+        let goodput = self.goodputs().get(at).copied()?;
+        Some(ratio(goodput * self.sending_s, self.requests as f64))
+    }
 }
 
 impl Outcome {
@@ -108,17 +150,37 @@ impl Outcome {
         let prompt = sum(|request| request.prompt_tokens);
         let span_prompt = in_span_sum(|request| request.prompt_tokens);
         let span_output = in_span_sum(|request| request.output_tokens);
-        let is_within = |request: &&&RequestRecord| request.ttft().is_some_and(|ttft| ttft <= slo);
-        let within_slo = answered.iter().filter(is_within).count();
+        let within = |slo: Duration| {
+            let is_within = |request: &&&RequestRecord| request.ttft() <= Some(slo);
+            answered.iter().filter(is_within).count()
+        };
+        let within_slo = within(slo);
+        // Until the same moment for every policy; a burst in one instant has no time but that of its answers.
+        let sends_until = self.sends_until.or(last_sent).max(first_sent);
+        let sending = sends_until
+            .zip(first_sent)
+            .map(|(until, first)| until.saturating_sub(first))
+            .filter(|sending| !sending.is_zero());
+        let sending_s = sending.map_or(span_s, |sending| sending.as_secs_f64());
+        let goodputs = GOODPUT_SLOS.map(|slo| ratio(within(slo) as f64, sending_s));
+        let [
+            goodput_1s_per_s,
+            goodput_2s_per_s,
+            goodput_5s_per_s,
+            goodput_10s_per_s,
+        ] = goodputs;
         let forwarded = answered.iter().filter(|request| request.forwarded).count();
-        let ttft = Times::new(answered.iter().filter_map(|request| request.ttft()));
-        let e2e = Times::new(answered.iter().filter_map(|request| request.e2e()));
+        let failed = counted.len() - answered.len();
+        let ttft = answered.iter().filter_map(|request| request.ttft());
+        let ttft = Times::new(ttft).with_failures(failed);
+        let e2e = answered.iter().filter_map(|request| request.e2e());
+        let e2e = Times::new(e2e).with_failures(failed);
         let queued = Times::new(answered.iter().map(|request| request.queued));
         let sent = first_sent.zip(last_sent);
         let cv = |of: fn(&ReplicaSample) -> f64| mean_cv(&self.samples, sent, of);
         Summary {
             requests: counted.len(),
-            failed: counted.len() - answered.len(),
+            failed,
             hit_ratio: ratio(sum(|request| request.cached_tokens), prompt),
             ttft_mean_s: ttft.mean_s(),
             ttft_p10_s: ttft.percentile_s(10),
@@ -139,6 +201,11 @@ impl Outcome {
             span_s,
             slo_attainment: ratio(within_slo as f64, counted.len() as f64),
             within_slo,
+            goodput_1s_per_s,
+            goodput_2s_per_s,
+            goodput_5s_per_s,
+            goodput_10s_per_s,
+            sending_s,
             load_cv: cv(|replica| replica.pending_prefill_tokens as f64),
             outstanding_cv: cv(|replica| f64::from(replica.outstanding)),
             queued_p50_s: queued.percentile_s(50),
@@ -221,9 +288,16 @@ mod tests {
             near(summary.slo_attainment, 5.0 / 11.0),
             "a refusal misses it"
         );
-        assert!(near(summary.ttft_p50_s, 5.0) && near(summary.ttft_p90_s, 9.0));
-        assert!(near(summary.ttft_p99_s, 10.0) && near(summary.ttft_mean_s, 5.5));
-        assert!(near(summary.e2e_p50_s, 7.0));
+        assert!(near(summary.ttft_p50_s, 6.0) && near(summary.ttft_p90_s, 10.0));
+        assert!(summary.ttft_p99_s.is_infinite(), "a refusal is in the tail");
+        assert!(near(summary.ttft_mean_s, 5.5), "of the answered requests");
+        assert!(near(summary.e2e_p50_s, 8.0));
+        // Clients send from 11 to 20 s.
+        assert!(near(summary.goodput_1s_per_s, 1.0 / 9.0));
+        assert!(near(summary.goodput_5s_per_s, 5.0 / 9.0));
+        assert!(near(summary.goodput_10s_per_s, 10.0 / 9.0));
+        assert!(near(summary.share_within(s(5)).unwrap(), 5.0 / 11.0));
+        assert_eq!(summary.share_within(s(3)), None);
         assert!(near(summary.hit_ratio, 0.25));
         // Half of the answers end at 14, 16, 18, 20, 22 s; the last request is sent at 20 s.
         assert!(near(summary.span_s, 11.0));
@@ -231,6 +305,32 @@ mod tests {
         assert!(near(summary.throughput_requests_per_s, 5.0 / 11.0));
         assert!(near(summary.queued_p90_s, 4.0));
         assert!(near(summary.forwarded_share, 0.5));
+    }
+
+    #[test]
+    fn a_policy_that_refuses_has_no_better_percentiles() {
+        let figures = |requests: Vec<RequestRecord>| {
+            let outcome = Outcome {
+                requests,
+                ..Outcome::default()
+            };
+            outcome.summary(s(5))
+        };
+        let mut late: Vec<RequestRecord> = (0..10).map(|i| answered(i, 1)).collect();
+        late.extend((10..20).map(|i| answered(i, 60)));
+        let mut refusing = late.clone();
+        for request in refusing.iter_mut().skip(10) {
+            *request = refused(request.sent.as_secs());
+        }
+        let (late, refusing) = (figures(late), figures(refusing));
+        assert!(near(late.ttft_p90_s, 60.0) && refusing.ttft_p90_s.is_infinite());
+        assert!(near(late.goodput_1s_per_s, refusing.goodput_1s_per_s));
+        assert!(
+            serde_json::to_value(&refusing)
+                .unwrap()
+                .get("ttft_p90_s")
+                .is_some_and(serde_json::Value::is_null)
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use isotherm_report::chart::{BarGroup, Bars, Chart, Plot};
 use isotherm_report::number::{short, times};
 
 use super::ORACLE;
-use super::ranking::{Comparison, GOALS, comparisons, mean_ratio};
+use super::ranking::{Comparison, GOALS, YARDSTICK, comparisons, mean_ratio, ratio_to_best};
 use crate::charts::bar;
 use crate::rows::{Rows, Stat};
 
@@ -62,6 +62,23 @@ pub(crate) fn ratios(rows: &Rows, groups: &[&str], others: &[&str]) -> Table {
         });
         core::iter::once((*group).to_owned())
             .chain(cells)
+            .collect::<Vec<_>>()
+    }))
+}
+
+/// Ratio to the best other system on every figure of the fixed yardstick.
+pub(crate) fn yardstick(rows: &Rows, groups: &[&str], others: &[&str]) -> Table {
+    let names = YARDSTICK.map(|figure| figure.name);
+    let columns = core::iter::once("workload").chain(names);
+    Table::new(columns).with_rows(groups.iter().map(|group| {
+        let cell = |figure| {
+            let best = ratio_to_best(rows.at(group, 0.0), figure, others);
+            best.map_or_else(String::new, |(ratio, best)| {
+                format!("{} of {best}", times(ratio))
+            })
+        };
+        core::iter::once((*group).to_owned())
+            .chain(YARDSTICK.map(cell))
             .collect::<Vec<_>>()
     }))
 }

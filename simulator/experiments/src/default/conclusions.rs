@@ -23,7 +23,7 @@ pub(crate) fn conclusions(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<
     let refused: Vec<&str> = groups.iter().copied().filter(is_refused).collect();
     let refused = (!refused.is_empty()).then(|| {
         Conclusion::note(format!(
-            "Times are of answered requests, and isotherm refused some on {}: see the tables.",
+            "isotherm refused requests on {}; each counts as an infinite time.",
             refused.join(", ")
         ))
     });

@@ -3,12 +3,17 @@
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::OURS;
-use crate::figures::{ATTAINMENT, Figure, P90, TOKENS};
+use crate::figures::{ATTAINMENT, Figure, GOODPUTS, P50, P90, P99, TOKENS};
 use crate::row::Row;
 use crate::rows::{Panel, Stat};
 
 /// Figures that decide.
 pub(crate) const GOALS: [Figure; 3] = [TOKENS, ATTAINMENT, P90];
+/// Figures of the yardstick that does not depend on the policy's own objective.
+pub(crate) const YARDSTICK: [Figure; 7] = {
+    let [at_1s, at_2s, at_5s, at_10s] = GOODPUTS;
+    [at_1s, at_2s, at_5s, at_10s, P50, P90, P99]
+};
 
 /// As good, but for what a figure is rounded by: a difference below this is none, however sure it is.
 const ROUNDING: f64 = 0.0005;
@@ -36,6 +41,16 @@ impl Rank {
             Self::Behind => "behind",
         }
     }
+}
+
+/// Ratio of `isotherm` to the best other system of a figure, and the name of that system.
+pub(crate) fn ratio_to_best<'a>(
+    panel: Panel<'_>,
+    goal: Figure,
+    others: &[&'a str],
+) -> Option<(f64, &'a str)> {
+    let best = panel.best(others.iter().copied(), goal)?;
+    Some((mean_ratio(panel, goal, best), best))
 }
 
 /// `isotherm` on one figure, against the best other system of that figure.
@@ -80,8 +95,11 @@ pub(crate) fn comparisons(panel: Panel<'_>, others: &[&str]) -> Vec<Comparison> 
 fn rank(panel: Panel<'_>, goal: Figure, others: &[&str]) -> Rank {
     let against = |other: &&str| {
         let sign = if goal.is_less_better { -1.0 } else { 1.0 };
-        let pairs = pairs(panel, goal, other).into_iter();
-        let more: Vec<f64> = pairs.map(|(ours, theirs)| sign * (ours - theirs)).collect();
+        let pairs = pairs(panel, goal, other);
+        let more: Vec<f64> = pairs
+            .iter()
+            .map(|(ours, theirs)| sign * difference(*ours, *theirs))
+            .collect();
         let ratio = mean_ratio(panel, goal, other);
         match sure_sign(&more) {
             1 if ratio > 1.0 + BETTER_MIN => Rank::Better,
@@ -109,6 +127,11 @@ fn pairs(panel: Panel<'_>, goal: Figure, other: &str) -> Vec<(f64, f64)> {
     panel.runs(OURS).map(pair).collect()
 }
 
+/// Difference of two figures; two infinite ones are equal.
+fn difference(ours: f64, theirs: f64) -> f64 {
+    if ours == theirs { 0.0 } else { ours - theirs }
+}
+
 /// The sign of the mean of which these are samples; 0 where they leave it open.
 fn sure_sign(samples: &[f64]) -> i8 {
     let count = samples.len() as f64;
@@ -116,6 +139,9 @@ fn sure_sign(samples: &[f64]) -> i8 {
         return 0;
     };
     let mean = samples.iter().sum::<f64>() / count;
+    if mean.is_infinite() {
+        return if mean > 0.0 { 1 } else { -1 };
+    }
     let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
     let error = (squares / (count - 1.0) / count).sqrt();
     let reach = distribution.inverse_cdf(SURE) * error;
@@ -176,6 +202,11 @@ mod tests {
             of([10.02, 10.03, 10.02, 10.03], 10.0),
             Rank::Equal,
             "certain, but too small to matter"
+        );
+        assert_eq!(
+            of([f64::NEG_INFINITY, 1.0, 1.0, 1.0], 10.0),
+            Rank::Behind,
+            "as where most requests are refused"
         );
         assert_eq!(sure_sign(&[1.0]), 0, "one seed says nothing");
         assert_eq!(sure_sign(&[]), 0);
