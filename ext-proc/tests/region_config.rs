@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use isotherm_ext_proc::config::{self, ConfigErrors, RegionConfig, TlsFiles};
+use isotherm_router::ForwardingRule;
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -42,6 +43,7 @@ fn every_option_of_the_section_arrives_and_files_are_relative_to_the_file() {
     );
     assert_eq!(region.heartbeat, Duration::from_millis(100));
     assert_eq!(region.queue_max, 7);
+    assert_eq!(region.rules().forwarding, ForwardingRule::Published);
     assert!(!region.adopt);
     assert_eq!(region.give_back_after, Duration::from_secs(3));
     assert_eq!(region.state_file, Some(data("region-state.json")));
@@ -76,6 +78,7 @@ fn the_least_that_can_be_written_means_the_defaults() {
     assert_eq!(region.heartbeat, Duration::from_millis(200));
     assert_eq!(region.silence_max(), Duration::from_millis(600));
     assert_eq!(region.queue_max, 4);
+    assert_eq!(region.forwarding, ForwardingRule::Cost);
     assert!(region.adopt);
     assert_eq!(region.give_back_after, Duration::from_secs(10));
     assert_eq!(region.state_file, None);

@@ -51,6 +51,7 @@ impl Default for RouterConfig {
             // the way over another replica takes: one more request, and the transfer of the KV cache.
             prefill_tokens_min: 512,
             region: RegionRules {
+                forwarding: ForwardingRule::Cost,
                 queue_max: 4,
                 stale_after: Duration::from_millis(600),
                 share: false,
@@ -95,12 +96,25 @@ pub struct IndexLimits {
 /// Rules between regions and between the services of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRules {
+    /// Which requests leave the region.
+    pub forwarding: ForwardingRule,
     /// SkyLB's tau: the longest queue with which a region accepts forwarded requests.
     pub queue_max: u32,
     /// Age at which a peer's report is stale.
     pub stale_after: Duration,
     /// Whether placements are shared with siblings ([`crate::Router::poll_placement`]).
     pub share: bool,
+}
+
+/// Rule by which requests leave their region.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardingRule {
+    /// SkyLB's rule with two exceptions: a request stays although all local replicas are full, or leaves although one is
+    /// free, where that gives it its first token earlier.
+    #[default]
+    Cost,
+    /// SkyLB's rule as published: a request leaves when no local replica is available, and only then.
+    Published,
 }
 
 /// Order of eviction. In either order a deeper entry goes before a shallower one of its path.

@@ -25,7 +25,9 @@ mod status;
 mod time;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
-pub use config::{Eviction, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig};
+pub use config::{
+    Eviction, ForwardingRule, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig,
+};
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};
 pub use event::{

@@ -117,14 +117,15 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         6 => (1_u64..400).prop_map(|ms| Op::Sleep { ms }),
         1 => (400_u64..12_000).prop_map(|ms| Op::Sleep { ms }),
         1 => Just(Op::Timeout),
-        1 => (0..PolicyName::ALL.len(), 0_u32..5, any::<bool>(), 0_usize..20_000, 0_usize..12, 1_u64..5_000)
-            .prop_map(|(policy, push, lru, bytes_max, length_max, wait_ms)| Op::Reconfigure {
+        1 => (0..PolicyName::ALL.len(), 0_u32..5, any::<bool>(), 0_usize..20_000, 0_usize..12, 1_u64..5_000, any::<bool>())
+            .prop_map(|(policy, push, lru, bytes_max, length_max, wait_ms, published)| Op::Reconfigure {
                 policy,
                 push,
                 lru,
                 bytes_max,
                 length_max,
                 wait_ms,
+                published,
             }),
     ];
     prop::collection::vec(op, 1..at_most)

@@ -2,8 +2,8 @@
 
 mod support;
 
-use isotherm_router::{Choice, End, Event, PeerId, Reason, RequestId, ServedBy};
-use support::home::{ASIA, EU, region, roomy};
+use isotherm_router::{Choice, End, Event, ForwardingRule, PeerId, Reason, RequestId, ServedBy};
+use support::home::{ASIA, EU, config, region, roomy};
 use support::script::Script;
 use support::traveller;
 
@@ -111,6 +111,39 @@ fn a_request_waits_for_its_warm_cache_no_longer_than_prefill_at_a_peer_takes() {
     script.sleep(1_000);
     hear(&mut script);
     assert_eq!(script.forwarded(), [(2, EU)], "the estimate was wrong");
+}
+
+/// The region of a script forwards as published from now on.
+fn publish(script: &mut Script) {
+    let mut published = config();
+    published.region.forwarding = ForwardingRule::Published;
+    script.router.reconfigure(script.now, published);
+}
+
+#[test]
+fn as_published_a_request_stays_while_a_local_replica_is_free() {
+    let mut script = after_a_turn_in_eu(20);
+    publish(&mut script);
+    script.arrive(traveller(3, 1, &turn(1, 22), &[]));
+    assert_eq!(
+        script.sent(),
+        [(3, 0)],
+        "half a second would be saved in eu"
+    );
+}
+
+#[test]
+fn as_published_a_request_leaves_when_all_local_replicas_are_full() {
+    let mut script = measured();
+    publish(&mut script);
+    script.arrive(traveller(1, 1, &turn(1, 80), &[]));
+    assert_eq!(script.sent(), [(1, 0)]);
+    script.arrive(traveller(2, 1, &turn(1, 82), &[]));
+    assert_eq!(
+        script.forwarded(),
+        [(2, EU)],
+        "a second would be saved here"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use isotherm_router::{Eviction, PolicyName, Push, RouterConfig};
+use isotherm_router::{Eviction, ForwardingRule, PolicyName, Push, RouterConfig};
 use strum::{AsRefStr, VariantArray};
 
 use super::address::Address;
@@ -269,6 +269,9 @@ section! {
         heartbeat as "heartbeat_ms": Duration = Duration::from_millis(200), millis(20..=10_000);
         /// The longest queue with which this region still accepts requests of other regions (SkyLB's tau).
         queue_max as "queue_max": u32 = RouterConfig::default().region.queue_max, number("number", 0..=1_000_000);
+        /// Which requests leave this region. `cost`: a request leaves when no replica here is available, unless it would get its first token earlier here; with a warm cache elsewhere it may leave although a replica is free. `published`: SkyLB's own rule, without these two exceptions.
+        forwarding as "forwarding": ForwardingRule = ForwardingRule::default(),
+            choice([("cost", ForwardingRule::Cost), ("published", ForwardingRule::Published)]);
         /// Whether this region may adopt the replicas of a dead region.
         adopt as "adopt": bool = true, boolean();
         /// How long a recovered region must be healthy before it gets its replicas back.

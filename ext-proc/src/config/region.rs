@@ -29,6 +29,7 @@ impl RegionConfig {
     /// Returns the rules of each pool's routing core.
     pub fn rules(&self) -> RegionRules {
         RegionRules {
+            forwarding: self.forwarding,
             queue_max: self.queue_max,
             // The age of a report counts from its request: a report is a round trip old when it arrives.
             stale_after: self.silence_max() + ROUND_TRIP_MAX,

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use clap::Args;
-use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_router::{ForwardingRule, PolicyName, Push, QueueLimits, RouterConfig};
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::{Outcome, Setup, Telemetry, jobs};
@@ -196,6 +196,13 @@ impl Context {
 
 /// Bound on the wait in a router: the papers reject no request, and a service that rejects some has less work.
 const WAIT_MAX: Duration = Duration::from_secs(24 * 3_600);
+
+/// A router that forwards as SkyLB publishes it, without the exceptions by cost.
+pub(crate) fn published(policy: PolicyName) -> RouterConfig {
+    let mut config = config(policy, Push::Pending);
+    config.region.forwarding = ForwardingRule::Published;
+    config
+}
 
 /// The shipped configuration with this policy and this rule for pushing, without rejections.
 pub(crate) fn config(policy: PolicyName, push: Push) -> RouterConfig {

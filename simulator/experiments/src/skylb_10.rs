@@ -9,18 +9,19 @@ use isotherm_router::{PolicyName, Push};
 use isotherm_simulator::Arrangement;
 
 use crate::charts::Charts;
-use crate::context::{Context, config, grid};
+use crate::context::{Context, config, grid, published};
 use crate::document::Document;
 use crate::explain;
 use crate::figures::{FORWARDED, P90, TOKENS};
 use crate::paper::Source;
-use crate::{skylb_8, workloads};
+use crate::skylb_8::{self, BY_COST, OURS};
+use crate::workloads;
 
 const SEEDS: u64 = 3;
 const GROUP: &str = "120, 40 and 40 clients";
 const LOCAL: &str = "region-local";
 const FORWARDING: &str = "SkyLB";
-const SYSTEMS: [&str; 2] = [LOCAL, FORWARDING];
+const SYSTEMS: [&str; 4] = [LOCAL, FORWARDING, BY_COST, OURS];
 /// Replicas in the three regions together.
 const REPLICAS: [f64; 4] = [3.0, 6.0, 9.0, 12.0];
 const SOURCE: Source = Source("SkyLB, section 5.2, text on Figure 10");
@@ -29,10 +30,11 @@ const SOURCE: Source = Source("SkyLB, section 5.2, text on Figure 10");
 pub(crate) fn run(context: &Context) -> Document {
     let source = workloads::wildchat(&context.effort, &[120, 40, 40]);
     let cases = grid(GROUP, &REPLICAS, &SYSTEMS, |replicas, system| {
-        let config = config(PolicyName::PrefixTree, Push::Pending);
         let arrangement = match system {
-            LOCAL => Arrangement::RegionLocal(config),
-            _ => Arrangement::Router(config),
+            LOCAL => Arrangement::RegionLocal(config(PolicyName::PrefixTree, Push::Pending)),
+            BY_COST => Arrangement::Router(config(PolicyName::PrefixTree, Push::Pending)),
+            OURS => Arrangement::Router(config(PolicyName::Isotherm, Push::Pending)),
+            _ => Arrangement::Router(published(PolicyName::PrefixTree)),
         };
         let each = (replicas / 3.0) as usize;
         (skylb_8::setup(&[each; 3], arrangement), source.clone())
@@ -62,7 +64,8 @@ pub(crate) fn run(context: &Context) -> Document {
     Document {
         about: vec![
             "Three regions 75 ms apart with 120, 40 and 40 clients who hold conversations (WildChat's sharing), and 1 to 4 replicas each \
-             (Llama-3.1-8B on one L4). Both systems: prefix_tree, pushing by pending requests."
+             (Llama-3.1-8B on one L4). The paper's systems: prefix_tree, pushing by pending requests, forwarding as published or not at all. \
+             \"SkyLB, by cost\" and Isotherm (the default policy) weigh the round trip against a warm cache when they forward."
                 .into(),
         ],
         paper: vec![

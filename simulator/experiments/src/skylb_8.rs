@@ -1,10 +1,13 @@
-//! SkyLB, Figure 8: four workloads, seven systems, three regions.
+//! SkyLB, Figure 8: four workloads, the paper's seven systems and two of ours, three regions.
 //!
 //! The systems of the paper, made of our parts:
 //! - GKE Gateway: round robin within each region, pushing at once. The paper leaves open how it balances; its hit ratio is
 //!   that of round robin over a third of the replicas.
 //! - RR, LL, CH, SGL: one balancer in the first region for the replicas of all, pushing at once.
-//! - SkyLB-CH, SkyLB: one balancer a region, forwarding, pushing by pending requests.
+//! - SkyLB-CH, SkyLB: one balancer a region, forwarding as published (`region.forwarding: published`), pushing by pending
+//!   requests.
+//!
+//! Ours beside them: SkyLB's policy with forwarding by cost, and the default policy with it.
 //!
 //! Conversations run on the paper's unbalanced fleet (3, 2 and 3 replicas), trees on the balanced one (4 each): the paper says
 //! so of the trees, and of the conversations only that both fleets were used.
@@ -15,7 +18,7 @@ use isotherm_router::{PolicyName, Push};
 use isotherm_simulator::{Arrangement, RegionSetup, Setup};
 
 use crate::charts::Charts;
-use crate::context::{Case, Context, config, grid};
+use crate::context::{Case, Context, config, grid, published};
 use crate::document::Document;
 use crate::explain;
 use crate::figures::{E2E, E2E_P50, Figure, HITS, MEAN, P50, P90, TOKENS, TTFT};
@@ -30,7 +33,21 @@ const WILDCHAT: &str = "WildChat";
 const TREES: &str = "ToT";
 const MIXED: &str = "Mixed Tree";
 const GROUPS: [&str; 4] = [ARENA, WILDCHAT, TREES, MIXED];
-const SYSTEMS: [&str; 7] = ["GKE Gateway", "RR", "LL", "CH", "SGL", "SkyLB-CH", "SkyLB"];
+const SYSTEMS: [&str; 9] = [
+    "GKE Gateway",
+    "RR",
+    "LL",
+    "CH",
+    "SGL",
+    "SkyLB-CH",
+    "SkyLB",
+    BY_COST,
+    OURS,
+];
+/// SkyLB's policy, which forwards by cost.
+pub(crate) const BY_COST: &str = "SkyLB, by cost";
+/// The default policy, which forwards by cost.
+pub(crate) const OURS: &str = "Isotherm";
 const SINGLE: [&str; 4] = ["RR", "LL", "CH", "SGL"];
 const BASELINES: [&str; 5] = ["GKE Gateway", "RR", "LL", "CH", "SGL"];
 /// Groups that a figure of the paper is over.
@@ -70,7 +87,8 @@ pub(crate) fn run(context: &Context) -> Document {
              region."
                 .into(),
             "RR, LL, CH and SGL are one balancer in the US that pushes at once; GKE Gateway is round robin within each region; SkyLB and SkyLB-CH are \
-             one balancer a region, with forwarding and pushing by pending requests. The conversations are synthetic, with the sharing that the paper \
+             one balancer a region, with forwarding as published and pushing by pending requests. \"SkyLB, by cost\" and Isotherm (the default \
+             policy) weigh the round trip against a warm cache when they forward. The conversations are synthetic, with the sharing that the paper \
              measured in the data sets (its Figure 5)."
                 .into(),
         ],
@@ -108,8 +126,10 @@ fn arrangement(system: &str) -> Arrangement {
         "LL" => central(PolicyName::LeastOutstanding),
         "CH" => central(PolicyName::ConsistentHash),
         "SGL" => central(PolicyName::CacheAware),
-        "SkyLB-CH" => Arrangement::Router(config(PolicyName::ConsistentHash, Push::Pending)),
-        "SkyLB" => Arrangement::Router(config(PolicyName::PrefixTree, Push::Pending)),
+        "SkyLB-CH" => Arrangement::Router(published(PolicyName::ConsistentHash)),
+        "SkyLB" => Arrangement::Router(published(PolicyName::PrefixTree)),
+        BY_COST => Arrangement::Router(config(PolicyName::PrefixTree, Push::Pending)),
+        OURS => Arrangement::Router(config(PolicyName::Isotherm, Push::Pending)),
         _ => Arrangement::RegionLocal(config(PolicyName::RoundRobin, Push::Blind)),
     }
 }

@@ -46,8 +46,8 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_does_not() {
     let csv: Vec<&str> = once["data.csv"].lines().collect();
     assert_eq!(
         csv.len(),
-        1 + 4 * 2,
-        "four sizes of the fleet, two systems, one seed"
+        1 + 4 * 4,
+        "four sizes of the fleet, four systems, one seed"
     );
     let columns = csv[0].split(',').count();
     assert!(csv.iter().all(|line| {
@@ -57,7 +57,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_does_not() {
             == columns
     }));
     let json: serde_json::Value = serde_json::from_str(&once["data.json"]).unwrap();
-    assert_eq!(json["rows"].as_array().unwrap().len(), 8);
+    assert_eq!(json["rows"].as_array().unwrap().len(), 16);
     assert!(
         json["rows"][0]["summary"]["throughput_tokens_per_s"]
             .as_f64()

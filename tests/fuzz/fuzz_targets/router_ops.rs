@@ -159,6 +159,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
             bytes_max: input.int_in_range(0..=20_000)?,
             length_max: input.int_in_range(0..=11)?,
             wait_ms: input.int_in_range(1..=5_000)?,
+            published: input.arbitrary()?,
         },
     })
 }

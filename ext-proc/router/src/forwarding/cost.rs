@@ -1,7 +1,8 @@
 //! The cost of forwarding and of staying, in seconds until the first token (`docs/design/forwarding.md`).
 //!
 //! Once the pool has measured its prefill speed, which stands for the peer's, a request may leave although a local replica is
-//! free, or stay although none is. A policy that ignores prefixes makes neither exception.
+//! free, or stay although none is. A policy that ignores prefixes makes neither exception, nor does a pool that forwards as
+//! published.
 
 use core::time::Duration;
 

@@ -13,8 +13,8 @@ use crate::pool_state::InFlightRequest;
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
 use crate::{
-    Effect, End, ForwardDecision, PeerId, PeerReport, PeerStatus, Placement, Request, RequestId,
-    Scope, ServedBy, Target, Time,
+    Effect, End, ForwardDecision, ForwardingRule, PeerId, PeerReport, PeerStatus, Placement,
+    Request, RequestId, Scope, ServedBy, Target, Time,
 };
 
 /// Limit of placements that the driver has not taken yet.
@@ -131,7 +131,7 @@ impl Router {
         }
         let target = self.select_peer(&queued.request, at.peers)?;
         let waited = self.pool.now.since(queued.arrived);
-        let stays = !self.policy.rules().ignores_prefixes
+        let stays = self.forwards_by_cost()
             && self
                 .pool
                 .is_waiting_cheaper(&target, &queued.request, waited, ahead);
@@ -148,7 +148,7 @@ impl Router {
         let replicas = &self.pool.replicas;
         if at.replicas.is_empty()
             || replicas.prefill_of_pool_s(0.0).is_none()
-            || self.policy.rules().ignores_prefixes
+            || !self.forwards_by_cost()
         {
             return None;
         }
@@ -156,6 +156,12 @@ impl Router {
         self.pool
             .is_warmer(&target, request, at.replicas)
             .then_some(target)
+    }
+
+    /// Whether the exceptions to SkyLB's rule apply.
+    fn forwards_by_cost(&self) -> bool {
+        let rule = self.pool.config.region.forwarding;
+        rule == ForwardingRule::Cost && !self.policy.rules().ignores_prefixes
     }
 
     fn select_peer(&self, request: &Request, peers: &ReplicaSet) -> Option<ForwardTarget> {

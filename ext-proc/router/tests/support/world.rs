@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use isotherm_router::{
-    Effect, End, Event, PeerId, PeerReport, Push, RegionRules, ReplicaId, Request, RequestId,
-    Router, RouterConfig, Scope, ServedBy, Time,
+    Effect, End, Event, ForwardingRule, PeerId, PeerReport, Push, RegionRules, ReplicaId, Request,
+    RequestId, Router, RouterConfig, Scope, ServedBy, Time,
 };
 
 use super::pool::ms;
@@ -118,6 +118,7 @@ impl World {
             let config = RouterConfig {
                 push: Push::Outstanding { max: shape.slots },
                 region: RegionRules {
+                    forwarding: ForwardingRule::Cost,
                     queue_max: TAU,
                     stale_after: Duration::from_millis(3 * HEARTBEAT_MS),
                     share: false,

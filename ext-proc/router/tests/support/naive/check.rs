@@ -145,7 +145,8 @@ impl Naive {
         let peers: Vec<PeerStatus> = self.router.peers(self.now).collect();
         self.peers.check(&peers, self.now, &self.config.region);
         let open = |peer: &&PeerStatus| peer.availability == PeerAvailability::Available;
-        for peer in peers.iter().filter(open).filter(|_| !self.tells_times) {
+        let weighs_times = peers::weighs_times(&self.config.region, self.tells_times);
+        for peer in peers.iter().filter(open).filter(|_| !weighs_times) {
             for (request, _) in &self.waiting {
                 let idles = peers::may_leave_for(request, peer.id) && stats.available_replicas == 0;
                 assert!(!idles, "{:?} could leave for {peer:?}", request.id);

@@ -8,7 +8,7 @@ use isotherm_router::{
 
 use super::super::serves_in_order;
 use super::Naive;
-use super::peers::Since;
+use super::peers::{Since, weighs_times};
 use super::replica::InFlightRequest;
 
 impl Naive {
@@ -62,7 +62,7 @@ impl Naive {
             }
         }
         let free = self.router.stats(self.now).available_replicas;
-        let may_leave = free == 0 || self.tells_times;
+        let may_leave = free == 0 || weighs_times(&self.config.region, self.tells_times);
         assert!(!left || may_leave, "{free} replicas were free here");
         let told = std::iter::from_fn(|| self.router.poll_placement()).count();
         assert_eq!(told, placed, "siblings hear of each");

@@ -27,7 +27,7 @@ pub struct Naive {
     waiting: Vec<(Request, Since)>,
     /// Since when every replica that gets new requests is available and has none.
     idle_since: Option<Time>,
-    /// Whether responses tell how long they took: then requests may stay for a warm cache, or leave for one.
+    /// Whether responses tell how long they took.
     tells_times: bool,
     in_flight: BTreeMap<RequestId, InFlightRequest>,
     peers: Peers,

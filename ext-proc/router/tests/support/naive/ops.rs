@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    End, Event, Eviction, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
-    ReplicaId, RouterConfig,
+    End, Event, Eviction, ForwardingRule, IndexLimits, PeerId, PeerReport, PolicyName, Push,
+    QueueLimits, RegionRules, ReplicaId, RouterConfig,
 };
 
 use super::Naive;
@@ -108,6 +108,7 @@ pub enum Op {
         bytes_max: usize,
         length_max: usize,
         wait_ms: u64,
+        published: bool,
     },
 }
 
@@ -263,7 +264,12 @@ impl Naive {
                 bytes_max,
                 length_max,
                 wait_ms,
+                published,
             } => {
+                let forwarding = match published {
+                    true => ForwardingRule::Published,
+                    false => ForwardingRule::Cost,
+                };
                 self.config = RouterConfig {
                     policy: PolicyName::ALL[policy % PolicyName::ALL.len()],
                     push: match push {
@@ -279,7 +285,10 @@ impl Naive {
                         bytes_max: *bytes_max,
                         eviction: if *lru { Eviction::Lru } else { Eviction::Fifo },
                     },
-                    region: self.config.region,
+                    region: RegionRules {
+                        forwarding,
+                        ..self.config.region
+                    },
                     ..RouterConfig::default()
                 };
                 self.router.reconfigure(self.now, self.config.clone());

@@ -4,11 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_router::{
-    ForwardDecision, PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules, Request,
-    RequestId, Scope, Time,
+    ForwardDecision, ForwardingRule, PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules,
+    Request, RequestId, Scope, Time,
 };
 
 use super::super::prompt;
+
+/// Whether requests may stay for a warm cache, or leave for one, where responses tell how long they took.
+pub fn weighs_times(rules: &RegionRules, tells_times: bool) -> bool {
+    tells_times && rules.forwarding == ForwardingRule::Cost
+}
 
 /// Whether this request may go to that region at all.
 pub fn may_leave_for(request: &Request, peer: PeerId) -> bool {
