@@ -3,9 +3,9 @@
 mod support;
 
 use isotherm_router::{Choice, End, Event, ForwardingRule, PeerId, Reason, RequestId, ServedBy};
-use support::home::{ASIA, EU, config, region, roomy};
+use support::home::{ASIA, EU, config, no_free_capacity, region, roomy};
 use support::script::Script;
-use support::traveller;
+use support::{request, traveller};
 
 /// Blocks of 256 bytes, the same for the same session.
 fn turn(session: u64, blocks: u64) -> Vec<u64> {
@@ -111,6 +111,21 @@ fn a_request_waits_for_its_warm_cache_no_longer_than_prefill_at_a_peer_takes() {
     script.sleep(1_000);
     hear(&mut script);
     assert_eq!(script.forwarded(), [(2, EU)], "the estimate was wrong");
+}
+
+#[test]
+fn a_request_behind_a_request_that_stays_for_its_cache_leaves() {
+    let mut script = measured();
+    script.peer_says(EU, no_free_capacity());
+    script.peer_says(ASIA, no_free_capacity());
+    script.arrive(traveller(1, 1, &turn(1, 80), &[]));
+    assert_eq!(script.sent(), [(1, 0)]);
+    script.arrive(traveller(2, 1, &turn(1, 82), &[]));
+    script.arrive(request(3, 3, &turn(3, 4)));
+    script.arrive(traveller(4, 4, &turn(4, 40), &[]));
+    assert_eq!(script.effects(), [], "no peer has room");
+    script.peer_at(EU, 90, roomy());
+    assert_eq!(script.forwarded(), [(4, EU)], "three seconds here");
 }
 
 /// The region of a script forwards as published from now on.

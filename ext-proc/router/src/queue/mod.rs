@@ -247,16 +247,26 @@ impl Queue {
             .map(|(seq, _)| seq)
     }
 
-    /// The oldest request that may be forwarded; `is_open_to` says whether a peer is left for a set of tried ones.
-    pub(crate) fn oldest_forwardable(
+    /// The oldest request at or behind `from` that may be forwarded; `is_open_to` says whether a peer is left for a set of
+    /// tried ones.
+    pub(crate) fn next_forwardable(
         &self,
+        from: QueueSeq,
         is_open_to: impl Fn(&[PeerId]) -> bool,
     ) -> Option<QueueSeq> {
         self.forwardable
             .iter()
             .filter(|(tried, _)| is_open_to(tried))
-            .filter_map(|(_, waiting)| waiting.first().copied())
+            .filter_map(|(_, waiting)| waiting.range(from..).next().copied())
             .min()
+    }
+
+    /// The number of requests from one position up to another, counted up to a bound.
+    pub(crate) fn count_between(&self, from: QueueSeq, to: QueueSeq, at_most: usize) -> usize {
+        if from >= to {
+            return 0;
+        }
+        self.queued.range(from..to).take(at_most).count()
     }
 
     /// Puts the requests that have waited for this long behind the others. They may be overtaken without bound.
@@ -420,7 +430,7 @@ impl QueueSeq {
     pub(crate) const LAST: Self = Self(u64::MAX);
 
     /// The position behind this one.
-    const fn next(self) -> Self {
+    pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }

@@ -125,11 +125,13 @@ impl Router {
         let view = self.pool.view(self.pool.replicas.available());
         queued.affinity = self.policy.find_affinity(&queued, &view);
         self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
+        self.forward_cursor.joined(queued.seq);
         self.pool.queue.push(queued);
     }
 
     pub(super) fn dequeue(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.pool.queue.remove(seq)?;
+        self.forward_cursor.left(seq);
         self.policy.on_event(PolicyEvent::Dequeue(seq));
         Some(queued)
     }

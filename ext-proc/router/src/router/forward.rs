@@ -178,29 +178,6 @@ impl Router {
         tried.is_some_and(|tried| self.pool.peers.has_replicas(tried))
     }
 
-    /// Forwards queued requests, oldest first, while no local replica and some peer is available.
-    pub(super) fn forward_queued(&mut self) {
-        while self.pool.replicas.available().is_empty() && !self.pool.peers.available().is_empty() {
-            let peers = &self.pool.peers;
-            let Some(seq) = self
-                .pool
-                .queue
-                .oldest_forwardable(|tried| peers.has_available(tried))
-            else {
-                return;
-            };
-            let queued = self.pool.queue.get(seq);
-            let Some(target) =
-                queued.and_then(|queued| self.find_peer(queued, 0, self.availables()))
-            else {
-                return;
-            };
-            if let Some(queued) = self.dequeue(seq) {
-                self.forward(queued, &target);
-            }
-        }
-    }
-
     pub(super) fn forward(&mut self, queued: QueuedRequest, target: &ForwardTarget) {
         let QueuedRequest {
             request,

@@ -13,6 +13,7 @@ mod explain;
 mod fairness;
 mod feedback;
 mod forward;
+mod forward_queued;
 mod learned;
 mod prefill;
 mod serve;
@@ -20,6 +21,7 @@ mod serve;
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use self::forward_queued::ForwardCursor;
 use self::serve::{PendingService, Review};
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
@@ -45,6 +47,7 @@ pub struct Router {
     seed: u64,
     review: Review,
     pending_service: PendingService,
+    forward_cursor: ForwardCursor,
     /// Placements that the driver has not taken yet, oldest first.
     placements: VecDeque<Placement>,
     effects: VecDeque<Effect>,
@@ -64,6 +67,7 @@ impl Router {
             seed,
             review: Review::default(),
             pending_service: PendingService::default(),
+            forward_cursor: ForwardCursor::default(),
             placements: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),

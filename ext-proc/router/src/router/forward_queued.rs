@@ -1,0 +1,74 @@
+//! Queued requests that leave for a peer, as soon as one is available.
+//!
+//! A request that starts earlier here stays, and those behind it may still be better off elsewhere: more requests are in front
+//! of them. Each event considers the oldest request, and some more behind the point that the last event reached.
+
+use super::Router;
+use crate::queue::QueueSeq;
+
+/// Requests that stay although they may leave, considered in one event at most.
+const STAYING_MAX: usize = 16;
+/// Requests between two considered ones that are counted, at most.
+const COUNTED_MAX: usize = 256;
+
+/// The point of the queue up to which requests have been considered.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ForwardCursor {
+    next: QueueSeq,
+    /// Requests in front of that point.
+    ahead: usize,
+}
+
+impl ForwardCursor {
+    /// Registers a request that joins the queue at its position.
+    pub(super) fn joined(&mut self, seq: QueueSeq) {
+        self.ahead += usize::from(seq < self.next);
+    }
+
+    /// Registers a request that leaves the queue.
+    pub(super) fn left(&mut self, seq: QueueSeq) {
+        self.ahead = self.ahead.saturating_sub(usize::from(seq < self.next));
+    }
+}
+
+impl Router {
+    /// Forwards queued requests, oldest first, while no local replica and some peer is available.
+    pub(super) fn forward_queued(&mut self) {
+        let mut cursor = ForwardCursor::default();
+        for _ in 0..STAYING_MAX {
+            let Some(stayed) = self.forward_from(cursor) else {
+                return;
+            };
+            // Behind the oldest one that stays, the last event's walk goes on.
+            cursor = stayed;
+            if cursor.next < self.forward_cursor.next {
+                cursor = self.forward_cursor;
+            }
+            self.forward_cursor = cursor;
+        }
+    }
+
+    /// Forwards requests from this point on, up to the first one that stays. Returns the point behind that one.
+    fn forward_from(&mut self, mut cursor: ForwardCursor) -> Option<ForwardCursor> {
+        while self.pool.replicas.available().is_empty() && !self.pool.peers.available().is_empty() {
+            let (peers, queue) = (&self.pool.peers, &self.pool.queue);
+            let next = queue.next_forwardable(cursor.next, |tried| peers.has_available(tried));
+            let Some(seq) = next else {
+                self.forward_cursor = ForwardCursor::default();
+                return None;
+            };
+            cursor.ahead += queue.count_between(cursor.next, seq, COUNTED_MAX);
+            cursor.next = seq;
+            let queued = queue.get(seq)?;
+            let Some(target) = self.find_peer(queued, cursor.ahead, self.availables()) else {
+                return Some(ForwardCursor {
+                    next: seq.next(),
+                    ahead: cursor.ahead + 1,
+                });
+            };
+            let queued = self.dequeue(seq)?;
+            self.forward(queued, &target);
+        }
+        None
+    }
+}
