@@ -13,6 +13,13 @@ use crate::replica::{BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
 use crate::{AdapterKey, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
+/// The share of the requests in front that are expected to reach the replica that they wait for; others go elsewhere.
+const FAITHFUL: f64 = 0.5;
+/// The shortest wait for a busy replica, in seconds: about the time until its next probe.
+const WAIT_S_MIN: f64 = 0.02;
+/// Presumed time that a request occupies a replica, in seconds.
+const SERVICE_S: f64 = 1.0;
+
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) config: RouterConfig,
@@ -92,6 +99,20 @@ impl PoolState {
             service_s: None,
             config,
         }
+    }
+
+    /// Time until a busy replica can be sent a request, beyond its queued prefill and behind the requests that wait for it, in
+    /// seconds.
+    #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
+    pub(crate) fn turn_s(&self, replica: ReplicaIndex) -> f64 {
+        let ahead = self.queue.preferring(replica) as f64;
+        let outstanding = f64::from(self.replicas.rank(replica).outstanding()).max(1.0);
+        let turn = if self.replicas.is_full(replica) {
+            self.service_s.unwrap_or(SERVICE_S) / outstanding
+        } else {
+            WAIT_S_MIN + self.replicas.work_s(self.now)
+        };
+        (1.0 + FAITHFUL * ahead) * turn
     }
 
     /// Time in which a replica loads an adapter, in seconds.

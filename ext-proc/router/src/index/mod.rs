@@ -111,6 +111,18 @@ impl PrefixIndex {
             .filter(|slot| among.contains(*slot))
     }
 
+    /// Targets of the set `among` that hold the matched prefix, from one that `start` names on, and around.
+    pub(crate) fn targets_from<'a>(
+        &'a self,
+        matched: &PrefixMatch,
+        start: u64,
+        among: &'a ReplicaSet,
+    ) -> impl Iterator<Item = ReplicaIndex> + 'a {
+        let nodes = matched.node.into_iter();
+        let targets = nodes.flat_map(move |id| self.nodes.targets_from(id, start));
+        targets.filter(|slot| among.contains(*slot))
+    }
+
     pub(crate) fn target_count(&self, matched: &PrefixMatch) -> usize {
         matched.node.map_or(0, |id| self.nodes.target_count(id))
     }

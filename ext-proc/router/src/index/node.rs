@@ -225,6 +225,19 @@ impl Nodes {
         self.entries(id).iter().map(|entry| entry.slot)
     }
 
+    /// All targets of a node, from one that `start` names on, and around.
+    pub(super) fn targets_from(
+        &self,
+        id: NodeId,
+        start: u64,
+    ) -> impl Iterator<Item = ReplicaIndex> + '_ {
+        let entries = self.entries(id);
+        let count = entries.len().max(1) as u64;
+        let at = usize::try_from(start % count).unwrap_or_default();
+        let (before, from) = entries.split_at_checked(at).unwrap_or_default();
+        from.iter().chain(before).map(|entry| entry.slot)
+    }
+
     fn entries(&self, id: NodeId) -> &[Entry] {
         match self.nodes.get(id) {
             Some(node) if node.is_shared() => {

@@ -9,8 +9,9 @@ use smallvec::SmallVec;
 
 use super::cost::{CandidateCost, CostModel};
 use super::query::{CandidateQuery, MatchCost};
+use crate::Request;
 use crate::index::PrefixMatch;
-use crate::policy::{View, rank, that_may_serve};
+use crate::policy::{View, that_may_serve};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
@@ -19,17 +20,11 @@ const DEPTHS_MAX: usize = 4;
 /// Replicas that are priced in each group, and among the least loaded.
 const EACH_MAX: usize = 4;
 /// Holders of one prefix that are compared by load.
-pub(super) const HOLDERS_MAX: usize = 32;
+const HOLDERS_MAX: usize = 32;
 /// Least loaded replicas that are searched for one not yet priced.
 const LEAST_MAX: usize = 64;
 /// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.
 const DISTRUST: f64 = 0.5;
-/// The share of the requests in front that are expected to reach the replica that they wait for; others go elsewhere.
-const FAITHFUL: f64 = 0.5;
-/// The shortest wait for a busy replica, in seconds: about the time until its next probe.
-const WAIT_S_MIN: f64 = 0.02;
-/// Presumed time that a request occupies a replica, in seconds.
-const SERVICE_S: f64 = 1.0;
 
 /// The cheapest of the replicas that the request may go to now.
 pub(super) fn cheapest_now(
@@ -166,7 +161,8 @@ impl CandidateSearch<'_> {
             return;
         };
         let blocks = query.request.fingerprint.blocks();
-        for replica in least_loaded_of(&holders.intersection(&unseen.replicas), view) {
+        let unseen_holders = holders.intersection(&unseen.replicas);
+        for replica in least_loaded_of(unseen_holders.iter(), view) {
             let matched = view
                 .index
                 .deepest_of_within(blocks, &unseen.longest, replica);
@@ -201,9 +197,26 @@ impl CandidateSearch<'_> {
     }
 }
 
-/// A few members of a set, least loaded first.
-fn least_loaded_of(set: &ReplicaSet, view: &View<'_>) -> SmallVec<[ReplicaIndex; EACH_MAX]> {
-    let ranks = set.iter().map(|replica| view.replicas.rank(replica));
+/// Holders of a prefix in a set, to compare by load: all of them, or some where there are many. The prompt names the first
+/// one, so that prompts which share no more than a system prompt spread over its holders.
+pub(super) fn some_holders<'a>(
+    matched: &PrefixMatch,
+    request: &Request,
+    among: &'a ReplicaSet,
+    view: &View<'a>,
+) -> impl Iterator<Item = ReplicaIndex> + 'a {
+    let last = request.fingerprint.blocks().last();
+    let start = last.map_or(0, |block| block.hash);
+    let holders = view.pool.index.targets_from(matched, start, among);
+    holders.take(HOLDERS_MAX)
+}
+
+/// A few replicas, least loaded first.
+fn least_loaded_of(
+    replicas: impl Iterator<Item = ReplicaIndex>,
+    view: &View<'_>,
+) -> SmallVec<[ReplicaIndex; EACH_MAX]> {
+    let ranks = replicas.map(|replica| view.replicas.rank(replica));
     ranks.k_smallest(EACH_MAX).map(Rank::slot).collect()
 }
 
@@ -218,7 +231,7 @@ pub(super) fn affinity_replica(
     let blocks = query.request.fingerprint.blocks();
     let matched = view.index.deepest_within(blocks, &query.known, busy);
     let price = |replica, match_cost: &MatchCost| {
-        let wait_s = wait_s(replica, view).max(DISTRUST * query.waited.delayed_s);
+        let wait_s = view.turn_s(replica).max(DISTRUST * query.waited.delayed_s);
         let mut waited = query.waited;
         waited.waited_s += wait_s;
         let tokens = match_cost.uncached_on(replica, query, view);
@@ -239,27 +252,15 @@ pub(super) fn affinity_replica(
     };
     if matched.depth > 0 {
         let match_cost = MatchCost::of(matched, query, view);
-        let holders = view.index.targets(&matched, busy).take(EACH_MAX);
-        holders.for_each(|replica| offer(price(replica, &match_cost)));
+        let holders = some_holders(&matched, query.request, busy, view);
+        let least_loaded = least_loaded_of(holders, view).into_iter();
+        least_loaded.for_each(|replica| offer(price(replica, &match_cost)));
     }
     if let Some(holders) = query.adapter_holders(view) {
-        for replica in least_loaded_of(&holders.intersection(busy), view) {
+        for replica in least_loaded_of(holders.intersection(busy).iter(), view) {
             let matched = view.index.deepest_of_within(blocks, &matched, replica);
             offer(price(replica, &MatchCost::of(matched, query, view)));
         }
     }
     cheapest
-}
-
-/// Time until a replica can be sent a request, beyond its queued prefill and behind the requests that wait for it.
-#[expect(clippy::cast_precision_loss, reason = "a number of requests")]
-fn wait_s(replica: ReplicaIndex, view: &View<'_>) -> f64 {
-    let ahead = view.queue.preferring(replica) as f64;
-    let outstanding = f64::from(rank(view, replica).outstanding()).max(1.0);
-    let turn = if view.replicas.is_full(replica) {
-        view.service_s.unwrap_or(SERVICE_S) / outstanding
-    } else {
-        WAIT_S_MIN + view.replicas.work_s(view.now)
-    };
-    (1.0 + FAITHFUL * ahead) * turn
 }

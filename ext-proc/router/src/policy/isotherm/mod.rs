@@ -18,7 +18,7 @@ use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
 
-use self::candidates::{HOLDERS_MAX, affinity_replica, cheapest_now};
+use self::candidates::{affinity_replica, cheapest_now, some_holders};
 use self::cost::CostModel;
 use self::query::CandidateQuery;
 
@@ -103,10 +103,8 @@ impl Policy for Isotherm {
         if matched.depth == 0 {
             return query.session_at.filter(|at| trusted.contains(*at));
         }
-        let holders = view.index.targets(&matched, &trusted);
-        holders
-            .take(HOLDERS_MAX)
-            .min_by_key(|holder| view.replicas.rank(*holder))
+        let holders = some_holders(&matched, query.request, &trusted, view);
+        holders.min_by_key(|holder| view.replicas.rank(*holder))
     }
 
     /// Minus the cost.

@@ -5,7 +5,7 @@ use core::time::Duration;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use proptest::prelude::*;
 
-use super::candidates::cheapest_now;
+use super::candidates::{affinity_replica, cheapest_now};
 use super::cost::CostModel;
 use super::query::CandidateQuery;
 use crate::index::AnswerKey;
@@ -51,6 +51,10 @@ struct Pool(PoolState);
 
 impl Pool {
     fn new(prefillers: u32) -> Self {
+        Self::of(REPLICAS, prefillers)
+    }
+
+    fn of(replicas: u32, prefillers: u32) -> Self {
         let config = RouterConfig {
             push: Push::Blind,
             probe_stale_after: Duration::from_secs(1_000_000),
@@ -60,8 +64,8 @@ impl Pool {
         let mut pool = PoolState::new(config, 1);
         pool.service_s = Some(3.0);
         pool.now = Time::from_nanos(1);
-        let decodes = (0..REPLICAS).map(|id| (id, Role::Both));
-        let prefills = (0..prefillers).map(|id| (REPLICAS + id, Role::Prefill));
+        let decodes = (0..replicas).map(|id| (id, Role::Both));
+        let prefills = (0..prefillers).map(|id| (replicas + id, Role::Prefill));
         for (id, role) in decodes.chain(prefills) {
             let index = pool.index.join().unwrap();
             let replica = Replica::new(ReplicaId(id), id.to_string(), role);
@@ -154,6 +158,31 @@ fn request(conversation: u64, blocks: u32) -> Request {
         // The base model, or one of three adapters.
         adapter: conversation.checked_sub(1).map(AdapterKey),
         scope: Scope::default(),
+    }
+}
+
+#[test]
+fn a_request_waits_for_the_least_loaded_of_equal_busy_holders() {
+    const HOLDERS: u16 = 8;
+    for least_loaded in 0..HOLDERS {
+        let mut pool = Pool::of(HOLDERS.into(), 0);
+        for replica in 0..HOLDERS {
+            let sent = if replica == least_loaded { 1 } else { 6 };
+            for _ in 0..sent {
+                let (conversation, blocks) = (0, 20);
+                let sent = Op::Sent {
+                    conversation,
+                    blocks,
+                };
+                pool.run(ReplicaIndex(replica), &sent);
+            }
+        }
+        let none_is_free = ReplicaSet::default();
+        let view = pool.0.view(&none_is_free);
+        let request = request(0, 22);
+        let query = CandidateQuery::new(&request, &view);
+        let affinity = affinity_replica(&query, &CostModel::new(&view)).unwrap();
+        assert_eq!(affinity.replica, ReplicaIndex(least_loaded));
     }
 }
 
