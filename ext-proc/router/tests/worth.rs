@@ -113,6 +113,61 @@ fn a_request_waits_for_its_warm_cache_no_longer_than_prefill_at_a_peer_takes() {
     assert_eq!(script.forwarded(), [(2, EU)], "the estimate was wrong");
 }
 
+/// A region with two replicas, where session 1 has had a turn of 40 blocks in eu, and then one on the replica that is returned.
+fn with_a_home_here() -> (Script, u32) {
+    let mut script = region(2);
+    for id in 1000..1004 {
+        script.arrive(traveller(id, id, &turn(id, 40), &[]));
+        script.sleep(1_000);
+        answered(&mut script, id, 40);
+        script.probe_all(0..2);
+    }
+    script.effects();
+    hear(&mut script);
+    script.arrive(traveller(1, 2, &turn(2, 4), &[]));
+    script.arrive(traveller(2, 3, &turn(3, 4), &[]));
+    script.arrive(traveller(3, 1, &turn(1, 40), &[]));
+    assert_eq!(script.forwarded(), [(3, EU)], "both replicas are full");
+    script.finish(1);
+    script.finish(2);
+    script.finish(3);
+    script.peer_says(EU, no_free_capacity());
+    script.arrive(traveller(4, 1, &turn(1, 42), &[]));
+    let home = script.sent()[0].1;
+    script.finish(4);
+    // Short prompts, so that a turn at a busy replica is short.
+    for id in 2000..2100 {
+        script.sleep(500);
+        script.arrive(traveller(id, id, &turn(id, 1), &[]));
+        script.finish(id);
+        script.probe_all(0..2);
+    }
+    script.effects();
+    (script, home)
+}
+
+#[test]
+fn a_conversation_waits_for_its_home_that_is_busy_for_a_moment() {
+    let (mut script, home) = with_a_home_here();
+    let mut id = 3_000;
+    while script.sent().iter().all(|(_, replica)| *replica != home) {
+        id += 1;
+        script.arrive(request(id, id, &turn(id, 1)));
+        assert!(id < 3_003, "one of two replicas is the home");
+    }
+    script.finish(id - 1);
+    script.effects();
+    script.peer_at(EU, 300, roomy());
+    script.arrive(traveller(10, 1, &turn(1, 44), &[]));
+    assert_eq!(
+        script.effects(),
+        [],
+        "its cache here is free sooner than a way of 300 ms"
+    );
+    script.finish(id);
+    assert_eq!(script.sent(), [(10, home)]);
+}
+
 #[test]
 fn a_request_behind_a_request_that_stays_for_its_cache_leaves() {
     let mut script = measured();

@@ -9,7 +9,7 @@ use core::time::Duration;
 use super::target::ForwardTarget;
 use crate::policy::uncached_tokens;
 use crate::pool_state::PoolState;
-use crate::replica_index::ReplicaSet;
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
 impl PoolState {
@@ -28,6 +28,22 @@ impl PoolState {
             uncached_tokens(request, local.depth) - uncached_tokens(request, target.matched.depth);
         let saved_s = self.replicas.prefill_of_pool_s(saved);
         saved_s.is_some_and(|saved_s| saved_s > target.estimated_ttft.as_secs_f64())
+    }
+
+    /// Whether a request that waits for this busy replica starts earlier there than at the peer.
+    pub(crate) fn is_home_sooner(
+        &self,
+        target: &ForwardTarget,
+        request: &Request,
+        home: ReplicaIndex,
+    ) -> bool {
+        let blocks = request.fingerprint.blocks();
+        let here = self.index.deepest_of(blocks, home);
+        let saved =
+            uncached_tokens(request, target.matched.depth) - uncached_tokens(request, here.depth);
+        let wait_s = self.turn_s(home) + self.replicas.backlog_s(home, self.now);
+        let saved_s = self.replicas.prefill_of_pool_s(saved).unwrap_or_default();
+        wait_s < target.estimated_ttft.as_secs_f64() + saved_s
     }
 
     /// Whether a request that has waited for `waited` behind `ahead` others starts earlier here than at the peer.

@@ -57,10 +57,11 @@ impl Router {
             // The requests that wait come first.
             return RoutingDecision::Wait(None);
         }
-        if let Some(target) = self.find_warmer_peer(&queued.request, at) {
-            return RoutingDecision::Forward(target);
+        let routing = self.route(queued, false, at.replicas);
+        match self.find_warmer_peer(&queued.request, &routing, at) {
+            Some(target) => RoutingDecision::Forward(target),
+            None => routing,
         }
-        self.route(queued, false, at.replicas)
     }
 
     /// Decides on an arriving request that would wait.

@@ -5,7 +5,7 @@
 use isotherm_fingerprint::BlockHash;
 
 use super::Router;
-use super::decide::Availables;
+use super::decide::{Availables, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::{evidence_of, is_false_hit};
 use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest};
@@ -138,10 +138,12 @@ impl Router {
         (!stays).then_some(target)
     }
 
-    /// Selects a peer for a request that a free local replica could start, if the peer's cache makes it faster.
+    /// Selects a peer for a request that a free local replica could start, if the peer's cache makes it faster than that
+    /// replica, and than the busy one that the request would wait for.
     pub(super) fn find_warmer_peer(
         &self,
         request: &Request,
+        routing: &RoutingDecision,
         at: Availables<'_>,
     ) -> Option<ForwardTarget> {
         // Without a free replica, the queue decides; without a measured speed, the local replicas do.
@@ -153,9 +155,12 @@ impl Router {
             return None;
         }
         let target = self.select_peer(request, at.peers)?;
-        self.pool
-            .is_warmer(&target, request, at.replicas)
-            .then_some(target)
+        let is_home_sooner = || match routing {
+            RoutingDecision::Wait(Some(home)) => self.pool.is_home_sooner(&target, request, *home),
+            _ => false,
+        };
+        let leaves = self.pool.is_warmer(&target, request, at.replicas) && !is_home_sooner();
+        leaves.then_some(target)
     }
 
     /// Whether the exceptions to SkyLB's rule apply.
