@@ -19,6 +19,9 @@ pub(super) struct Entry {
     pub(super) tokens: f64,
 }
 
+/// A replica's queue, and a position in it.
+pub(super) type QueuePosition = (ReplicaIndex, QueueSeq);
+
 #[derive(Debug, Default)]
 pub(super) struct CandidateQueues {
     entries: BTreeMap<QueueSeq, Entry>,
@@ -65,12 +68,27 @@ impl CandidateQueues {
         queue.seqs.first_key_value().map(|(seq, _)| *seq)
     }
 
-    pub(super) fn replicas(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
-        self.queues.keys().copied()
+    /// All requests at or behind a position, oldest first.
+    pub(super) fn all_from(&self, from: QueueSeq) -> impl Iterator<Item = QueueSeq> + '_ {
+        self.entries.range(from..).map(|(seq, _)| *seq)
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = (QueueSeq, Entry)> + '_ {
-        self.entries.iter().map(|(seq, entry)| (*seq, *entry))
+    /// The requests of some replicas' queues, queue by queue, at or behind a position of one of them.
+    pub(super) fn all_of<'a>(
+        &'a self,
+        (first, from): QueuePosition,
+        is_wanted: impl Fn(ReplicaIndex) -> bool + 'a,
+    ) -> impl Iterator<Item = QueuePosition> + 'a {
+        let queues = self.queues.range(first..);
+        let queues = queues.filter(move |(replica, _)| is_wanted(**replica));
+        queues.flat_map(move |(replica, queue)| {
+            let from = if *replica == first {
+                from
+            } else {
+                QueueSeq::FIRST
+            };
+            queue.seqs.range(from..).map(|(seq, _)| (*replica, *seq))
+        })
     }
 
     pub(super) fn tokens(&self, replica: ReplicaIndex) -> f64 {

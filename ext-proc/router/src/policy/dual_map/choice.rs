@@ -1,7 +1,7 @@
 //! The choice between the two candidates (`DualMap` 3.2, "select which instance between the two candidates").
 //!
-//! Load is the queued prefill of a replica in seconds, so the paper's threshold is the SLO itself. Load has three parts:
-//! prompts in the replica, queued requests that wait for it, and the delay of a stalled replica.
+//! Load is the queued prefill of a replica in seconds, so the paper's threshold is the SLO itself. Load has two parts: prompts
+//! in the replica, and queued requests that wait for it. The delay of a stalled replica counts in rebalancing alone (A.7.2).
 
 use core::time::Duration;
 
@@ -51,12 +51,15 @@ impl DualMap {
         chosen(&better, Reason::LeastLoaded)
     }
 
-    /// Time until a replica has computed its prompts and those of its queue, in seconds.
+    /// Time until a replica has computed its prompts and those of its queue, in seconds, if it does not stall.
     pub(super) fn pending_s(&self, replica: ReplicaIndex, view: &View<'_>) -> f64 {
-        self.wait_s(replica, self.queues.tokens(replica), view)
+        let replicas = &view.replicas;
+        replicas.backlog_s(replica, view.now)
+            + replicas.prefill_s(replica, self.queues.tokens(replica))
     }
 
-    /// Time until a replica has computed its prompts and so many tokens besides, in seconds.
+    /// Time until a replica has computed its prompts and so many tokens besides, in seconds, with the delay of a stalled
+    /// replica.
     pub(super) fn wait_s(&self, replica: ReplicaIndex, tokens: f64, view: &View<'_>) -> f64 {
         let stalled = view.replicas.stalled_for(replica, view.now);
         let delay_s = if stalled >= STALLED_MIN {
@@ -69,9 +72,9 @@ impl DualMap {
             + view.replicas.prefill_s(replica, tokens)
     }
 
-    /// Whether the queued prefill of a replica exceeds the SLO.
+    /// Whether the queued prefill of a replica exceeds the SLO, with the delay of a stalled one.
     pub(super) fn is_overloaded(&self, replica: ReplicaIndex, view: &View<'_>) -> bool {
-        self.pending_s(replica, view) > view.ttft_slo_s
+        self.wait_s(replica, self.queues.tokens(replica), view) > view.ttft_slo_s
     }
 
     fn candidate(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> Candidate {

@@ -1,16 +1,18 @@
 //! The length of the prefix that is a prompt's key: the hotness tree (`DualMap` 3.2, `docs/design/dual-map.md`).
 //!
-//! The window holds the last [`WINDOW`] prompts themselves, so the children of a prefix that becomes hot are counted at once.
+//! The window holds the last prompts themselves, so the children of a prefix that becomes hot are counted at once.
 //! The paper's unit is 512 tokens, and its first key has two blocks; here keys begin as short as prompts allow.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use isotherm_fingerprint::BlockHash;
 
-/// Recent requests over which a share is counted.
-const WINDOW: usize = 1_024;
-/// Lower bound on the requests that a share refers to, for each replica: a few requests are no trend.
-const REQUESTS_PER_REPLICA_MIN: usize = 8;
+/// Recent requests over which a share is counted, in a small pool,
+const WINDOW_MIN: usize = 1_024;
+/// and for each replica of a large one: a few requests are no trend.
+const REQUESTS_PER_REPLICA: usize = 8;
+/// Prompts of the window that one request reads to count children, at most. The next request goes on.
+const READ_MAX: usize = 96 * WINDOW_MIN;
 /// Bound on the length of a key, in blocks: about 20,000 tokens.
 const DEPTH_MAX: usize = 96;
 
@@ -50,10 +52,13 @@ impl Hotness {
             .take(DEPTH_MAX)
             .map(|block| block.hash)
             .collect();
-        if self.window.len() >= WINDOW
-            && let Some(oldest) = self.window.pop_front()
-        {
-            self.uncount(&oldest, replicas);
+        // Where the pool has shrunk, the window shrinks by and by.
+        for _ in 0..2 {
+            if self.window.len() >= window_len(replicas)
+                && let Some(oldest) = self.window.pop_front()
+            {
+                self.uncount(&oldest, replicas);
+            }
         }
         self.window.push_back(path.clone());
         self.count(&path, replicas);
@@ -65,7 +70,7 @@ impl Hotness {
 
     /// The number of requests that a share refers to.
     fn total(&self, replicas: usize) -> usize {
-        let least = REQUESTS_PER_REPLICA_MIN.saturating_mul(replicas);
+        let least = REQUESTS_PER_REPLICA.saturating_mul(replicas);
         self.window.len().max(least)
     }
 
@@ -116,7 +121,12 @@ impl Hotness {
     /// Marks a prefix hot and counts its children, some of which may be hot as well.
     fn grow(&mut self, at: usize, prefix: u64, replicas: usize) {
         let mut grown = vec![(at, prefix)];
+        let mut read = 0;
         while let Some((at, prefix)) = grown.pop() {
+            if read >= READ_MAX {
+                return;
+            }
+            read += self.window.len();
             self.nodes.entry(prefix).or_default().hot = true;
             let mut children: BTreeMap<u64, usize> = BTreeMap::new();
             for path in &self.window {
@@ -152,6 +162,13 @@ impl Hotness {
             }
         }
     }
+}
+
+/// Recent requests over which a share is counted, in a pool of so many replicas.
+fn window_len(replicas: usize) -> usize {
+    REQUESTS_PER_REPLICA
+        .saturating_mul(replicas)
+        .max(WINDOW_MIN)
 }
 
 #[cfg(test)]
@@ -238,12 +255,30 @@ mod tests {
     }
 
     #[test]
+    fn in_a_large_pool_a_prefix_is_hot_above_two_replicas_share() {
+        const LARGE: usize = 1_000;
+        let mut hotness = Hotness::default();
+        for own in 0..20_000 {
+            // One request of 300: 3.3/n.
+            let system = if own % 300 == 0 { 0 } else { 1 + own % 2_000 };
+            hotness.observe(&prompt(system, 5, own), LARGE);
+        }
+        assert_eq!(hotness.window.len(), 8 * LARGE);
+        assert_eq!(depth(&hotness, &prompt(0, 5, 7)), 6);
+        assert_eq!(depth(&hotness, &prompt(3, 5, 7)), 1, "0.5/n");
+        for own in 20_000..30_000 {
+            hotness.observe(&prompt(own % 50, 5, own), REPLICAS);
+        }
+        assert_eq!(hotness.window.len(), WINDOW_MIN, "the pool has shrunk");
+    }
+
+    #[test]
     fn the_counts_agree_with_the_window() {
         let mut hotness = Hotness::default();
         for own in 0..5_000_u64 {
             let system = own * own % 11 % 4;
             hotness.observe(&prompt(system, 3, own % 40), REPLICAS);
-            assert!(hotness.window.len() <= WINDOW);
+            assert!(hotness.window.len() <= window_len(REPLICAS));
         }
         for (prefix, node) in &hotness.nodes {
             let having = hotness.window.iter().filter(|path| path.contains(prefix));

@@ -10,6 +10,7 @@ mod candidate_queues;
 mod choice;
 mod hotness;
 mod pair;
+mod reassign;
 mod rebalance;
 
 use twox_hash::XxHash3_64;
@@ -23,6 +24,7 @@ pub use ablation::{Ablation, CandidateRule};
 use self::candidate_queues::CandidateQueues;
 use self::hotness::Hotness;
 use self::pair::{Pair, TwoRings};
+use self::reassign::Recheck;
 use super::{
     DelayedRequests, Dispatch, NextRequest, Policy, PolicyEvent, PolicyRules, Selection, View,
     least_loaded, match_less_load, match_on, may_serve, uncached_tokens,
@@ -38,8 +40,7 @@ pub(super) struct DualMap {
     rings: TwoRings,
     hotness: Hotness,
     queues: CandidateQueues,
-    /// Whether replicas were added or removed since the queues were last checked.
-    rings_changed: bool,
+    recheck: Recheck,
 }
 
 impl DualMap {
@@ -181,11 +182,11 @@ impl Policy for DualMap {
             PolicyEvent::Dispatch(_) => {}
             PolicyEvent::ReplicaAdded(replica, name) => {
                 self.rings.join(replica, name);
-                self.rings_changed = true;
+                self.recheck.rings_changed();
             }
             PolicyEvent::ReplicaRemoved(replica, name) => {
                 self.rings.leave(replica, name);
-                self.rings_changed = true;
+                self.recheck.rings_changed();
             }
         }
     }

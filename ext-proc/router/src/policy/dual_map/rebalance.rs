@@ -51,30 +51,6 @@ impl DualMap {
         Some(self.find_move(seq, here_s, to, view)?.benefit_s)
     }
 
-    /// Assigns another candidate to the requests whose candidates have changed or whose replica is unusable.
-    pub(super) fn reassign(&mut self, view: &View<'_>) {
-        let changed = core::mem::take(&mut self.rings_changed);
-        let mut replicas = self.queues.replicas();
-        if !changed && replicas.all(|replica| is_usable(replica, view)) {
-            return;
-        }
-        drop(replicas);
-        if view.replicas.trusted().is_empty() {
-            // There is no usable replica; the next arrival tries again.
-            self.rings_changed = changed;
-            return;
-        }
-        let all: Vec<(QueueSeq, Entry)> = self.queues.all().collect();
-        for (seq, entry) in all {
-            if let Some(queued) = view.queue.get(seq)
-                && let Some(pair) = self.pair(&queued.request, view)
-                && pair != entry.pair
-            {
-                self.assign(seq, &queued.request, pair, view);
-            }
-        }
-    }
-
     /// Assigns a queued request to the better one of its candidates.
     pub(super) fn assign(&mut self, seq: QueueSeq, request: &Request, pair: Pair, view: &View<'_>) {
         let chosen = self.choose(request, pair, view);
