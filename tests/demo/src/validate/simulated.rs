@@ -96,10 +96,7 @@ fn workload(plan: &ValidationPlan, sessions: Vec<Session>) -> Workload {
 
 /// Adds the chat template to a session's prompts.
 fn with_template(session: Session) -> Session {
-    let template = |number, tokens| Piece {
-        id: TEMPLATE_ID + number,
-        tokens,
-    };
+    let template = |number, tokens| Piece::new(TEMPLATE_ID + number, tokens);
     let steps = session.steps.into_iter().map(|step| {
         let mut pieces = vec![template(0, TEMPLATE_TOKENS.0)];
         pieces.extend(step.prompt.pieces());

@@ -20,7 +20,7 @@ pub(super) fn sessions(workload: &Workload) -> Vec<Session> {
     let mut lengths: Vec<u32> = steps.map(|step| step.prompt.tokens()).collect();
     lengths.sort_unstable();
     let tokens = lengths.get(lengths.len() / 2).copied().unwrap_or(1);
-    let piece = |id, tokens| Piece { id, tokens };
+    let piece = Piece::new;
     let session = |number: u32| {
         let prompt = piece(IDS + u64::from(number), tokens);
         let response = piece(IDS + u64::from(COUNT + number), OUTPUT_TOKENS);
