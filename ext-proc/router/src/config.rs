@@ -87,7 +87,8 @@ pub struct QueueLimits {
 /// Bounds of the prefix index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexLimits {
-    /// Memory of the index in bytes. With peers, a quarter of it is for the index over peers.
+    /// Memory of the index in bytes. A sixteenth of it is for the last replicas of sessions, another one for the lengths of
+    /// answers. With peers, a quarter of the rest is for the index over peers.
     pub bytes_max: usize,
     /// Order of eviction.
     pub eviction: Eviction,

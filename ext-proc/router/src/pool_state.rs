@@ -11,7 +11,7 @@ use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
 use crate::queue::Queue;
 use crate::replica::{BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
-use crate::{AdapterKey, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
+use crate::{AdapterKey, IndexLimits, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
 /// The share of the requests in front that are expected to reach the replica that they wait for; others go elsewhere.
 const FAITHFUL: f64 = 0.5;
@@ -19,6 +19,38 @@ const FAITHFUL: f64 = 0.5;
 const WAIT_S_MIN: f64 = 0.02;
 /// Presumed time that a request occupies a replica, in seconds.
 const SERVICE_S: f64 = 1.0;
+
+/// Sessions, and answers, each get one part in so many of the memory for indexes.
+const SESSIONS_SHARE: usize = 16;
+/// The index over peers gets one part in so many of the rest, since only overflow goes to peers.
+const PEER_INDEX_SHARE: usize = 4;
+
+/// The division of the memory for indexes, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct IndexShares {
+    prefixes: usize,
+    peers: usize,
+    sessions: usize,
+    answers: usize,
+}
+
+impl IndexShares {
+    const fn of(bytes_max: usize, has_peers: bool) -> Self {
+        let sessions = bytes_max / SESSIONS_SHARE;
+        let rest = bytes_max - 2 * sessions;
+        let peers = if has_peers {
+            rest / PEER_INDEX_SHARE
+        } else {
+            0
+        };
+        Self {
+            prefixes: rest - peers,
+            peers,
+            sessions,
+            answers: sessions,
+        }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct PoolState {
@@ -84,21 +116,41 @@ pub(crate) struct InFlightPrefill {
 
 impl PoolState {
     pub(crate) fn new(config: RouterConfig, seed: u64) -> Self {
+        let shares = IndexShares::of(config.index.bytes_max, false);
+        let of = |bytes_max| IndexLimits {
+            bytes_max,
+            ..config.index
+        };
         Self {
             now: Time::ZERO,
             is_shutting_down: false,
             replicas: Replicas::new(config.push, config.probe_stale_after),
             adapters: Adapters::default(),
-            index: PrefixIndex::new(config.index, seed),
-            answers: Answers::new(seed),
-            sessions: Sessions::new(seed),
+            index: PrefixIndex::new(of(shares.prefixes), seed),
+            answers: Answers::new(shares.answers, seed),
+            sessions: Sessions::new(shares.sessions, seed),
             queue: Queue::default(),
-            peers: PeerTable::new(config.region, config.index, seed),
+            peers: PeerTable::new(config.region, of(shares.peers), seed),
             in_flight: BTreeMap::new(),
             forwarded: ForwardedTable::default(),
             service_s: None,
             config,
         }
+    }
+
+    /// Divides the memory for indexes anew, after a change of the configuration or of the peers.
+    pub(crate) fn divide_index_memory(&mut self) {
+        let limits = self.config.index;
+        let shares = IndexShares::of(limits.bytes_max, !self.peers.is_empty());
+        let of = |bytes_max| IndexLimits {
+            bytes_max,
+            ..limits
+        };
+        self.index.set_limits(of(shares.prefixes));
+        self.answers.set_bytes_max(shares.answers);
+        self.sessions.set_bytes_max(shares.sessions);
+        self.peers
+            .set_rules(self.config.region, of(shares.peers), self.now);
     }
 
     /// Time until a busy replica can be sent a request, beyond its queued prefill and behind the requests that wait for it, in
@@ -134,5 +186,20 @@ impl PoolState {
         let mut cost = cost.unwrap_or_default();
         cost.wait_s += self.adapters.loading_s(replica, self.now);
         cost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_and_answers_take_their_part_of_the_memory_for_indexes() {
+        let alone = IndexShares::of(1 << 28, false);
+        assert_eq!((alone.sessions, alone.answers), (1 << 24, 1 << 24));
+        assert_eq!((alone.prefixes, alone.peers), ((1 << 28) - (1 << 25), 0));
+        let among_peers = IndexShares::of(1 << 28, true);
+        assert_eq!(among_peers.prefixes + among_peers.peers, alone.prefixes);
+        assert_eq!(among_peers.prefixes, 3 * among_peers.peers);
     }
 }

@@ -8,9 +8,6 @@ use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
 use crate::{ReplicaId, Request, SessionKey};
 
-/// Answers that are remembered at most; about 64 bytes each.
-const ANSWERS_MAX: usize = 16_384;
-
 /// Share of the expected tokens that is found, before the first measurement.
 const HIT_SHARE_START: f64 = 0.5;
 const LEARNING_RATE: f64 = 0.05;
@@ -73,13 +70,17 @@ impl RecencyKey for AnswerKey {
 }
 
 impl Answers {
-    /// No answers. The seed decides where entries lie in memory.
-    pub(crate) fn new(seed: u64) -> Self {
+    /// No answers, and room for so many bytes of them, about 72 each. The seed decides where entries lie in memory.
+    pub(crate) fn new(bytes_max: usize, seed: u64) -> Self {
         Self {
-            by_key: RecencyMap::new(ANSWERS_MAX, seed),
+            by_key: RecencyMap::new(bytes_max, seed),
             hit_share: HIT_SHARE_START,
             longest: 0,
         }
+    }
+
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.by_key.set_bytes_max(bytes_max);
     }
 
     /// Records that a replica holds `tokens` behind the key: the prompt's rest and its answer.
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_expected_on_its_replica_by_a_prompt_that_can_repeat_it() {
-        let mut answers = Answers::new(1);
+        let mut answers = Answers::new(1 << 16, 1);
         let mine = key(Some(7), Some(1));
         answers.record(mine, REPLICA, 100);
         for (who, at, tokens, held) in [
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_message_too_short_for_a_block_is_known_by_its_session_until_that_goes_on() {
-        let mut answers = Answers::new(1);
+        let mut answers = Answers::new(1 << 16, 1);
         let short = key(None, Some(1));
         answers.record(short, REPLICA, 100);
         assert!(answers.remembered(short, REPLICA, 200.0) > 0.0);
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_expectation_follows_the_measured_share() {
-        let mut answers = Answers::new(1);
+        let mut answers = Answers::new(1 << 16, 1);
         for _ in 0..200 {
             answers.learn(100.0, 90.0);
         }

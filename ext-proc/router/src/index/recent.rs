@@ -10,6 +10,9 @@ use super::table::{HashMixer, Key};
 
 const NO_ENTRY: u32 = u32::MAX;
 
+/// Memory that the table takes for an entry, in bytes: a place of 8 bytes, where at least three of eight are in use.
+const PLACE_BYTES: usize = 24;
+
 pub(super) trait RecencyKey: Copy + Eq {
     /// The key as one number, mixed with secret numbers.
     fn mixed(&self, mixed: &HashMixer) -> u64;
@@ -38,10 +41,20 @@ struct Entry<K, V> {
 }
 
 impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
-    /// An empty map of at most `most` entries, and at least one. The seed decides where entries lie in memory.
-    pub(super) fn new(most: usize, seed: u64) -> Self {
+    /// An empty map that takes at most so many bytes, and has room for one entry at least. The seed decides where entries lie
+    /// in memory.
+    pub(super) fn new(bytes_max: usize, seed: u64) -> Self {
+        Self::with_most(Self::most_in(bytes_max), HashMixer::new(seed))
+    }
+
+    /// Number of entries in so many bytes.
+    const fn most_in(bytes_max: usize) -> usize {
+        bytes_max / (size_of::<Entry<K, V>>() + PLACE_BYTES)
+    }
+
+    fn with_most(most: usize, mixed: HashMixer) -> Self {
         Self {
-            mixed: HashMixer::new(seed),
+            mixed,
             table: Shard::default(),
             entries: Vec::new(),
             free: NO_ENTRY,
@@ -50,6 +63,24 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
             most: most.clamp(1, NO_ENTRY as usize),
             len: 0,
         }
+    }
+
+    /// Replaces the bound in bytes. Memory beyond it is given back; the newest entries stay.
+    pub(super) fn set_bytes_max(&mut self, bytes_max: usize) {
+        let mut resized = Self::with_most(Self::most_in(bytes_max), self.mixed);
+        if self.entries.len() <= resized.most {
+            self.most = resized.most;
+            return;
+        }
+        while self.len > resized.most {
+            self.remove(self.oldest);
+        }
+        let mut at = self.oldest;
+        while let Some(entry) = self.entries.get(at as usize) {
+            resized.put(entry.key, entry.value);
+            at = entry.newer;
+        }
+        *self = resized;
     }
 
     /// The value of a key. Does not count as a use.
@@ -141,6 +172,12 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
             return Some(at);
         }
         let at = u32::try_from(self.entries.len()).ok()?;
+        if self.entries.len() == self.entries.capacity() {
+            // A vector doubles by itself, which would exceed the bound.
+            let more = (self.entries.len() / 2).max(64);
+            let left = self.most.saturating_sub(self.entries.len());
+            self.entries.reserve_exact(more.min(left.max(1)));
+        }
         self.entries.push(entry);
         Some(at)
     }
@@ -193,7 +230,7 @@ mod tests {
             most in 1_usize..8,
             seed: u64,
         ) {
-            let mut recent = RecencyMap::new(most, seed);
+            let mut recent = RecencyMap::with_most(most, HashMixer::new(seed));
             // Oldest first.
             let mut model: Vec<(u64, usize)> = Vec::new();
             for (value, (op, key)) in ops.into_iter().enumerate() {
@@ -217,5 +254,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_smaller_bound_keeps_the_newest_entries() {
+        let entry_bytes = size_of::<Entry<u64, usize>>() + PLACE_BYTES;
+        let mut recent = RecencyMap::new(100 * entry_bytes, 1);
+        for key in 0..150 {
+            recent.put(key, 0_usize);
+        }
+        assert_eq!((recent.len, recent.get(&49)), (100, None));
+        assert!(recent.entries.capacity() <= 100, "no more than the bound");
+        recent.put(60, 1);
+        recent.set_bytes_max(10 * entry_bytes + 1);
+        let kept = (0..150).filter(|key| recent.get(key).is_some());
+        assert_eq!(
+            kept.collect::<Vec<_>>(),
+            [60, 141, 142, 143, 144, 145, 146, 147, 148, 149]
+        );
+        recent.set_bytes_max(20 * entry_bytes);
+        for key in 200..220 {
+            recent.put(key, 2);
+        }
+        assert_eq!((recent.len, recent.get(&60)), (20, None));
     }
 }

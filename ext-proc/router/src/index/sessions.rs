@@ -7,8 +7,6 @@ use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
 use crate::{ReplicaId, SessionKey};
 
-/// Sessions that are remembered at most; about 40 bytes each.
-const SESSIONS_MAX: usize = 16_384;
 /// Share on the session's last replica before the first measurement: enough to be tried.
 const HIT_SHARE_START: f64 = 0.2;
 const LEARNING_RATE: f64 = 0.05;
@@ -28,13 +26,17 @@ impl RecencyKey for SessionKey {
 }
 
 impl Sessions {
-    /// No sessions. The seed decides where entries lie in memory.
-    pub(crate) fn new(seed: u64) -> Self {
+    /// No sessions, and room for so many bytes of them, about 48 each. The seed decides where entries lie in memory.
+    pub(crate) fn new(bytes_max: usize, seed: u64) -> Self {
         Self {
-            last: RecencyMap::new(SESSIONS_MAX, seed),
+            last: RecencyMap::new(bytes_max, seed),
             hit_share_same: HIT_SHARE_START,
             hit_share_elsewhere: 0.0,
         }
+    }
+
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: usize) {
+        self.last.set_bytes_max(bytes_max);
     }
 
     /// Records the replica of a session's request. Returns whether the session's last request had the same replica.

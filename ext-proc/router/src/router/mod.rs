@@ -28,16 +28,14 @@ use crate::pool_state::PoolState;
 use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    Counters, Effect, Event, IndexLimits, Load, PeerId, Placement, RejectReason, ReplicaId,
-    ReplicaStatus, RequestId, Role, RouterConfig, Stats, Time,
+    Counters, Effect, Event, Load, PeerId, Placement, RejectReason, ReplicaId, ReplicaStatus,
+    RequestId, Role, RouterConfig, Stats, Time,
 };
 
 /// The shortest time after which a client may retry a rejected request,
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 /// and the longest.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
-/// The index over peers gets one part in so many of the memory, since only overflow goes to peers.
-const PEER_INDEX_SHARE: usize = 4;
 
 /// Routes the requests of one pool.
 #[derive(Debug)]
@@ -212,17 +210,7 @@ impl Router {
 
     /// Divides the memory for indexes between the replicas and the peers, if there are peers.
     fn divide_index_memory(&mut self) {
-        let whole = self.pool.config.index;
-        let for_peers = if self.pool.peers.is_empty() {
-            0
-        } else {
-            whole.bytes_max / PEER_INDEX_SHARE
-        };
-        let of = |bytes_max| IndexLimits { bytes_max, ..whole };
-        self.pool.index.set_limits(of(whole.bytes_max - for_peers));
-        self.pool
-            .peers
-            .set_rules(self.pool.config.region, of(for_peers), self.pool.now);
+        self.pool.divide_index_memory();
         if !self.pool.config.region.share {
             self.placements.clear();
         }
