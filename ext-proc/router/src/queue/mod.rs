@@ -28,6 +28,8 @@ pub(crate) struct QueuedRequest {
     pub(crate) arrived: Time,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
+    /// Whether the prompt takes long to compute, so that the request is past the SLO whenever it waits.
+    pub(crate) is_long_prompt: bool,
     /// Number of later requests that went first to a replica which this request would have taken.
     pub(crate) overtaken: u32,
     /// The replicas that may serve the request, where the gateway or its adapter restricts them.
@@ -72,6 +74,8 @@ pub(crate) struct Queue {
     eligible: EligibleSet,
     /// The requests that must not be overtaken any more.
     at_overtake_limit: EligibleSet,
+    /// The requests with long prompts.
+    long_prompts: EligibleSet,
     /// The requests under their affinity replica.
     by_affinity: BTreeSet<(ReplicaIndex, QueueSeq)>,
     /// The requests that may be forwarded, by the peers that they have returned from.
@@ -188,6 +192,9 @@ impl Queue {
             self.forwardable.entry(tried).or_default().insert(seq);
         }
         self.eligible.insert(seq, queued.pinned.as_deref());
+        if queued.is_long_prompt {
+            self.long_prompts.insert(seq, queued.pinned.as_deref());
+        }
         self.by_affinity
             .extend(queued.affinity.map(|replica| (replica, seq)));
         self.queued.insert(seq, queued);
@@ -222,6 +229,7 @@ impl Queue {
         let pinned = queued.pinned.as_deref();
         self.eligible.remove(seq, pinned);
         self.at_overtake_limit.remove(seq, pinned);
+        self.long_prompts.remove(seq, pinned);
         if let Some(replica) = queued.affinity {
             self.by_affinity.remove(&(replica, seq));
         }
@@ -311,11 +319,22 @@ impl Queue {
         &self,
         replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let past_slo = QueueSeq(self.past_slo.0.saturating_sub(1));
-        let past_slo = (self.past_slo > QueueSeq::FIRST)
-            .then(|| self.between(replica, QueueSeq::FIRST, past_slo));
+        let past_slo = self.last_past_slo();
+        let past_slo = past_slo.map(|last| self.between(replica, QueueSeq::FIRST, last));
         self.within_slo(replica)
             .chain(past_slo.into_iter().flatten())
+    }
+
+    /// The last position of a request past the SLO, if there may be one.
+    fn last_past_slo(&self) -> Option<QueueSeq> {
+        self.past_slo.0.checked_sub(1).map(QueueSeq)
+    }
+
+    /// The oldest request past the SLO with a long prompt that this replica may serve.
+    pub(crate) fn long_prompt_past_slo(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
+        let last = self.last_past_slo()?;
+        let mut long_prompts = self.long_prompts.between(replica, QueueSeq::FIRST, last);
+        long_prompts.next()
     }
 
     /// The requests within the SLO that this replica may serve, oldest first.
@@ -396,6 +415,7 @@ impl Queue {
         for seq in seqs {
             self.eligible.unpin(seq, replica);
             self.at_overtake_limit.unpin(seq, replica);
+            self.long_prompts.unpin(seq, replica);
             if let Some(queued) = self.queued.get_mut(&seq)
                 && let Some(replicas) = &mut queued.pinned
             {
@@ -458,6 +478,7 @@ mod tests {
             },
             arrived: Time::from_nanos(id),
             has_returned: false,
+            is_long_prompt: false,
             overtaken: 0,
             pinned: pinned.map(|slots| slots.iter().map(|s| ReplicaIndex(*s)).collect()),
             preferred: None,

@@ -76,6 +76,7 @@ impl Router {
             overtaken: 0,
             pinned: self.pinned(&request),
             has_returned,
+            is_long_prompt: false,
             preferred: None,
             delayed_since: None,
             affinity: None,
@@ -116,6 +117,7 @@ impl Router {
     /// Dispatches a queued request, which overtakes older ones.
     pub(super) fn dispatch_queued(&mut self, seq: QueueSeq, dispatch: Dispatch) {
         self.count_overtakes(seq, dispatch.replica);
+        self.count_past_slo(seq, dispatch);
         if let Some(queued) = self.dequeue(seq) {
             self.dispatch(queued, dispatch);
         }
@@ -124,6 +126,7 @@ impl Router {
     fn enqueue(&mut self, mut queued: QueuedRequest) {
         let view = self.pool.view(self.pool.replicas.available());
         queued.affinity = self.policy.find_affinity(&queued, &view);
+        queued.is_long_prompt = self.is_long_prompt(&queued.request);
         self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
         self.forward_cursor.joined(queued.seq);
         self.pool.queue.push(queued);

@@ -4,11 +4,16 @@
 //! for a warmer one is no loss to it, so dispatches to that replica do not count. A pool with more replicas dispatches more
 //! requests in the same time, so the overtake limit grows with the pool. No bound depends on the rate of requests alone: a
 //! request that has waited half of the longest wait goes next, to any replica that it may use.
+//!
+//! A policy may put requests past the SLO behind the others. Long cold prompts are past it whenever a pool is saturated, and
+//! would be the one class that is rejected. Those that have waited half of the longest wait therefore get a share of the
+//! replicas' time.
 
 use super::Router;
-use crate::policy::{Dispatch, LOOKED_AT_MAX};
-use crate::queue::QueueSeq;
+use crate::policy::{Dispatch, LOOKED_AT_MAX, uncached_tokens};
+use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
+use crate::{Request, Time};
 
 /// Overtake limit of a queued request in a small pool,
 const OVERTAKES_MIN: u32 = 64;
@@ -16,6 +21,29 @@ const OVERTAKES_MIN: u32 = 64;
 const OVERTAKES_PER_REPLICA: u32 = 8;
 /// A request goes next after the longest wait, divided by this.
 const ENTITLED_AFTER: u32 = 2;
+
+/// Share of the SLO from which the computation of a prompt makes it a long one.
+const LONG_PROMPT_SHARE: f64 = 0.25;
+/// Share of the replicas' time for long prompts past the SLO, once they have waited half of the longest wait.
+const PAST_SLO_SHARE: f64 = 0.1;
+/// Bound on the time of that share that is saved up, in seconds.
+const PAST_SLO_S_MAX: f64 = 10.0;
+
+/// The replicas' time that long prompts past the SLO may take before other requests do, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PastSloCredit {
+    seconds: f64,
+    as_of: Time,
+}
+
+impl PastSloCredit {
+    /// Lets time pass in a pool of so many replicas.
+    pub(super) fn advance(&mut self, replicas: f64, now: Time) {
+        let earned = PAST_SLO_SHARE * replicas * now.since(self.as_of).as_secs_f64();
+        self.seconds = (self.seconds + earned).min(PAST_SLO_S_MAX);
+        self.as_of = now;
+    }
+}
 
 impl Router {
     /// The overtake limit of a queued request.
@@ -34,18 +62,63 @@ impl Router {
         let has_waited = oldest.filter(|(_, oldest)| oldest.arrived.after(after) <= self.pool.now);
         let has_waited = has_waited.map(|(seq, _)| seq);
         let at_limit = queue.at_overtake_limit(replica);
-        has_waited.into_iter().chain(at_limit).min()
+        let within_slo = has_waited.into_iter().chain(at_limit).min();
+        within_slo.or_else(|| {
+            let oldest = queue.long_prompt_past_slo(replica)?;
+            self.is_due_past_slo(oldest).then_some(oldest)
+        })
+    }
+
+    /// Whether a prompt takes long to compute, even on the fastest replica behind the longest known prefix, where a policy puts
+    /// requests past the SLO last.
+    pub(super) fn is_long_prompt(&self, request: &Request) -> bool {
+        if !self.policy.rules().past_slo_last {
+            return false;
+        }
+        let pool = &self.pool;
+        let known = pool.index.known(request.fingerprint.blocks());
+        let tokens = uncached_tokens(request, known.depth);
+        let takes_s = tokens * pool.replicas.fastest().prefill.each_s;
+        takes_s > LONG_PROMPT_SHARE * pool.config.ttft_slo.as_secs_f64()
+    }
+
+    /// Whether a long prompt past the SLO goes next, by the share of such prompts.
+    fn is_due_past_slo(&self, seq: QueueSeq) -> bool {
+        let queued = self.pool.queue.get(seq);
+        self.past_slo_credit.seconds > 0.0
+            && queued.is_some_and(|queued| self.waits_past_slo(queued))
+    }
+
+    /// Whether a queued request has a long prompt, is past the SLO, and has waited half of the longest wait.
+    fn waits_past_slo(&self, queued: &QueuedRequest) -> bool {
+        let after = self.pool.config.queue.wait_max / ENTITLED_AFTER;
+        queued.is_long_prompt
+            && !self.pool.queue.is_within_slo(queued.seq)
+            && queued.arrived.after(after) <= self.pool.now
+    }
+
+    /// Counts the dispatch of a queued request for the share of long prompts past the SLO.
+    pub(super) fn count_past_slo(&mut self, seq: QueueSeq, dispatch: Dispatch) {
+        let queued = self.pool.queue.get(seq);
+        let Some(queued) = queued.filter(|queued| self.waits_past_slo(queued)) else {
+            return;
+        };
+        let depth = dispatch.matched.map_or(0, |matched| matched.depth);
+        let tokens = uncached_tokens(&queued.request, depth);
+        let takes_s = self.pool.replicas.prefill_s(dispatch.replica, tokens);
+        self.past_slo_credit.seconds -= takes_s;
     }
 
     /// Whether a queued request must go next, to any replica that it may use.
     pub(super) fn is_entitled(&self, seq: QueueSeq) -> bool {
         let queue = &self.pool.queue;
         let after = self.pool.config.queue.wait_max / ENTITLED_AFTER;
-        queue.get(seq).is_some_and(|queued| {
+        let is_within_slo = queue.get(seq).is_some_and(|queued| {
             queue.is_within_slo(seq)
                 && (queued.overtaken >= self.overtakes_max()
                     || queued.arrived.after(after) <= self.pool.now)
-        })
+        });
+        is_within_slo || self.is_due_past_slo(seq)
     }
 
     /// The queued request that must go to a replica before an arriving one does.

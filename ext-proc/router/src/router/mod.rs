@@ -21,6 +21,7 @@ mod serve;
 use core::time::Duration;
 use std::collections::VecDeque;
 
+use self::fairness::PastSloCredit;
 use self::forward_queued::ForwardCursor;
 use self::serve::{PendingService, Review};
 use crate::policy::{Policy, PolicyEvent};
@@ -46,6 +47,7 @@ pub struct Router {
     review: Review,
     pending_service: PendingService,
     forward_cursor: ForwardCursor,
+    past_slo_credit: PastSloCredit,
     /// Placements that the driver has not taken yet, oldest first.
     placements: VecDeque<Placement>,
     effects: VecDeque<Effect>,
@@ -66,6 +68,7 @@ impl Router {
             review: Review::default(),
             pending_service: PendingService::default(),
             forward_cursor: ForwardCursor::default(),
+            past_slo_credit: PastSloCredit::default(),
             placements: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
@@ -252,6 +255,8 @@ impl Router {
         self.pool.replicas.expire(self.pool.now);
         self.pool.peers.expire(self.pool.now);
         if self.policy.rules().past_slo_last {
+        let replicas = self.pool.replicas.size();
+        self.past_slo_credit.advance(replicas, self.pool.now);
             self.pool
                 .queue
                 .mark_past_slo(self.pool.now, self.pool.config.ttft_slo);

@@ -102,6 +102,7 @@ mod tests {
                 request: request(id),
                 arrived: pool.now,
                 has_returned: false,
+                is_long_prompt: false,
                 overtaken: 0,
                 pinned: Some([ReplicaIndex(0)].into()),
                 preferred: None,

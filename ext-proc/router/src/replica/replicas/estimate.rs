@@ -177,7 +177,7 @@ impl Replicas {
     }
 
     #[expect(clippy::cast_precision_loss, reason = "a number of replicas")]
-    fn size(&self) -> f64 {
+    pub(crate) fn size(&self) -> f64 {
         self.staying().len().max(1) as f64
     }
 
