@@ -174,6 +174,7 @@ mod tests {
             key: 0,
             follows,
             starts: Duration::from_nanos(starts_ns),
+            adapter: None,
             steps: after.iter().map(step).collect(),
         }
     }

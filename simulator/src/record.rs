@@ -94,6 +94,8 @@ pub struct ReplicaTotals {
     pub output_tokens: u64,
     /// Requests that lost their blocks to another and began again.
     pub preemptions: u64,
+    /// Adapters that the engine loaded.
+    pub adapter_loads: u64,
     /// Time spent in steps.
     pub busy: Duration,
 }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Config;
-use isotherm_router::{Ablation, RouterConfig};
+use isotherm_router::{ResearchPolicy, RouterConfig};
 
 use crate::network::Network;
 use crate::telemetry::Telemetry;
@@ -30,8 +30,8 @@ pub struct Setup {
     pub arrangement: Arrangement,
     /// Telemetry profile of the engines.
     pub telemetry: Telemetry,
-    /// Parts of the policy that are switched off in every router.
-    pub ablation: Option<Ablation>,
+    /// Policy of experiments in every router, instead of the configured one.
+    pub research: Option<ResearchPolicy>,
     /// Interval between probes of a replica.
     pub probe_interval: Duration,
     /// Objective for the time to the first token; only the figures use it.
@@ -58,6 +58,8 @@ pub struct ReplicaSetup {
     pub config: Config,
     /// How fast it is, next to what the engine's timing says: 0.5 takes twice as long for everything.
     pub speed: f64,
+    /// Whether the engine keeps prefixes in its cache.
+    pub has_prefix_caching: bool,
 }
 
 /// Arrangement of routers.
@@ -114,6 +116,12 @@ pub enum Action {
         /// As [`ReplicaSetup::speed`].
         speed: f64,
     },
+    /// A replica restarts and nothing tells the service: its cache is empty, its counters begin at zero, and the requests that it
+    /// had start anew, as a proxy in front of it retries them.
+    Restart {
+        /// Index of the replica.
+        replica: usize,
+    },
 }
 
 impl Setup {
@@ -132,7 +140,7 @@ impl Setup {
             network: Network::default(),
             arrangement,
             telemetry: Telemetry::default(),
-            ablation: None,
+            research: None,
             probe_interval: PROBE_INTERVAL,
             slo: SLO,
             changes: Vec::new(),
@@ -156,7 +164,11 @@ impl ReplicaSetup {
     /// A replica as fast as its engine's timing says.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config, speed: 1.0 }
+        Self {
+            config,
+            speed: 1.0,
+            has_prefix_caching: true,
+        }
     }
 
     /// Configuration of the engine with the replica's speed applied.

@@ -72,6 +72,12 @@ impl Telemetry {
         !matches!(self, Self::Opaque)
     }
 
+    /// Whether the metrics page names the adapters of requests: vLLM's does.
+    #[must_use]
+    pub const fn reports_adapters(self) -> bool {
+        !matches!(self, Self::SglangStock | Self::Opaque)
+    }
+
     /// The configuration with which a service runs in front of these engines.
     #[must_use]
     pub fn configured(self, mut config: RouterConfig) -> RouterConfig {

@@ -26,6 +26,7 @@ fn plan(requests_per_s: f64) -> Plan {
         push: Push::Pending,
         slo: Duration::from_secs(5),
         telemetry: Telemetry::default(),
+        changes: Vec::new(),
         seed: 1,
     }
 }

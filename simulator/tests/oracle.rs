@@ -28,6 +28,7 @@ fn in_turn(prompts: Vec<Prompt>) -> Workload {
         key: 1,
         follows: None,
         starts: Duration::ZERO,
+        adapter: None,
         steps: steps.collect(),
     }])
 }
@@ -62,8 +63,8 @@ fn the_oracle_prefers_the_fast_engine() {
     let workload = in_turn(vec![text(1), text(2), text(1), text(2), text(1)]);
     let mut setup = Setup::one_region(engine(), 3, Arrangement::Oracle);
     setup.regions[0].replicas[1] = ReplicaSetup {
-        config: engine(),
         speed: 2.0,
+        ..ReplicaSetup::new(engine())
     };
     let outcome = run_checked("in turn", &setup, &workload);
     assert_eq!(replicas(&outcome), [Some(1); 5], "the fast engine is idle");

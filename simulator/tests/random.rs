@@ -27,6 +27,7 @@ fn replica(random: &mut SmallRng) -> ReplicaSetup {
     replica.speed = [0.5, 1.0, 2.0][random.random_range(0..3)];
     // Small pools are full soon, and short queues refuse.
     replica.config.blocks = [200, 2_120][random.random_range(0..2)];
+    replica.has_prefix_caching = random.random_range(0..4) > 0;
     replica.config.waiting_max = [3, 1_000][random.random_range(0..2)];
     replica
 }
@@ -65,7 +66,7 @@ fn setup(random: &mut SmallRng, seed: u64) -> Setup {
     let replicas: usize = fleet.iter().map(|region| region.replicas.len()).sum();
     let changes = (0..random.random_range(0..6)).map(|_| Change {
         at: Duration::from_millis(random.random_range(0..20_000)),
-        what: match random.random_range(0..4) {
+        what: match random.random_range(0..5) {
             0 => Action::Join {
                 region: random.random_range(0..regions),
                 replica: replica(random),
@@ -74,6 +75,9 @@ fn setup(random: &mut SmallRng, seed: u64) -> Setup {
                 replica: random.random_range(0..replicas),
             },
             2 => Action::Leave {
+                replica: random.random_range(0..replicas),
+            },
+            3 => Action::Restart {
                 replica: random.random_range(0..replicas),
             },
             _ => Action::Speed {
@@ -117,6 +121,7 @@ fn workload(random: &mut SmallRng) -> Workload {
             key: random.random_range(0..20),
             follows,
             starts: Duration::from_millis(random.random_range(0..15_000)),
+            adapter: None,
             steps,
         }
     });

@@ -43,6 +43,7 @@ fn conversations(requests: u64) -> Workload {
             key: client,
             follows: None,
             starts: Duration::from_millis(1_000 * TURNS * client / RATE),
+            adapter: None,
             steps,
         }
     });

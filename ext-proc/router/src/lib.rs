@@ -36,7 +36,7 @@ pub use event::{
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus};
 #[cfg(feature = "research")]
-pub use policy::{Ablation, CandidateRule};
+pub use policy::{Ablation, CandidateRule, ResearchPolicy, ScorerWeights};
 pub use policy::{PolicyName, UnknownPolicy};
 pub use role::Role;
 pub use router::Router;

@@ -7,7 +7,7 @@
 
 use isotherm_report::number::{percent, short};
 use isotherm_report::{Conclusion, Section, Table};
-use isotherm_router::{Ablation, CandidateRule};
+use isotherm_router::{Ablation, CandidateRule, ResearchPolicy};
 use isotherm_simulator::Setup;
 
 use crate::charts::{Charts, GOODPUT_SHARE};
@@ -86,10 +86,10 @@ fn parts(context: &Context, rate: f64, system: &str) -> (Setup, WorkloadSource) 
         _ => CandidateRule::SloAware,
     };
     let setup = Setup {
-        ablation: Some(Ablation {
+        research: Some(ResearchPolicy::Ablation(Ablation {
             selection,
             rebalances: system == WHOLE,
-        }),
+        })),
         ..setup(REPLICAS, arrangement(DUAL_MAP))
     };
     (setup, source(context, CONVERSATION, rate))

@@ -4,11 +4,11 @@ use core::time::Duration;
 
 use anyhow::bail;
 
-use crate::RegionSetup;
 use crate::compare::traffic::Traffic;
 use crate::compare::{Fleet, Plan};
+use crate::workload::catalogue;
 use crate::workload::replay::{PlaybackRate, Replay};
-use crate::workload::standard;
+use crate::{Change, RegionSetup};
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
 
@@ -44,8 +44,17 @@ pub(super) fn plan(cli: &Cli) -> anyhow::Result<Plan> {
         push: cli.push,
         slo: Duration::from_secs_f64(cli.slo),
         telemetry: cli.telemetry,
+        changes: faults(cli),
         seed: cli.seed,
     })
+}
+
+/// Faults of the workload of this name.
+fn faults(cli: &Cli) -> Vec<Change> {
+    let all = catalogue::all().into_iter();
+    let mut named = all.filter(|known| cli.workload.as_deref() == Some(known.name));
+    let known = named.next().map(|known| known.scaled(cli.scale));
+    known.map_or_else(Vec::new, |known| known.changes)
 }
 
 fn traffic(cli: &Cli) -> anyhow::Result<Traffic> {
@@ -74,7 +83,7 @@ fn fleet(cli: &Cli, traffic: &Traffic) -> anyhow::Result<Fleet> {
     // The fleet of the standard workload of this name, or of the first of this kind.
     let known = cli.workload.as_ref().and_then(|name| {
         let kind = format!("{name}-");
-        standard()
+        catalogue::all()
             .into_iter()
             .find(|standard| standard.name == name || standard.name.starts_with(&kind))
     });

@@ -24,7 +24,7 @@ pub use saving::Savings;
 
 use crate::jobs;
 use crate::record::Outcome;
-use crate::setup::{Arrangement, LIMIT, Setup};
+use crate::setup::{Arrangement, Change, LIMIT, Setup};
 use crate::simulation::run;
 use crate::summary::Summary;
 use crate::telemetry::Telemetry;
@@ -50,6 +50,8 @@ pub struct Plan {
     pub slo: Duration,
     /// Telemetry profile of the engines.
     pub telemetry: Telemetry,
+    /// Faults of the fleet during the run.
+    pub changes: Vec<Change>,
     /// Seed of everything random.
     pub seed: u64,
 }
@@ -140,6 +142,7 @@ impl Plan {
             seed: self.seed,
             slo: self.slo,
             telemetry: self.telemetry,
+            changes: self.changes.clone(),
             ..Setup::regions(fleet.regions(), arrangement)
         };
         run(&setup, &self.workload)

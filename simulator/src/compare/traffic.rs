@@ -6,7 +6,7 @@ use anyhow::{anyhow, bail};
 
 use crate::workload::replay::Replay;
 use crate::workload::trace::Trace;
-use crate::workload::{NAMES, Workload, by_name, standard};
+use crate::workload::{NAMES, Workload, by_name, catalogue};
 
 /// The requests, and the names of the regions that they come from: none, if they do not tell.
 #[derive(Clone, Debug)]
@@ -82,7 +82,8 @@ impl Traffic {
 
 fn unknown(name: &str) -> anyhow::Error {
     let lines = NAMES.map(|(name, what)| format!("  {name:<16} {what}\n"));
-    let standards: Vec<&str> = standard().iter().map(|standard| standard.name).collect();
+    let standards = catalogue::all();
+    let standards: Vec<&str> = standards.iter().map(|standard| standard.name).collect();
     anyhow!(
         "there is no workload \"{name}\"; use one of:\n{}or one with its fleet and load: {}",
         lines.concat(),

@@ -27,8 +27,8 @@ pub(super) struct Balancer {
 impl Balancer {
     fn new(region: usize, config: RouterConfig, setup: &Setup) -> Self {
         let seed = mix(setup.seed, region as u64);
-        let router = match setup.ablation {
-            Some(ablation) => Router::ablated(config, seed, ablation),
+        let router = match setup.research {
+            Some(policy) => Router::with_policy(config, seed, policy),
             None => Router::new(config, seed),
         };
         Self {

@@ -1,4 +1,4 @@
-//! Replicas that come, drain, go, or change their speed.
+//! Replicas that come, drain, go, change their speed, or restart.
 
 use core::time::Duration;
 
@@ -32,6 +32,7 @@ impl Simulation<'_> {
                 self.leave(replica, &from, State::Removed, Event::Removed);
             }
             Action::Speed { replica, speed } => self.set_speed(replica, speed),
+            Action::Restart { replica } => self.restart(replica),
         }
     }
 
@@ -49,6 +50,17 @@ impl Simulation<'_> {
             replica
                 .engine
                 .set_timing(Duration::from_nanos(self.now), timing);
+            self.drain_engine(number);
+        }
+    }
+
+    fn restart(&mut self, replica: usize) {
+        if let Some(number) = self.number_of(replica) {
+            let now = Duration::from_nanos(self.now);
+            let replica = &mut self.replicas[number];
+            replica.engine.handle_timeout(now);
+            replica.earlier = replica.totals();
+            replica.engine.restart(now);
             self.drain_engine(number);
         }
     }

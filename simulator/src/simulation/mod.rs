@@ -9,11 +9,13 @@
 //! - `balancer`: a router, its members and its timeouts
 //! - `replica`: an engine, its wake-ups and its probes
 //! - `regions`: what routers tell each other
-//! - `change`: replicas that come and go
+//! - `change`: replicas that come, go, become slow, or restart
+//! - `adapters`: what replicas tell of adapters
 //! - `sample`: the load over time
 //! - `table`: entries by number
 //! - `oracle`: chooses replicas in place of the shipped router
 
+mod adapters;
 mod balancer;
 mod change;
 mod event_queue;
@@ -25,6 +27,7 @@ mod sample;
 mod table;
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
 use isotherm_router::{End, Time};
 
@@ -69,14 +72,19 @@ struct Simulation<'a> {
     samples: Vec<Sample>,
     sample_every: Ns,
     rng_state: u64,
+    /// Adapters that requests of the workload name, in order.
+    adapters: Vec<u32>,
     events: u64,
     reached_limit: bool,
 }
 
 impl<'a> Simulation<'a> {
     fn new(setup: &'a Setup, workload: &'a Workload) -> Self {
+        let adapters = workload.sessions.iter().filter_map(|one| one.adapter);
+        let adapters: BTreeSet<u32> = adapters.collect();
         Self {
             setup,
+            adapters: adapters.into_iter().collect(),
             clients: Clients::new(workload),
             now: 0,
             queue: EventQueue::default(),
@@ -175,12 +183,13 @@ impl<'a> Simulation<'a> {
             self.replicas[number].engine.handle_timeout(now);
         }
         let replicas = self.replicas.iter().map(|replica| {
-            let totals = replica.engine.stats().totals;
+            let totals = replica.totals();
             ReplicaTotals {
                 region: replica.region,
                 requests: totals.finished,
                 output_tokens: totals.generation_tokens,
                 preemptions: totals.preemptions,
+                adapter_loads: totals.adapter_loads,
                 busy: Duration::from_nanos(totals.busy_ns),
             }
         });

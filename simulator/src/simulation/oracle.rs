@@ -43,7 +43,11 @@ impl Simulation<'_> {
                 .or_insert_with(|| chain::blocks(&asks.prompt, asks.answer(), size));
             let arrival = Arrival {
                 prompt_tokens,
-                blocks,
+                blocks: if replica.setup.has_prefix_caching {
+                    blocks
+                } else {
+                    &[]
+                },
                 ahead_tokens: replica.expected_arrival_tokens,
             };
             let forecast = replica

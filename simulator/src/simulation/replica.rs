@@ -5,7 +5,7 @@
 
 use core::time::Duration;
 
-use isotherm_engine::model::Engine;
+use isotherm_engine::model::{AdapterUse, Engine, Totals};
 use isotherm_router::{Event, Load, ReplicaId};
 
 use super::event_queue::{Ns, SimEvent};
@@ -23,6 +23,8 @@ pub(super) struct Replica {
     pub(super) engine: Engine,
     pub(super) setup: ReplicaSetup,
     pub(super) state: State,
+    /// Counters of the engine before its last restart.
+    pub(super) earlier: Totals,
     /// The wake-up that counts.
     epoch: u32,
     /// When it is due.
@@ -51,6 +53,7 @@ pub(super) struct Probe {
     replica: u32,
     sent: Ns,
     load: Load,
+    adapters: AdapterUse,
 }
 
 impl Simulation<'_> {
@@ -89,6 +92,7 @@ impl Simulation<'_> {
                 role: isotherm_router::Role::Both,
             };
             self.send_event(balancer, event);
+            self.list_adapters(balancer, number);
             if !self.setup.telemetry.has_page() {
                 return;
             }
@@ -97,6 +101,7 @@ impl Simulation<'_> {
                 replica: number,
                 sent: self.now,
                 load: Load::default(),
+                adapters: AdapterUse::default(),
             });
             self.send_probe(probe, self.now);
         }
@@ -151,7 +156,9 @@ impl Simulation<'_> {
         replica
             .engine
             .handle_timeout(Duration::from_nanos(self.now));
-        self.probes[number].load = replica.load();
+        let (load, adapters) = (replica.load(), replica.engine.adapter_use());
+        self.probes[number].load = load;
+        self.probes[number].adapters = adapters;
         let at = self.now + self.probe_delay(number);
         self.queue.add(at, SimEvent::ProbeReply { probe: number });
         self.drain_engine(asked);
@@ -167,8 +174,10 @@ impl Simulation<'_> {
             load: probe.load,
             sent: super::time(probe.sent),
         };
-        let (balancer, sent) = (probe.balancer, probe.sent);
+        let (balancer, replica, sent) = (probe.balancer, probe.replica, probe.sent);
+        let adapters = core::mem::take(&mut self.probes[number].adapters);
         self.send_event(balancer, event);
+        self.report_adapters(balancer, replica, &adapters, sent);
         let interval = self.setup.probe_interval.max(Duration::from_micros(1));
         let jitter = JITTER_LEAST + JITTER_SPAN * fraction(self.random());
         let next = (sent + nanos(interval.mul_f64(jitter))).max(self.now + nanos(interval / 2));
@@ -188,9 +197,23 @@ impl Replica {
             engine: Engine::new(setup.engine()),
             setup,
             state: State::Absent,
+            earlier: Totals::default(),
             epoch: 0,
             wakes: None,
             expected_arrival_tokens: 0,
+        }
+    }
+
+    /// Counters of the engine over all its restarts, as far as the record of a run has them.
+    pub(super) fn totals(&self) -> Totals {
+        let (earlier, totals) = (self.earlier, self.engine.stats().totals);
+        Totals {
+            finished: earlier.finished + totals.finished,
+            generation_tokens: earlier.generation_tokens + totals.generation_tokens,
+            preemptions: earlier.preemptions + totals.preemptions,
+            adapter_loads: earlier.adapter_loads + totals.adapter_loads,
+            busy_ns: earlier.busy_ns + totals.busy_ns,
+            ..totals
         }
     }
 

@@ -156,6 +156,7 @@ impl Chat {
                     key,
                     follows,
                     starts: Duration::from_secs_f64(starts),
+                    adapter: None,
                     steps,
                 });
                 follows = Some(sessions.len() - 1);

@@ -53,6 +53,7 @@ pub fn generate(scale: f64, seed: u64) -> Workload {
                     key: rng.key(),
                     follows: None,
                     starts: duration(at),
+                    adapter: None,
                     steps: chat.conversation(opening, &mut rng),
                 });
             }

@@ -2,7 +2,10 @@
 
 use core::time::Duration;
 
+use super::adapters::AdapterMix;
 use super::chat::Chat;
+use super::content::ContentMix;
+use super::reasoning::{Bimodal, ReasoningChat};
 use super::replay::{PlaybackRate, Replay, scaled};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
@@ -28,10 +31,23 @@ pub enum Generator {
     Bursty(f64),
     /// Regions whose day comes at different times; a multiple of the usual length.
     Diurnal(f64),
+    /// A workload with contents of several densities.
+    Mixed {
+        /// The workload.
+        of: Box<Self>,
+        /// Contents of the conversations.
+        mix: ContentMix,
+    },
+    /// People who talk to a thinking model.
+    Reasoning(ReasoningChat),
+    /// Short classifications and long thoughts.
+    Bimodal(Bimodal),
+    /// Requests for adapters.
+    Adapters(AdapterMix),
 }
 
 /// The kinds of workloads, with what they are.
-pub const NAMES: [(&str, &str); 8] = [
+pub const NAMES: [(&str, &str); 13] = [
     (
         "conversation",
         "long chats, as in Mooncake's conversation trace; open loop",
@@ -64,6 +80,26 @@ pub const NAMES: [(&str, &str); 8] = [
         "diurnal",
         "conversations over a day in three regions; open loop",
     ),
+    (
+        "texts",
+        "long chats in English, code, JSON and Chinese, which differ in bytes per token; open loop",
+    ),
+    (
+        "images",
+        "people who chat, two in five about an image; closed loop",
+    ),
+    (
+        "reasoning",
+        "people who talk to a model that thinks for thousands of tokens; closed loop",
+    ),
+    (
+        "bimodal",
+        "classifications of a few tokens and thoughts of thousands in one pool; open loop",
+    ),
+    (
+        "adapters",
+        "requests for two dozen adapters on replicas with four slots; open loop",
+    ),
 ];
 
 /// The conversation twin at this rate: the first 4,000 requests as DualMap plays them.
@@ -90,6 +126,10 @@ impl Generator {
             Self::Tools(tools) => tools.generate(seed),
             Self::Bursty(scale) => bursty::generate(*scale, seed),
             Self::Diurnal(scale) => diurnal::generate(*scale, seed),
+            Self::Mixed { of, mix } => mix.applied(of.generate(seed), seed),
+            Self::Reasoning(reasoning) => reasoning.generate(seed),
+            Self::Bimodal(bimodal) => bimodal.generate(seed),
+            Self::Adapters(adapters) => adapters.generate(seed),
         }
     }
 
@@ -100,9 +140,14 @@ impl Generator {
         match &mut self {
             Self::Conversation { replay, .. } => replay.pace = PlaybackRate::Rate(requests_per_s),
             Self::Tools(tools) => tools.requests_per_s = requests_per_s,
-            Self::Chat(_) | Self::TreeOfThoughts(_) | Self::Bursty(_) | Self::Diurnal(_) => {
-                return None;
-            }
+            Self::Bimodal(bimodal) => bimodal.requests_per_s = requests_per_s,
+            Self::Adapters(adapters) => adapters.requests_per_s = requests_per_s,
+            Self::Mixed { of, .. } => **of = of.clone().at_rate(requests_per_s)?,
+            Self::Chat(_)
+            | Self::TreeOfThoughts(_)
+            | Self::Bursty(_)
+            | Self::Diurnal(_)
+            | Self::Reasoning(_) => return None,
         }
         Some(self)
     }
@@ -111,7 +156,13 @@ impl Generator {
     #[must_use]
     pub fn regions(&self) -> usize {
         match self {
-            Self::Conversation { .. } | Self::Tools(_) | Self::Bursty(_) => 1,
+            Self::Conversation { .. }
+            | Self::Tools(_)
+            | Self::Bursty(_)
+            | Self::Reasoning(_)
+            | Self::Bimodal(_)
+            | Self::Adapters(_) => 1,
+            Self::Mixed { of, .. } => of.regions(),
             Self::Chat(chat) => chat.clients.len(),
             Self::TreeOfThoughts(trees) => trees.regions.len(),
             Self::Diurnal(_) => diurnal::REGIONS.len(),
@@ -138,6 +189,16 @@ impl Generator {
                 count(&mut tools.warmup_requests);
             }
             Self::Bursty(times) | Self::Diurnal(times) => *times *= scale,
+            Self::Mixed { of, .. } => **of = of.clone().scaled(scale),
+            Self::Reasoning(reasoning) => length(&mut reasoning.duration),
+            Self::Bimodal(bimodal) => {
+                count(&mut bimodal.requests);
+                count(&mut bimodal.warmup_requests);
+            }
+            Self::Adapters(adapters) => {
+                count(&mut adapters.requests);
+                count(&mut adapters.warmup_requests);
+            }
         }
         self
     }

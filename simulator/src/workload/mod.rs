@@ -5,15 +5,22 @@
 //!
 //! - [`trace`] and [`replay`]: recorded traffic; [`conversation`]: the twin of a public trace
 //! - [`chat`], [`tree_of_thoughts`], [`tools`], [`bursty`], [`diurnal`]: generated traffic, with the figures of papers
+//! - [`content`], [`reasoning`], [`adapters`]: bytes per token, lengths of answers and adapters as people have them
 //! - [`lengths`], [`rng`]: lengths and distributions
-//! - [`generator`]: all of them by name; [`standard()`]: the workloads that judge policies, with their fleets
+//! - [`generator`]: generators of every kind; [`catalogue`]: all workloads by name
+//! - [`standard()`]: the workloads that judge policies, with their fleets; [`adverse`]: those on which no policy was tuned
 
+pub mod adapters;
+pub mod adverse;
 pub mod bursty;
+pub mod catalogue;
 pub mod chat;
+pub mod content;
 pub mod conversation;
 pub mod diurnal;
 pub mod generator;
 pub mod lengths;
+pub mod reasoning;
 pub mod replay;
 pub mod rng;
 pub mod standard;
@@ -21,8 +28,9 @@ pub mod tools;
 pub mod trace;
 pub mod tree_of_thoughts;
 
+pub use catalogue::by_name;
 pub use generator::{Generator, NAMES};
-pub use standard::{Standard, by_name, standard};
+pub use standard::{Standard, standard};
 
 use core::time::Duration;
 
@@ -54,6 +62,8 @@ pub struct Session {
     pub follows: Option<usize>,
     /// When its first steps may be sent: from the start of the run, or from the end of the session that it follows.
     pub starts: Duration,
+    /// Adapter that its requests name, by number.
+    pub adapter: Option<u32>,
     /// Requests of the session. A step comes after the step that it waits for.
     pub steps: Vec<Step>,
 }
@@ -82,6 +92,7 @@ impl Session {
             key,
             follows: None,
             starts,
+            adapter: None,
             steps: vec![Step {
                 after: None,
                 think: Duration::ZERO,

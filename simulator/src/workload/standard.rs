@@ -12,7 +12,7 @@ use super::generator::{Generator, conversation};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
 use crate::compare::Fleet;
-use crate::setup::{Arrangement, RegionSetup, Setup};
+use crate::setup::{Arrangement, Change, RegionSetup, Setup};
 
 /// A workload with its fleet.
 #[derive(Clone, Debug)]
@@ -23,6 +23,8 @@ pub struct Standard {
     pub generator: Generator,
     /// The fleet.
     pub regions: Vec<RegionSetup>,
+    /// Faults of the fleet during the run.
+    pub changes: Vec<Change>,
 }
 
 impl Standard {
@@ -33,6 +35,20 @@ impl Standard {
             name: self.name.to_owned(),
             ..self.generator.generate(seed)
         }
+    }
+
+    /// This workload with its length multiplied by `scale`, at the same load. The first fault moves with it; later ones keep
+    /// their distance.
+    #[must_use]
+    pub fn scaled(mut self, scale: f64) -> Self {
+        self.generator = self.generator.scaled(scale);
+        let first = self.changes.iter().map(|change| change.at).min();
+        let first = first.unwrap_or_default();
+        let earlier = first.saturating_sub(first.mul_f64(scale.clamp(0.0, 1.0)));
+        for change in &mut self.changes {
+            change.at -= earlier;
+        }
+        self
     }
 
     /// Fleet of the workload, in a form that can be cut if its replicas are equal and evenly spread.
@@ -56,6 +72,7 @@ impl Standard {
     pub fn setup(&self, seed: u64, arrangement: Arrangement) -> Setup {
         Setup {
             seed,
+            changes: self.changes.clone(),
             ..Setup::regions(self.regions.clone(), arrangement)
         }
     }
@@ -125,27 +142,9 @@ pub fn standard() -> Vec<Standard> {
         name,
         generator,
         regions,
+        changes: Vec::new(),
     };
     all.map(standard).into()
-}
-
-/// Requests a second of the conversation trace as it was recorded.
-const CONVERSATION_PER_S: f64 = 3.0;
-
-/// The workload of a kind or of a standard name with its documented figures, `scale` times as long.
-#[must_use]
-pub fn by_name(name: &str, scale: f64) -> Option<Generator> {
-    let generator = match name {
-        "conversation" => conversation(CONVERSATION_PER_S),
-        "tools" => Generator::Tools(Tools::default()),
-        _ => {
-            standard()
-                .into_iter()
-                .find(|standard| standard.name == name)?
-                .generator
-        }
-    };
-    Some(generator.scaled(scale))
 }
 
 #[cfg(test)]

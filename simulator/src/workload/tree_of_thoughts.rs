@@ -100,6 +100,7 @@ impl TreeOfThoughts {
                         key: rng.key(),
                         follows,
                         starts: Duration::from_secs_f64(starts),
+                        adapter: None,
                         steps: self.tree(instructions, of.branches, &mut rng),
                     });
                     follows = Some(sessions.len() - 1);

@@ -54,6 +54,7 @@ pub fn chats(clients: u64, turns: u64) -> Workload {
             key: client,
             follows: None,
             starts: Duration::from_millis(130 * client),
+            adapter: None,
             steps,
         }
     });

@@ -7,6 +7,8 @@
 mod cache_aware;
 mod consistent_hash;
 mod dual_map;
+#[cfg(feature = "research")]
+mod endpoint_scorers;
 mod isotherm;
 mod least_outstanding;
 mod min_ttft;
@@ -26,6 +28,8 @@ use smallvec::SmallVec;
 
 #[cfg(feature = "research")]
 pub use dual_map::{Ablation, CandidateRule};
+#[cfg(feature = "research")]
+pub use endpoint_scorers::ScorerWeights;
 pub use name::{PolicyName, UnknownPolicy};
 
 use crate::index::PrefixMatch;
@@ -231,10 +235,24 @@ impl PolicyName {
     }
 }
 
-/// `dual_map` with parts of it switched off, for experiments.
+/// A policy of experiments, which no configuration names.
 #[cfg(feature = "research")]
-pub(crate) fn ablated(ablation: Ablation) -> Box<dyn Policy> {
-    Box::new(dual_map::DualMap::new(ablation))
+#[derive(Clone, Copy, Debug)]
+pub enum ResearchPolicy {
+    /// `dual_map` with parts of it switched off.
+    Ablation(Ablation),
+    /// Weighted scorers of endpoints (llm-d).
+    Scorers(ScorerWeights),
+}
+
+#[cfg(feature = "research")]
+impl ResearchPolicy {
+    pub(crate) fn build(self) -> Box<dyn Policy> {
+        match self {
+            Self::Ablation(ablation) => Box::new(dual_map::DualMap::new(ablation)),
+            Self::Scorers(weights) => Box::new(endpoint_scorers::EndpointScorers(weights)),
+        }
+    }
 }
 
 /// The candidate with the fewest outstanding requests; among equals the one whose last request is longest ago.

@@ -76,12 +76,12 @@ impl Router {
         }
     }
 
-    /// A router whose policy is an ablation of `dual_map`, for experiments.
+    /// A router with a policy of experiments.
     #[cfg(feature = "research")]
     #[must_use]
-    pub fn ablated(config: RouterConfig, seed: u64, ablation: crate::Ablation) -> Self {
+    pub fn with_policy(config: RouterConfig, seed: u64, policy: crate::ResearchPolicy) -> Self {
         Self {
-            policy: crate::policy::ablated(ablation),
+            policy: policy.build(),
             ..Self::new(config, seed)
         }
     }

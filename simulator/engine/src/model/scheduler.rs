@@ -165,7 +165,7 @@ impl Engine {
         plan.scheduled.push((slot, tokens));
     }
 
-    fn preempt_last(&mut self) -> Option<SequenceIndex> {
+    pub(super) fn preempt_last(&mut self) -> Option<SequenceIndex> {
         let slot = self.running.pop()?;
         if let Some(Some(sequence)) = self.sequences.get_mut(slot as usize) {
             sequence.preempt(&mut self.pool);

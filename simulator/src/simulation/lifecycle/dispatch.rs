@@ -10,6 +10,7 @@ use isotherm_router::{
 };
 
 use super::super::Simulation;
+use super::super::adapters::adapter_key;
 use super::super::event_queue::SimEvent;
 use super::super::regions::peer;
 use super::InFlightRequest;
@@ -85,7 +86,7 @@ impl Simulation<'_> {
             prompt_tokens: flight.presumed_tokens,
             output_tokens_max: None,
             subset: None,
-            adapter: None,
+            adapter: session.and_then(|session| session.adapter).map(adapter_key),
             scope,
         };
         self.send_event(at, Event::Arrived(request));
@@ -155,17 +156,25 @@ impl Simulation<'_> {
         let Some(asks) = self.clients.step(flight.session, flight.step) else {
             return;
         };
+        let session = self.clients.session(flight.session);
+        let adapter = session.and_then(|session| session.adapter);
+        let adapter = adapter.map(engine::AdapterId);
         let replica = flight.replica;
         let at = &mut self.replicas[replica];
         let expected = u64::from(flight.expected_tokens);
         at.expected_arrival_tokens = at.expected_arrival_tokens.saturating_sub(expected);
         let block_tokens = at.engine.config().block_tokens;
+        let blocks = if at.setup.has_prefix_caching {
+            chain::blocks(&asks.prompt, asks.answer(), block_tokens)
+        } else {
+            Arc::default()
+        };
         let request = engine::Request {
             id: engine::RequestId(u64::from(number)),
             prompt_tokens: flight.prompt_tokens,
             output_tokens: asks.output_tokens,
-            blocks: chain::blocks(&asks.prompt, asks.answer(), block_tokens),
-            adapter: None,
+            blocks,
+            adapter,
             stream_interval_tokens: None,
         };
         at.engine.submit(Duration::from_nanos(self.now), request);
