@@ -6,8 +6,9 @@ use std::thread;
 
 use clap::Args;
 use isotherm_router::{ForwardingRule, PolicyName, Push, QueueLimits, RouterConfig};
-use isotherm_simulator::workload::Workload;
+use isotherm_simulator::workload::adverse::POOLS;
 use isotherm_simulator::workload::trace::Trace;
+use isotherm_simulator::workload::{Workload, catalogue};
 use isotherm_simulator::{Outcome, Setup, Telemetry, jobs};
 
 use crate::load;
@@ -33,9 +34,29 @@ pub struct Effort {
     /// Telemetry profile of the engines in every run [default: full, or the experiment's own]
     #[arg(long, value_name = "NAME", value_enum)]
     pub telemetry: Option<Telemetry>,
+    /// Workloads of the experiment `robustness`, by name, separated by commas [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = workload)]
+    pub workloads: Vec<String>,
+    /// Sizes of the pools of the experiment `robustness`, in replicas, separated by commas [default: 8,32,128,512; quick: 8,32]
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = pool)]
+    pub pools: Vec<usize>,
     /// Mooncake's conversation trace; without it, its synthetic twin
     #[arg(skip)]
     pub trace: Option<Arc<Trace>>,
+}
+
+fn workload(name: &str) -> Result<String, String> {
+    let all = catalogue::all();
+    if all.iter().any(|known| known.name == name) {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<&str> = all.iter().map(|known| known.name).collect();
+    Err(format!("use one of {}", names.join(", ")))
+}
+
+fn pool(size: &str) -> Result<usize, String> {
+    let known = size.parse().ok().filter(|size| POOLS.contains(size));
+    known.ok_or_else(|| format!("use one of {POOLS:?}"))
 }
 
 /// Makes the workload of a seed.

@@ -27,6 +27,7 @@ mod explain;
 mod figures;
 mod load;
 mod paper;
+mod robustness;
 mod row;
 mod rows;
 mod seeds;

@@ -8,8 +8,8 @@ use anyhow::bail;
 use crate::context::Context;
 use crate::document::{Document, write_index};
 use crate::{
-    assumptions, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, skylb_8, skylb_9,
-    skylb_10,
+    assumptions, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, robustness, skylb_8,
+    skylb_9, skylb_10,
 };
 
 /// An experiment.
@@ -43,6 +43,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("dualmap-13", "DualMap, Figure 13a: goodput from 8 to 32 replicas", dualmap_13::run),
     experiment("assumptions", "DualMap: which assumption makes the difference", assumptions::run),
     experiment("default", "The default policy against every other one and the oracle", default::run),
+    experiment("robustness", "The default policy on engines as people run them", robustness::run),
 ];
 
 /// The experiments of a name; `all` names all of them.

@@ -11,6 +11,7 @@ use std::fs;
 
 use isotherm_experiments::registry::{self, EXPERIMENTS};
 use isotherm_experiments::{Context, Effort};
+use isotherm_simulator::Telemetry;
 
 const FILES: [&str; 3] = ["data.csv", "data.json", "report.html"];
 
@@ -49,13 +50,12 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_does_not() {
         1 + 4 * 4,
         "four sizes of the fleet, four systems, one seed"
     );
-    let columns = csv[0].split(',').count();
-    assert!(csv.iter().all(|line| {
-        line.replace("\"120, 40 and 40 clients\"", "")
-            .split(',')
-            .count()
-            == columns
-    }));
+    let columns = |line: &str| {
+        // Parts between quotes are text.
+        let outside = line.split('"').step_by(2);
+        outside.map(|part| part.matches(',').count()).sum::<usize>()
+    };
+    assert!(csv.iter().all(|line| columns(line) == columns(csv[0])));
     let json: serde_json::Value = serde_json::from_str(&once["data.json"]).unwrap();
     assert_eq!(json["rows"].as_array().unwrap().len(), 16);
     assert!(
@@ -84,4 +84,44 @@ fn names_are_unique_and_an_unknown_name_lists_all() {
     assert_eq!(registry::named("all").unwrap().len(), EXPERIMENTS.len());
     let names: std::collections::BTreeSet<&str> = EXPERIMENTS.iter().map(|one| one.name).collect();
     assert_eq!(names.len(), EXPERIMENTS.len());
+}
+
+#[test]
+fn robustness_judges_a_workload_with_a_profile_beside_every_rival() {
+    let output = std::env::temp_dir().join(format!("isotherm-robustness-{}", std::process::id()));
+    let context = Context::new(Effort {
+        quick: true,
+        telemetry: Some(Telemetry::Opaque),
+        workloads: vec!["bursty".to_owned()],
+        ..Effort::default()
+    });
+    let experiments = registry::named("robustness").unwrap();
+    registry::run(&experiments, &context, &output, None).unwrap();
+    let json = fs::read_to_string(output.join("robustness/data.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let rows = json["rows"].as_array().unwrap();
+    let systems: std::collections::BTreeSet<&str> = rows
+        .iter()
+        .map(|row| row["system"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        systems.len(),
+        rows.len(),
+        "one workload, one profile, one seed"
+    );
+    for system in [
+        "isotherm",
+        "cache_aware / blind",
+        "llm-d / blind",
+        "llm-d / outstanding",
+    ] {
+        assert!(systems.contains(system), "{system}");
+    }
+    let first = json["findings"][0]["text"].as_str().unwrap();
+    assert!(
+        first.starts_with("In at least 95.0 % of the cells"),
+        "{first}"
+    );
+    assert_eq!(rows[0]["group"], "bursty, opaque");
+    fs::remove_dir_all(output).unwrap();
 }

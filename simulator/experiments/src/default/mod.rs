@@ -16,7 +16,7 @@
 
 mod charts;
 mod conclusions;
-mod ranking;
+pub(crate) mod ranking;
 
 use std::sync::Arc;
 

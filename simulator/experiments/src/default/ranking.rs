@@ -92,14 +92,23 @@ pub(crate) fn comparisons(panel: Panel<'_>, others: &[&str]) -> Vec<Comparison> 
     GOALS.into_iter().filter_map(comparison).collect()
 }
 
+/// Whether the seeds agree that `isotherm` is behind another system on a figure.
+pub(crate) fn is_beyond_chance(panel: Panel<'_>, goal: Figure, other: &str) -> bool {
+    sure_sign(&advantages(panel, goal, other)) < 0
+}
+
+/// Differences of `isotherm` and another system, seed by seed; positive where `isotherm` is better.
+fn advantages(panel: Panel<'_>, goal: Figure, other: &str) -> Vec<f64> {
+    let sign = if goal.is_less_better { -1.0 } else { 1.0 };
+    let pairs = pairs(panel, goal, other).into_iter();
+    pairs
+        .map(|(ours, theirs)| sign * difference(ours, theirs))
+        .collect()
+}
+
 fn rank(panel: Panel<'_>, goal: Figure, others: &[&str]) -> Rank {
     let against = |other: &&str| {
-        let sign = if goal.is_less_better { -1.0 } else { 1.0 };
-        let pairs = pairs(panel, goal, other);
-        let more: Vec<f64> = pairs
-            .iter()
-            .map(|(ours, theirs)| sign * difference(*ours, *theirs))
-            .collect();
+        let more = advantages(panel, goal, other);
         let ratio = mean_ratio(panel, goal, other);
         match sure_sign(&more) {
             1 if ratio > 1.0 + BETTER_MIN => Rank::Better,

@@ -1,0 +1,57 @@
+//! The default policy, `isotherm`, on engines as people run them: every telemetry profile, on the standard workloads, on adverse
+//! ones and on pools of several sizes, beside every rival with its best push rule.
+//!
+//! A cell is a workload with a telemetry profile. It holds when goodput at each of the fixed objectives is at least 0.98 of the best
+//! other system's, and the p90 of the time to first token at most 1.05 of the best other's. Each figure has its own best other
+//! system, by the mean over the seeds; a refused request counts as an infinite time. The policy keeps its own objective of 5 s.
+//!
+//! - `rivals`: the systems; `plan`: the runs
+//! - `cells`: the judgement; `reasons`: what the runs tell of a cell that falls short
+//! - `conclusions`, `tables`: the report
+
+mod cells;
+mod conclusions;
+mod plan;
+mod reasons;
+mod rivals;
+mod tables;
+
+use isotherm_report::Section;
+
+use self::cells::judge;
+use self::plan::{Plan, group};
+use crate::context::Context;
+use crate::document::Document;
+
+const SEEDS: u64 = 3;
+const OURS: &str = "isotherm";
+
+/// Runs it.
+pub(crate) fn run(context: &Context) -> Document {
+    let plan = Plan::new(&context.effort);
+    let rows = context.run(SEEDS, &plan.cases());
+    let cells = judge(&plan, &rows);
+    let about = format!(
+        "{} workloads, {} telemetry profiles, {} seeds from {} on. Systems: {} in one region, and {} where there are three. \
+         Workloads are {} of their full length. The rivals are every other policy with blind and selective pushing, SGLang's \
+         gateway algorithm, llm-d's default scorers (queue 2, KV cache 2, prefix 3), and balancers that see all regions. Rivals \
+         wait and are refused as isotherm is.",
+        plan.workloads.len(),
+        plan.telemetry.len(),
+        context.seeds(SEEDS).len(),
+        context.first_seed(),
+        rivals::systems(1).len(),
+        rivals::systems(3).len(),
+        isotherm_report::number::percent(plan.scale),
+    );
+    Document {
+        about: vec![about],
+        conclusions: conclusions::conclusions(&plan, &rows, &cells),
+        sections: vec![
+            Section::new("Cells").table(tables::cells(&cells)),
+            Section::detail("Telemetry profiles").table(tables::profiles(&plan, &rows)),
+        ],
+        rows,
+        ..Document::default()
+    }
+}

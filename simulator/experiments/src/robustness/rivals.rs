@@ -1,0 +1,128 @@
+//! The systems: the default policy, and every rival with each push rule that may be its best.
+
+use isotherm_router::{PolicyName, Push, ResearchPolicy, RouterConfig, ScorerWeights};
+use isotherm_simulator::Arrangement;
+
+use super::OURS;
+
+/// Outstanding requests of a replica with the push rule `outstanding`: within the 20 to 50 that SkyLB saw fit.
+const OUTSTANDING: Push = Push::Outstanding { max: 32 };
+
+/// A system under test.
+#[derive(Clone)]
+pub(super) struct System {
+    pub(super) name: String,
+    pub(super) arrangement: Arrangement,
+    /// A policy of experiments, instead of the configured one.
+    pub(super) research: Option<ResearchPolicy>,
+}
+
+impl System {
+    fn new(name: String, arrangement: Arrangement) -> Self {
+        Self {
+            name,
+            arrangement,
+            research: None,
+        }
+    }
+
+    /// llm-d's default scorers.
+    fn llm_d(name: String, arrangement: Arrangement) -> Self {
+        Self {
+            research: Some(ResearchPolicy::Scorers(ScorerWeights::default())),
+            ..Self::new(name, arrangement)
+        }
+    }
+}
+
+/// Every system for this number of regions, the default policy first.
+pub(super) fn systems(regions: usize) -> Vec<System> {
+    let router = Arrangement::Router;
+    let ours = config(PolicyName::Isotherm, Push::Pending);
+    let mut systems = vec![System::new(OURS.to_owned(), router(ours))];
+    for &policy in PolicyName::ALL {
+        if policy != PolicyName::Isotherm {
+            for push in [Push::Pending, Push::Blind] {
+                let name = format!("{policy} / {}", rule(push));
+                systems.push(System::new(name, router(config(policy, push))));
+            }
+        }
+    }
+    // The configured policy is replaced; without forwarding, as an endpoint picker serves its own pool.
+    for push in [Push::Blind, Push::Pending, OUTSTANDING] {
+        let arrangement = Arrangement::RegionLocal(config(PolicyName::LeastOutstanding, push));
+        systems.push(System::llm_d(
+            format!("llm-d / {}", rule(push)),
+            arrangement,
+        ));
+    }
+    if regions > 1 {
+        systems.extend(central());
+    }
+    systems
+}
+
+/// Balancers in the first region that see the replicas of all regions.
+fn central() -> Vec<System> {
+    let policies = [
+        (PolicyName::Isotherm, Push::Pending),
+        (PolicyName::PrefixTree, Push::Pending),
+        (PolicyName::PrefixTree, Push::Blind),
+        (PolicyName::CacheAware, Push::Blind),
+        (PolicyName::DualMap, Push::Pending),
+        (PolicyName::LeastOutstanding, Push::Blind),
+    ];
+    let arrangement = |policy, push| Arrangement::Central {
+        config: config(policy, push),
+        region: 0,
+    };
+    let systems = policies.map(|(policy, push)| {
+        let name = format!("central {policy} / {}", rule(push));
+        System::new(name, arrangement(policy, push))
+    });
+    let llm_d = [Push::Blind, Push::Pending].map(|push| {
+        let name = format!("central llm-d / {}", rule(push));
+        System::llm_d(name, arrangement(PolicyName::LeastOutstanding, push))
+    });
+    systems.into_iter().chain(llm_d).collect()
+}
+
+/// The shipped configuration but for the policy and the push rule: a request that waits too long is refused.
+fn config(policy: PolicyName, push: Push) -> RouterConfig {
+    RouterConfig {
+        policy,
+        push,
+        ..RouterConfig::default()
+    }
+}
+
+const fn rule(push: Push) -> &'static str {
+    match push {
+        Push::Pending => "pending",
+        Push::Blind => "blind",
+        Push::Outstanding { .. } => "outstanding",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_policy_is_a_rival_and_names_are_unique() {
+        let systems = systems(3);
+        let names: BTreeSet<&str> = systems.iter().map(|system| system.name.as_str()).collect();
+        assert_eq!(names.len(), systems.len());
+        for policy in PolicyName::ALL {
+            let prefix = policy.to_string();
+            assert!(
+                names.iter().any(|name| name.starts_with(&prefix)),
+                "{policy}"
+            );
+        }
+        assert!(names.contains("llm-d / blind") && names.contains("central llm-d / blind"));
+        assert!(super::systems(1).len() < systems.len());
+    }
+}
