@@ -5,6 +5,7 @@ use core::num::NonZeroU16;
 
 use clap::Parser;
 
+use crate::http::dialect::CachedTokens;
 use crate::http::fault::FaultOrder;
 use crate::http::replica::{MetricsDialect, Settings};
 use crate::model::{AdapterConfig, Config, Preset};
@@ -55,6 +56,9 @@ pub struct Cli {
     /// Engine whose metric names to publish
     #[arg(long, value_enum, default_value = "vllm")]
     pub metrics: MetricsDialect,
+    /// When the usage of chat and completions has `cached_tokens`. `never`: as vLLM and SGLang without flags
+    #[arg(long, value_enum, default_value = "always")]
+    pub cached_tokens: CachedTokens,
     /// A fault from the start: slow=3, hang, metrics_hang, error_share=0.2, error_status=503, refuse_ms=.., crash_ms=.. (repeatable)
     #[arg(long)]
     pub fault: Vec<FaultOrder>,
@@ -95,6 +99,7 @@ impl Cli {
             speed: self.speed,
             stream_interval_tokens: self.stream_interval.unwrap_or(pace).max(1),
             metrics: self.metrics,
+            cached_tokens: self.cached_tokens,
             seed: self.seed.wrapping_add(u64::from(index)),
         }
     }

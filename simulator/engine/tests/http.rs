@@ -307,6 +307,82 @@ async fn the_metrics_page_has_sglangs_names_when_asked() {
     assert!(page.contains("\nsglang:num_queue_reqs{") && page.contains("\nsglang:token_usage{"));
 }
 
+/// Reads a number from a metrics page: the value of the only series whose name is `name`.
+fn metric(page: &str, name: &str) -> f64 {
+    let mut lines = page
+        .lines()
+        .filter(|line| line.split(['{', ' ']).next() == Some(name));
+    let line = lines.next().unwrap_or_else(|| panic!("no {name}: {page}"));
+    line.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn the_metrics_page_has_the_time_of_each_phase_by_the_clients_clock() {
+    let server = Server::start("--speed 100").await;
+    let started = std::time::Instant::now();
+    server.ask(CHAT, &chat(&"words ".repeat(4_000), 40)).await;
+    let took = started.elapsed().as_secs_f64();
+    let page = server.get("/metrics").await;
+    let seconds = |name| metric(&page, &format!("vllm:{name}_seconds_sum"));
+    for name in [
+        "request_queue_time",
+        "request_prefill_time",
+        "request_decode_time",
+    ] {
+        let count = format!("vllm:{name}_seconds_count");
+        assert_eq!(metric(&page, &count).to_string(), "1", "{count}");
+    }
+    let (queue, prefill) = (
+        seconds("request_queue_time"),
+        seconds("request_prefill_time"),
+    );
+    let (decode, ttft) = (
+        seconds("request_decode_time"),
+        seconds("time_to_first_token"),
+    );
+    assert!(prefill > 0.0 && decode > 0.0, "{page}");
+    assert!(
+        (ttft - queue - prefill).abs() < 1e-9,
+        "{ttft} of {queue} and {prefill}"
+    );
+    assert!(ttft + decode <= took, "{ttft} and {decode} of {took}");
+    assert!(metric(&page, "process_start_time_seconds") > 1.7e9);
+}
+
+#[tokio::test]
+async fn sglangs_metrics_page_has_the_same_times() {
+    let server = Server::start("--speed 100 --metrics sglang").await;
+    server.ask(CHAT, &chat(&"words ".repeat(400), 8)).await;
+    let page = server.get("/metrics").await;
+    assert!(page.contains(r#"stage="prefill_forward"} 1.0"#), "{page}");
+    let seconds = |name| metric(&page, &format!("sglang:{name}_seconds_sum"));
+    let (ttft, all) = (
+        seconds("time_to_first_token"),
+        seconds("e2e_request_latency"),
+    );
+    let decode = seconds("inter_token_latency");
+    assert!(
+        (all - ttft - decode).abs() < 1e-9,
+        "{all} of {ttft} and {decode}"
+    );
+}
+
+#[tokio::test]
+async fn usage_tells_cached_tokens_as_ordered() {
+    for (when, expected) in [
+        ("always", [true, true]),
+        ("found", [false, true]),
+        ("never", [false; 2]),
+    ] {
+        let server = Server::start(&format!("--speed 1000 --cached-tokens {when}")).await;
+        for is_told in expected {
+            let response = server.ask(CHAT, &chat(&"words ".repeat(50), 4)).await;
+            let details = &response["usage"]["prompt_tokens_details"];
+            assert_eq!(!details.is_null(), is_told, "{when}: {response}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_load_report_comes_with_whole_responses_on_request() {
     let server = Server::start("--speed 1000").await;

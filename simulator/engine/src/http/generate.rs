@@ -45,6 +45,7 @@ pub async fn handle<D: Dialect>(
         created: unix_seconds(),
         model: selector.model.clone(),
         include_usage: job.include_usage,
+        cached_tokens: replica.settings.cached_tokens,
     };
     let stream = job.stream;
     let adapter = models::adapter(&replica.settings, &selector);

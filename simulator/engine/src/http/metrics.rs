@@ -1,7 +1,8 @@
 //! `GET /metrics`, in Prometheus' text format, with the names and labels of vLLM 0.32 or SGLang.
 //!
-//! The page has the gauges and counters of the engine model. It omits metrics that need a GPU, and latency histograms: clients
-//! measure latencies themselves.
+//! The page has the gauges and counters of the engine model, and the sums and counts of the histograms of durations. It omits
+//! their buckets, and metrics that need a GPU. Durations are those of the clients' clock: an engine of twice the speed reports
+//! half of each.
 
 use std::sync::Arc;
 
@@ -10,17 +11,25 @@ use axum::http::header;
 use axum::response::IntoResponse;
 
 use super::replica::{MetricsDialect, Replica, Settings};
-use crate::model::{AdapterId, Stats};
+use crate::model::{AdapterId, Durations, Stats};
 
 /// The metrics page.
 pub async fn page(State(replica): State<Arc<Replica>>) -> impl IntoResponse {
     let (settings, stats) = (&replica.settings, replica.stats());
     let page = match settings.metrics {
-        MetricsDialect::Vllm => vllm(settings, &stats) + &adapter_series(&replica),
+        MetricsDialect::Vllm => {
+            vllm(settings, &stats) + &start(&replica) + &adapter_series(&replica)
+        }
         MetricsDialect::Sglang => sglang(settings, &stats),
     };
     let content_type = "text/plain; version=0.0.4; charset=utf-8";
     ([(header::CONTENT_TYPE, content_type)], page)
+}
+
+/// The start of the process. SGLang's page has none, because several processes write it.
+fn start(replica: &Replica) -> String {
+    let seconds = count(replica.started_unix_ms) / 1e3;
+    format!("# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {seconds:?}\n")
 }
 
 fn vllm(settings: &Settings, stats: &Stats) -> String {
@@ -45,6 +54,12 @@ fn vllm(settings: &Settings, stats: &Stats) -> String {
         ("prompt_tokens_total", count(totals.prompt_tokens)),
         ("generation_tokens_total", count(totals.generation_tokens)),
     ];
+    let durations = [
+        ("time_to_first_token_seconds", totals.first_tokens),
+        ("request_queue_time_seconds", totals.queued),
+        ("request_prefill_time_seconds", totals.prefill),
+        ("request_decode_time_seconds", totals.decode),
+    ];
     let ends = [
         ("stop", totals.finished),
         ("abort", totals.aborted),
@@ -60,12 +75,13 @@ fn vllm(settings: &Settings, stats: &Stats) -> String {
         r#"{gauges}# TYPE vllm:num_requests_waiting_by_reason gauge
 vllm:num_requests_waiting_by_reason{{{labels},reason="capacity"}} {waiting}.0
 vllm:num_requests_waiting_by_reason{{{labels},reason="deferred"}} 0.0
-{counters}# TYPE vllm:request_success_total counter
+{counters}{durations}# TYPE vllm:request_success_total counter
 {ends}# TYPE vllm:cache_config_info gauge
 vllm:cache_config_info{{block_size="{block_tokens}",cache_dtype="auto",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="{capacity}",num_gpu_blocks="{blocks}"}} 1.0
 "#,
         gauges = lines("vllm", "gauge", &labels, gauges),
         counters = lines("vllm", "counter", &labels, counters),
+        durations = histograms("vllm", &labels, settings.speed, durations),
         ends = ends.concat(),
     )
 }
@@ -120,8 +136,45 @@ fn sglang(settings: &Settings, stats: &Stats) -> String {
         ("cached_tokens_total", hits),
         ("num_requests_total", count(totals.finished)),
     ];
-    let page = lines("sglang", "gauge", &labels, gauges);
-    page + &lines("sglang", "counter", &labels, counters)
+    let prefill_labels = format!(r#"{labels},stage="prefill_forward""#);
+    let prefill = [("per_stage_req_latency_seconds", totals.prefill)];
+    let inter_token = Durations {
+        count: totals.generation_tokens,
+        ..totals.decode
+    };
+    let end_to_end = Durations {
+        sum_ns: totals.queued.sum_ns + totals.prefill.sum_ns + totals.decode.sum_ns,
+        ..totals.decode
+    };
+    let durations = [
+        ("time_to_first_token_seconds", totals.first_tokens),
+        ("inter_token_latency_seconds", inter_token),
+        ("e2e_request_latency_seconds", end_to_end),
+        ("queue_time_seconds", totals.queued),
+    ];
+    let speed = settings.speed;
+    lines("sglang", "gauge", &labels, gauges)
+        + &lines("sglang", "counter", &labels, counters)
+        + &histograms("sglang", &labels, speed, durations)
+        + &histograms("sglang", &prefill_labels, speed, prefill)
+}
+
+/// The sum and the count of each histogram, in seconds of the clients' clock.
+fn histograms<const N: usize>(
+    engine: &str,
+    labels: &str,
+    speed: f64,
+    durations: [(&str, Durations); N],
+) -> String {
+    let lines = |(name, durations): (&str, Durations)| {
+        let seconds = count(durations.sum_ns) / 1e9 / speed;
+        let number = count(durations.count);
+        format!(
+            "# TYPE {engine}:{name} histogram\n{engine}:{name}_count{{{labels}}} {number:?}\n\
+             {engine}:{name}_sum{{{labels}}} {seconds:?}\n"
+        )
+    };
+    durations.map(lines).concat()
 }
 
 /// The type and the value of each metric. As Python's client does, the page writes every value with a decimal point.

@@ -12,8 +12,10 @@ use std::time::Instant;
 use tokio::sync::{Notify, watch};
 
 use super::adapter_series::AdapterSeries;
+use super::dialect::CachedTokens;
 use super::fault::Faults;
 use super::history::History;
+use super::wall_clock::unix_ms;
 use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
 
 /// Engine whose metric names the server publishes.
@@ -40,6 +42,8 @@ pub struct Settings {
     pub stream_interval_tokens: u32,
     /// Metric names.
     pub metrics: MetricsDialect,
+    /// When the usage of answers tells the hits of the prefix cache.
+    pub cached_tokens: CachedTokens,
     /// Seed of injected errors.
     pub seed: u64,
 }
@@ -66,6 +70,8 @@ pub struct Replica {
     pub(super) wake: Notify,
     /// Start of the virtual time.
     started: Instant,
+    /// Start of the replica, in milliseconds since 1970.
+    pub started_unix_ms: u64,
     names: AtomicU64,
     core: Mutex<Core>,
 }
@@ -103,6 +109,7 @@ impl Replica {
             faults: Faults::new(settings.seed),
             adapter_series: AdapterSeries::default(),
             started: Instant::now(),
+            started_unix_ms: unix_ms(),
             settings,
             wake: Notify::new(),
             names: AtomicU64::new(0),

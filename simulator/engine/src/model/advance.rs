@@ -145,6 +145,9 @@ impl Engine {
             let mut push = |kind| self.events.push_back(Event { at, id, kind });
             if sequence.take_first() {
                 let cached_tokens = sequence.cached_tokens.unwrap_or(0);
+                sequence.first_token_ns = at_ns;
+                let waited_ns = at_ns.saturating_sub(sequence.arrived_ns);
+                self.totals.first_tokens.record(waited_ns);
                 self.totals.prompt_tokens += u64::from(sequence.prompt_tokens);
                 push(EventKind::FirstToken { cached_tokens });
             } else if sequence.take_chunk() {
@@ -153,7 +156,7 @@ impl Engine {
             }
             if sequence.generated >= sequence.output_tokens {
                 push(EventKind::Finished(sequence.usage()));
-                self.totals.finished += 1;
+                self.totals.record_end(sequence, at_ns);
                 self.remove(slot);
                 finished = true;
             }

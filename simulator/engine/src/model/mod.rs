@@ -33,5 +33,5 @@ pub use engine::Engine;
 pub use forecast::{Arrival, Forecast};
 pub use presets::Preset;
 pub use request::{AdapterId, Event, EventKind, Rejection, Request, RequestId, Usage};
-pub use stats::{AdapterUse, Stats, Totals};
+pub use stats::{AdapterUse, Durations, Stats, Totals};
 pub use timing::{StepCost, Work};

@@ -24,6 +24,8 @@ pub(super) struct Sequence {
     pub(super) preemptions: u32,
     pub(super) arrived_ns: u64,
     pub(super) started_ns: u64,
+    /// When its first token was out.
+    pub(super) first_token_ns: u64,
     /// No scheduling pass has looked at it yet.
     pub(super) unseen: bool,
     stream_interval: Option<u32>,
@@ -47,6 +49,7 @@ impl Sequence {
             preemptions: 0,
             arrived_ns: now_ns,
             started_ns: now_ns,
+            first_token_ns: now_ns,
             unseen: true,
             stream_interval: request.stream_interval_tokens.map(|tokens| tokens.max(1)),
             streamed: 0,

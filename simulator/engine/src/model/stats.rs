@@ -1,6 +1,7 @@
 //! Statistics of the engine: the numbers behind its metrics page.
 
 use super::request::AdapterId;
+use super::sequence::Sequence;
 
 /// Adapters of the requests in the engine, each once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,4 +65,40 @@ pub struct Totals {
     pub adapter_loads: u64,
     /// Time spent in steps, ns.
     pub busy_ns: u64,
+    /// Times to first token, from the arrival of a request.
+    pub first_tokens: Durations,
+    /// Times in the queue of requests that came to their end.
+    pub queued: Durations,
+    /// Times from the first step of such a request to its first token.
+    pub prefill: Durations,
+    /// Times from the first token of such a request to its last one.
+    pub decode: Durations,
+}
+
+impl Totals {
+    /// Counts a request that came to its end at `at_ns`, and the time of each of its phases.
+    pub(super) fn record_end(&mut self, sequence: &Sequence, at_ns: u64) {
+        let (started_ns, first_ns) = (sequence.started_ns, sequence.first_token_ns);
+        self.finished += 1;
+        self.queued
+            .record(started_ns.saturating_sub(sequence.arrived_ns));
+        self.prefill.record(first_ns.saturating_sub(started_ns));
+        self.decode.record(at_ns.saturating_sub(first_ns));
+    }
+}
+
+/// A histogram of durations without its buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Durations {
+    /// Sum of the durations, ns.
+    pub sum_ns: u64,
+    /// Number of durations.
+    pub count: u64,
+}
+
+impl Durations {
+    pub(super) fn record(&mut self, duration_ns: u64) {
+        self.sum_ns += duration_ns;
+        self.count += 1;
+    }
 }

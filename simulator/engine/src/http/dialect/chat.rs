@@ -40,7 +40,7 @@ impl Dialect for Chat {
             })
         });
         let response = frame(meta, ID_PREFIX, "chat.completion", choices.collect());
-        with_usage(response, parts)
+        with_usage(response, meta, parts)
     }
 
     fn opening(meta: &Meta) -> String {

@@ -27,7 +27,7 @@ impl Dialect for Completions {
         let choices = parts
             .iter()
             .map(|part| choice(part.index, &part.text, Some(part.finish_reason())));
-        with_usage(completion(meta, choices.collect()), parts)
+        with_usage(completion(meta, choices.collect()), meta, parts)
     }
 
     fn delta(meta: &Meta, index: usize, text: &str) -> String {

@@ -77,6 +77,18 @@ impl Job {
     }
 }
 
+/// When the usage of chat and completions tells the hits of the prefix cache.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum CachedTokens {
+    /// In every answer.
+    #[default]
+    Always,
+    /// When there are any: SGLang with `--enable-cache-report`.
+    Found,
+    /// Never: vLLM and SGLang without flags.
+    Never,
+}
+
 /// Fields that every chunk of a response repeats.
 #[derive(Debug, Clone)]
 pub struct Meta {
@@ -88,6 +100,8 @@ pub struct Meta {
     pub model: String,
     /// Whether a stream ends with the usage.
     pub include_usage: bool,
+    /// When the usage tells the hits of the prefix cache.
+    pub cached_tokens: CachedTokens,
 }
 
 /// A finished reply to one prompt.
@@ -137,14 +151,19 @@ fn sum(parts: &[Part]) -> Usage {
     })
 }
 
-/// OpenAI's usage object, with the hits of the prefix cache.
-fn usage(parts: &[Part]) -> Value {
+/// OpenAI's usage object, with the hits of the prefix cache if the engine tells them.
+fn usage(meta: &Meta, parts: &[Part]) -> Value {
     let sum = sum(parts);
+    let details = match meta.cached_tokens {
+        CachedTokens::Never => None,
+        CachedTokens::Found if sum.cached_tokens == 0 => None,
+        _ => Some(json!({"cached_tokens": sum.cached_tokens})),
+    };
     json!({
         "prompt_tokens": sum.prompt_tokens,
         "total_tokens": u64::from(sum.prompt_tokens) + u64::from(sum.completion_tokens),
         "completion_tokens": sum.completion_tokens,
-        "prompt_tokens_details": {"cached_tokens": sum.cached_tokens},
+        "prompt_tokens_details": details,
     })
 }
 
@@ -160,16 +179,18 @@ fn frame(meta: &Meta, id_prefix: &str, object: &str, choices: Vec<Value>) -> Val
 }
 
 /// Adds the usage to a response or a chunk.
-fn with_usage(mut value: Value, parts: &[Part]) -> Value {
+fn with_usage(mut value: Value, meta: &Meta, parts: &[Part]) -> Value {
     if let Some(object) = value.as_object_mut() {
-        object.insert("usage".to_owned(), usage(parts));
+        object.insert("usage".to_owned(), usage(meta, parts));
     }
     value
 }
 
 /// The end of OpenAI's streams: a last chunk with the usage, if the client wants it, and the closing line.
 fn openai_closing(meta: &Meta, frame: Value, parts: &[Part]) -> String {
-    let usage = meta.include_usage.then(|| data(&with_usage(frame, parts)));
+    let usage = meta
+        .include_usage
+        .then(|| data(&with_usage(frame, meta, parts)));
     usage.unwrap_or_default() + DONE
 }
 
