@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use isotherm_ext_proc::config::{self, Config, DnsSource, Engine, Listen, StaticReplica};
-use isotherm_router::{Eviction, PolicyName, Push, Role, RouterConfig};
+use isotherm_router::{CacheAwareRules, Eviction, PolicyName, Push, Role, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -77,6 +77,42 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
         ),
         ("*", "rest")
     );
+}
+
+#[test]
+fn the_thresholds_of_cache_aware_are_those_of_sglang() {
+    let config = config::load(&data("config-full.yaml")).unwrap();
+    let given = CacheAwareRules {
+        cache_threshold: 0.3,
+        balance_abs_threshold: 64,
+        balance_rel_threshold: 1.5,
+    };
+    assert_eq!(config.pools[1].router.cache_aware, given);
+    let rules = "cache_aware: { cache_threshold: 1, balance_rel_threshold: 1.0001 }";
+    let config = config::parse(&format!("pools: [{{ policy: cache_aware, {rules} }}]")).unwrap();
+    let given = CacheAwareRules {
+        cache_threshold: 1.0,
+        balance_rel_threshold: 1.0001,
+        ..CacheAwareRules::default()
+    };
+    assert_eq!(config.pools[0].router.cache_aware, given);
+    for (pool, part) in [
+        (
+            "cache_aware: { cache_threshold: 0.3 }",
+            "pools[0].cache_aware: has no effect with `policy: isotherm`",
+        ),
+        (
+            "policy: cache_aware, cache_aware: { cache_threshold: 1.5 }",
+            "expected number, 0 to 1; found the number 1.5",
+        ),
+        (
+            "policy: cache_aware, cache_aware: { balance_rel_threshold: much }",
+            "expected number, 1 to 1000; found the text `much`",
+        ),
+    ] {
+        let error = config::parse(&format!("pools: [{{ {pool} }}]")).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
 }
 
 #[test]

@@ -4,6 +4,9 @@ use core::time::Duration;
 
 use crate::PolicyName;
 
+/// Limit of outstanding requests where none is given: of the push rule `outstanding`, and of replicas without metrics.
+pub const OUTSTANDING_MAX: u32 = 32;
+
 /// Configuration of a router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouterConfig {
@@ -17,6 +20,8 @@ pub struct RouterConfig {
     pub index: IndexLimits,
     /// Objective for the time to first token. `isotherm` serves requests past it last; `dual_map` gives a warm cache up for it.
     pub ttft_slo: Duration,
+    /// Thresholds of `cache_aware`.
+    pub cache_aware: CacheAwareRules,
     /// Presumed time in which a replica loads an adapter that it does not hold.
     pub adapter_load: Duration,
     /// Age at which a probe is stale and its replica unavailable.
@@ -44,6 +49,7 @@ impl Default for RouterConfig {
                 eviction: Eviction::Lru,
             },
             ttft_slo: Duration::from_secs(5),
+            cache_aware: CacheAwareRules::default(),
             adapter_load: Duration::from_millis(300),
             probe_stale_after: Duration::from_secs(3),
             fallbacks_max: 2,
@@ -73,6 +79,27 @@ pub enum Push {
     },
     /// BP: always.
     Blind,
+}
+
+/// Thresholds of `cache_aware`, with the names and the values of SGLang's library.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CacheAwareRules {
+    /// Share of the prompt above which a match decides.
+    pub cache_threshold: f64,
+    /// Load is out of balance when the most loaded replica has more than this many requests more than the least loaded one,
+    pub balance_abs_threshold: u32,
+    /// and more than this many times as many.
+    pub balance_rel_threshold: f64,
+}
+
+impl Default for CacheAwareRules {
+    fn default() -> Self {
+        Self {
+            cache_threshold: 0.5,
+            balance_abs_threshold: 32,
+            balance_rel_threshold: 1.1,
+        }
+    }
 }
 
 /// Bounds of the queue.

@@ -26,7 +26,8 @@ mod time;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{
-    Eviction, ForwardingRule, IndexLimits, Push, QueueLimits, RegionRules, RouterConfig,
+    CacheAwareRules, Eviction, ForwardingRule, IndexLimits, OUTSTANDING_MAX, Push, QueueLimits,
+    RegionRules, RouterConfig,
 };
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};

@@ -2,17 +2,20 @@
 
 mod support;
 
-use isotherm_router::{PolicyName, Push, Reason, RouterConfig};
+use isotherm_router::{CacheAwareRules, PolicyName, Push, Reason, RouterConfig};
 use support::request;
 use support::script::Script;
 
-fn script(replicas: u32) -> Script {
-    let config = RouterConfig {
+fn config(push: Push) -> RouterConfig {
+    RouterConfig {
         policy: PolicyName::CacheAware,
-        push: Push::Blind,
+        push,
         ..RouterConfig::default()
-    };
-    Script::new(config, replicas)
+    }
+}
+
+fn script(replicas: u32) -> Script {
+    Script::new(config(Push::Blind), replicas)
 }
 
 /// Sends a request on its way: where it went, and why.
@@ -80,4 +83,44 @@ fn a_difference_that_is_small_beside_the_load_is_no_imbalance() {
     send(&mut script, 840, &[0, 1]);
     let (_, reason) = send(&mut script, 841, &[0, 1]);
     assert_eq!(reason, Reason::LeastLoaded, "441 to 400");
+}
+
+#[test]
+fn a_full_replica_counts_when_load_is_out_of_balance() {
+    let mut script = Script::new(config(Push::Outstanding { max: 33 }), 3);
+    let (home, _) = send(&mut script, 0, &[1, 2, 3]);
+    let (other, _) = send(&mut script, 1, &[7, 8, 9]);
+    for id in 2..34 {
+        send(&mut script, id, &[1, 2, 3]);
+    }
+    let (third, reason) = send(&mut script, 40, &[7, 8, 9]);
+    assert_eq!(
+        reason,
+        Reason::LeastLoaded,
+        "{home} is full with 33, {third} has none"
+    );
+    assert!(third != home && third != other);
+}
+
+#[test]
+fn the_thresholds_are_configured() {
+    let rules = CacheAwareRules {
+        cache_threshold: 0.3,
+        balance_abs_threshold: 2,
+        balance_rel_threshold: 1.5,
+    };
+    let config = RouterConfig {
+        cache_aware: rules,
+        ..config(Push::Blind)
+    };
+    let mut script = Script::new(config, 2);
+    let (home, _) = send(&mut script, 0, &[1, 2]);
+    assert_eq!(
+        send(&mut script, 1, &[1, 2, 8, 9]),
+        (home, Reason::Prefix),
+        "two of four"
+    );
+    send(&mut script, 2, &[1, 2]);
+    let (other, reason) = send(&mut script, 3, &[1, 2]);
+    assert_eq!((other, reason), (1 - home, Reason::LeastLoaded), "3 to 0");
 }

@@ -125,6 +125,26 @@ where
     Kind::new(accepts, parse, T::to_string)
 }
 
+/// A number with decimals in a range, converted into a value and back.
+pub(super) fn decimal_of<T: 'static>(
+    range: RangeInclusive<f64>,
+    into: impl Fn(f64) -> T + 'static,
+    back: impl Fn(&T) -> f64 + 'static,
+) -> Kind<T> {
+    let accepts = format!("number, {} to {}", range.start(), range.end());
+    let message = accepts.clone();
+    let parse = move |node: &Node, option: &str, reader: &mut Reader| {
+        let number = match &node.data {
+            Data::Number(number) => Some(*number as f64),
+            Data::OtherNumber(number) => number.parse().ok(),
+            _ => None,
+        };
+        let number = number.filter(|number| range.contains(number)).map(&into);
+        number.or_else(|| reject(node, option, &message, reader))
+    };
+    Kind::new(accepts, parse, move |value| back(value).to_string())
+}
+
 pub(super) fn millis(range: RangeInclusive<u64>) -> Kind<Duration> {
     let to_millis = |time: &Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     number("milliseconds", range).map(Duration::from_millis, to_millis)

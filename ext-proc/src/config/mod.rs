@@ -5,6 +5,7 @@
 //! applied. Without a file the service runs one pool for every model, and the admin interface adds its replicas.
 
 mod address;
+mod decimal;
 mod engine;
 mod errors;
 mod kind;

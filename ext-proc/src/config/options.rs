@@ -6,10 +6,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use isotherm_router::{Eviction, ForwardingRule, PolicyName, Push, RouterConfig};
+use isotherm_router::{
+    CacheAwareRules, Eviction, ForwardingRule, OUTSTANDING_MAX, PolicyName, Push, RouterConfig,
+};
 use strum::{AsRefStr, VariantArray};
 
 use super::address::Address;
+use super::decimal::{Decimal, decimal};
 use super::engine::Engine;
 use super::kind::{
     boolean, choice, list, millis, number, optional, path, required, section as section_kind,
@@ -39,9 +42,6 @@ const POD_PORTS_MAX: usize = 8;
 
 const ADMIN_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9003);
 const REGION_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 9004);
-
-/// The limit of `push: outstanding`, where the file gives none.
-const OUTSTANDING_MAX: u32 = 32;
 
 section! {
     /// A configuration file.
@@ -157,6 +157,8 @@ section! {
         outstanding_max as "outstanding_max": u32 = OUTSTANDING_MAX, number("number", 1..=1_000_000);
         /// The objective for the time to first token. `policy: isotherm` serves requests that can still meet it before requests that cannot; `policy: dual_map` follows warm caches as long as it can be met.
         ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
+        /// With `policy: cache_aware` only: SGLang's thresholds.
+        cache_aware as "cache_aware": RawCacheAware = RawCacheAware::default(), section_kind();
         /// With prefill replicas only: the tokens outside the cache of the selected replica from which a prefill replica computes a prompt. Below it, the way over another replica takes longer than it saves.
         prefill_tokens_min as "prefill_tokens_min": u32 = RouterConfig::default().prefill_tokens_min, number("tokens", 0..=10_000_000);
         /// The presumed time in which a replica loads an adapter (LoRA) that it does not hold. `policy: isotherm` adds it to the cost of such a replica.
@@ -172,6 +174,18 @@ section! {
         index as "index": RawIndex = RawIndex::default(), section_kind();
         /// Sources of replicas. The admin interface adds further ones, and a reload keeps those.
         replicas as "replicas": RawSources = RawSources::default(), section_kind();
+    }
+}
+
+section! {
+    /// `pools[].cache_aware`.
+    pub(super) struct RawCacheAware {
+        /// The share of the prompt above which the longest match selects the replica.
+        cache_threshold as "cache_threshold": Decimal = Decimal::nearest(CacheAwareRules::default().cache_threshold), decimal(0.0..=1.0);
+        /// Load is out of balance when the most loaded replica has more than this many requests more than the least loaded one, and `balance_rel_threshold` is exceeded as well. The least loaded replica then gets the request.
+        balance_abs_threshold as "balance_abs_threshold": u32 = CacheAwareRules::default().balance_abs_threshold, number("number", 0..=1_000_000);
+        /// Load is out of balance when the most loaded replica has more than this many times as many requests as the least loaded one, and `balance_abs_threshold` is exceeded as well.
+        balance_rel_threshold as "balance_rel_threshold": Decimal = Decimal::nearest(CacheAwareRules::default().balance_rel_threshold), decimal(1.0..=1_000.0);
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! The kind of each option has checked it on its own.
 
-use isotherm_router::{IndexLimits, Push, QueueLimits, RouterConfig};
+use isotherm_router::{CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
-use super::options::{ProbeConfig, RawConfig, RawPool, RawSources};
+use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
 use super::{Config, Listen, PoolConfig, Sources, kubernetes, region};
 
@@ -142,6 +142,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
                 eviction: raw.index.eviction,
             },
             ttft_slo: raw.ttft_slo,
+            cache_aware: resolve_cache_aware(&raw.cache_aware, raw.policy, option, reader),
             adapter_load: raw.adapter_load,
             probe_stale_after: raw.probe.stale_after,
             prefill_tokens_min: raw.prefill_tokens_min,
@@ -170,6 +171,27 @@ fn resolve_push(push: Push, outstanding_max: u32, option: &str, reader: &mut Rea
         reader.error(&option_of_limit, message);
     }
     push
+}
+
+fn resolve_cache_aware(
+    raw: &RawCacheAware,
+    policy: PolicyName,
+    option: &str,
+    reader: &mut Reader,
+) -> CacheAwareRules {
+    let option_of_rules = format!("{option}.cache_aware");
+    let has_effect = policy == PolicyName::CacheAware || !reader.is_given(&option_of_rules);
+    if !has_effect && reader.is_valid(&format!("{option}.policy")) {
+        let message = format!(
+            "has no effect with `policy: {policy}`: remove it, or write `policy: cache_aware`"
+        );
+        reader.error(&option_of_rules, message);
+    }
+    CacheAwareRules {
+        cache_threshold: raw.cache_threshold.to_f64(),
+        balance_abs_threshold: raw.balance_abs_threshold,
+        balance_rel_threshold: raw.balance_rel_threshold.to_f64(),
+    }
 }
 
 fn check_probe(probe: &ProbeConfig, option: &str, reader: &mut Reader) {
