@@ -201,6 +201,41 @@ async fn a_replica_of_another_engine_gets_no_request() {
 }
 
 #[tokio::test]
+async fn an_engine_without_readable_metrics_gets_requests_until_it_is_down() {
+    let unknown = FakeResponse::Page("/metrics", "python_info 1\n".into());
+    for response in [FakeResponse::Status(404), unknown] {
+        let engine = FakeEngine::start(response).await;
+        let probed = ProbedReplica::start(FAST);
+        probed.pool().add_replica(engine.addr).unwrap();
+        wait_until("available", || {
+            probed.availability(engine.addr) == Availability::Available
+        })
+        .await;
+        let status = probed.status(engine.addr);
+        assert_eq!((status.has_metrics, status.load), (false, None));
+        let addr = engine.addr;
+        drop(engine);
+        wait_until("left out", || {
+            probed.availability(addr) == Availability::ProbeFailed
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn a_replica_that_refuses_connections_gets_no_request() {
+    let engine = FakeEngine::start(FakeResponse::Status(404)).await;
+    let addr = engine.addr;
+    drop(engine);
+    let probed = ProbedReplica::start(FAST);
+    probed.pool().add_replica(addr).unwrap();
+    wait_until("left out", || {
+        probed.availability(addr) == Availability::ProbeFailed
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_replica_that_leaves_is_asked_no_more_and_a_pools_figures_go_with_it() {
     let engine = FakeEngine::start(FakeResponse::Status(500)).await;
     let probed = ProbedReplica::start(FAST);

@@ -187,6 +187,14 @@ pub enum Event {
         /// Time when the probe was sent; requests dispatched later are not in `report`.
         sent: Time,
     },
+    /// A probe was answered without metrics of a known engine. Under the push rule `pending`, the replica's outstanding requests
+    /// then decide whether it is available.
+    AnsweredWithoutMetrics {
+        /// Replica.
+        replica: ReplicaId,
+        /// Time when the probe was sent.
+        sent: Time,
+    },
     /// A probe reported the counters of a replica's engine.
     CountersReported {
         /// Replica.

@@ -172,6 +172,12 @@ impl PoolState {
         self.config.adapter_load.as_secs_f64()
     }
 
+    /// Applies a probe that the replica answered without metrics.
+    pub(crate) fn answered_without_metrics(&mut self, replica: ReplicaId, sent: Time) {
+        let replicas = &mut self.replicas;
+        replicas.answered_without_metrics(replica, sent, self.now);
+    }
+
     /// Cost of an adapter on a replica, and of the loads that are under way there.
     pub(crate) fn adapter_cost(
         &self,

@@ -19,10 +19,12 @@ pub struct ReplicaStatus {
     pub role: Role,
     /// Requests dispatched and not finished; of a prefill replica, prompts.
     pub outstanding: u32,
-    /// Load of the last good probe.
+    /// Load of the last good probe, if it showed one.
     pub load: Option<Load>,
-    /// Time when that probe was sent.
+    /// Time when the last good probe was sent.
     pub probed: Option<Time>,
+    /// Whether that probe showed a load. Without one, the pool counts the replica's outstanding requests.
+    pub has_metrics: bool,
     /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
     pub headroom: Option<u32>,
     /// Requests that the replica held when it was last seen full.

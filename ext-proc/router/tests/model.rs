@@ -109,6 +109,7 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         ),
         4 => Just(Op::ProbeAll),
         1 => any::<usize>().prop_map(Op::ProbeFails),
+        2 => any::<usize>().prop_map(Op::AnswersWithoutMetrics),
         2 => any::<usize>().prop_map(Op::Breaks),
         2 => Just(Op::Add),
         1 => any::<usize>().prop_map(Op::Remove),

@@ -114,6 +114,7 @@ fn replica_view(
         headroom: status.headroom,
         kv_usage: status.load.and_then(|load| load.kv_usage),
         kv_capacity_tokens: status.load.and_then(|load| load.kv_capacity_tokens),
+        without_metrics: !status.has_metrics,
         probe_age_ms: status.probed.map(|sent| millis(now.since(sent))),
         adapters: None,
     }

@@ -111,7 +111,10 @@ pub(super) fn row(replica: &view::ReplicaView) -> Vec<String> {
         or_dash(replica.adopted_from.as_ref()),
         replica.availability.clone(),
         replica.outstanding.to_string(),
-        or_dash(replica.pending),
+        match replica.without_metrics {
+            true => "no metrics".to_owned(),
+            false => or_dash(replica.pending),
+        },
         or_dash(replica.running),
         or_dash(replica.headroom),
         or_dash(replica.kv_usage.map(|usage| percent(usage.into()))),

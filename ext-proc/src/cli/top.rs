@@ -233,6 +233,7 @@ mod tests {
             kv_usage: Some(0.5),
             kv_capacity_tokens: None,
             probe_age_ms: Some(40),
+            without_metrics: false,
             adapters: None,
         };
         Snapshot {

@@ -296,6 +296,12 @@ fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
         }),
     )?;
     page.gauges(
+        "replica_has_metrics",
+        "1 unless the replica answers probes without metrics; the number of its outstanding requests then decides whether it \
+         is available",
+        each().map(|(_, replica, labels)| (labels, flag(replica.has_metrics))),
+    )?;
+    page.gauges(
         "replica_available",
         "1 while the replica accepts another request; state is available or the reason why not (failing: its requests \
          fail, whatever its probes report), role the part of a request that it serves: both, prefill, decode",

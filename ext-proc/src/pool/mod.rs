@@ -240,6 +240,11 @@ impl Pool {
         self.probe_event(replica, event);
     }
 
+    /// Reports a probe, sent at `sent`, that was answered without metrics. A replica that has left is ignored.
+    pub fn answered_without_metrics(&self, replica: ReplicaId, sent: Time) {
+        self.probe_event(replica, Event::AnsweredWithoutMetrics { replica, sent });
+    }
+
     /// Reports a probe that failed or timed out. A replica that has left is ignored.
     pub fn probe_failed(&self, replica: ReplicaId) {
         self.probe_event(replica, Event::ProbeFailed(replica));

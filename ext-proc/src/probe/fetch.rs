@@ -43,6 +43,18 @@ impl ProbeError {
     }
 }
 
+impl ProbeError {
+    /// Whether the replica answered, and has no page that the service can read as the metrics of an engine. A replica that is
+    /// down or starts up answers nothing, or with another status.
+    pub(super) const fn is_without_metrics(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => matches!(*status, 401 | 403..=406 | 410 | 501),
+            Self::Page(PageError::Unknown) => true,
+            Self::Page(_) | Self::Http(_) => false,
+        }
+    }
+}
+
 /// Fetches the metrics page at `path` of the replica at `addr`.
 pub(super) async fn fetch(
     http: &HttpClient,

@@ -137,6 +137,15 @@ fn apply(
             }
             pool.probed(id, load, sent);
         }
+        Err(error) if error.is_without_metrics() => {
+            if schedule.answered_without_metrics() {
+                tracing::warn!(
+                    pool = %pool.name(), replica = %addr, %error,
+                    "replica has no metrics: it gets requests by the number of its outstanding ones"
+                );
+            }
+            pool.answered_without_metrics(id, sent);
+        }
         Err(error) => {
             if schedule.failed() {
                 tracing::warn!(pool = %pool.name(), replica = %addr, %error, "probe failed");

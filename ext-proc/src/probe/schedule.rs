@@ -16,6 +16,8 @@ const REST_SHARE: u32 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProbeSchedule {
     failures: u32,
+    /// Whether the last answer had no metrics.
+    without_metrics: bool,
 }
 
 impl ProbeSchedule {
@@ -26,7 +28,14 @@ impl ProbeSchedule {
 
     /// Records a successful probe. Returns whether it is the first one after a failure.
     pub(super) fn succeeded(&mut self) -> bool {
+        self.without_metrics = false;
         std::mem::take(&mut self.failures) > 0
+    }
+
+    /// Records an answer without metrics. Returns whether it is the first one in a row.
+    pub(super) const fn answered_without_metrics(&mut self) -> bool {
+        self.failures = 0;
+        !std::mem::replace(&mut self.without_metrics, true)
     }
 
     /// Records a failed probe. Returns whether it is the first one after a success.
@@ -95,5 +104,9 @@ mod tests {
         assert!(schedule.failed());
         assert!(!schedule.failed());
         assert!(schedule.succeeded());
+        assert!(schedule.answered_without_metrics());
+        assert!(!schedule.answered_without_metrics());
+        assert!(!schedule.succeeded(), "it answered before");
+        assert!(schedule.answered_without_metrics());
     }
 }

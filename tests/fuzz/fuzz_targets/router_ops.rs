@@ -41,7 +41,7 @@ fn start(input: &mut Unstructured<'_>) -> Result<(PolicyName, bool)> {
 }
 
 fn op(input: &mut Unstructured<'_>) -> Result<Op> {
-    Ok(match input.int_in_range(0_u8..=62)? {
+    Ok(match input.int_in_range(0_u8..=63)? {
         0..=10 => Op::Arrive {
             blocks: blocks(input)?,
             session: input.int_in_range(0..=7)?,
@@ -152,6 +152,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
             blocks: blocks(input)?,
             known: small(input)?,
         },
+        62 => Op::AnswersWithoutMetrics(small(input)?),
         _ => Op::Reconfigure {
             policy: small(input)?,
             push: input.int_in_range(0..=4)?,

@@ -22,7 +22,7 @@ pub(crate) use replicas::{Rank, Replicas};
 use stall_detector::StallDetector;
 use unbegun::Unbegun;
 
-use crate::{Availability, Load, Push, ReplicaId, ReplicaStatus, Role, Time};
+use crate::{Availability, Load, OUTSTANDING_MAX, Push, ReplicaId, ReplicaStatus, Role, Time};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
@@ -48,6 +48,8 @@ pub(crate) struct Replica {
     counters: CounterHistory,
     /// The last good probe and its send time.
     probe: Option<(Load, Time)>,
+    /// Send time of the last probe, if the replica answered it without metrics. Its outstanding requests then decide.
+    without_metrics: Option<Time>,
     /// Whether a later probe failed.
     failed: bool,
     /// Free capacity when the replica was last listed as available.
@@ -66,9 +68,29 @@ impl Replica {
         }
     }
 
-    /// Load of the last good probe.
+    /// Load of the last good probe, if it had one.
     pub(crate) fn load(&self) -> Option<&Load> {
-        self.probe.as_ref().map(|(load, _)| load)
+        let probe = self.probe.as_ref().filter(|_| self.has_metrics());
+        probe.map(|(load, _)| load)
+    }
+
+    /// Whether the last good probe showed a load, or there was none.
+    const fn has_metrics(&self) -> bool {
+        self.without_metrics.is_none()
+    }
+
+    /// Send time of the last good probe.
+    fn probed(&self) -> Option<Time> {
+        let with_load = self.probe.map(|(_, sent)| sent);
+        with_load.max(self.without_metrics)
+    }
+
+    /// Handles a probe that was answered without metrics.
+    pub(crate) fn answered_without_metrics(&mut self, sent: Time) {
+        if self.probed().is_none_or(|last| sent >= last) {
+            self.without_metrics = Some(sent);
+            self.failed = false;
+        }
     }
 
     /// Whether the replica is available, or why not.
@@ -89,7 +111,7 @@ impl Replica {
             ill
         } else if !self.breaker.admits(now) {
             Availability::Failing
-        } else if rules.push == Push::Pending && self.probe.is_none() {
+        } else if rules.push == Push::Pending && self.probed().is_none() {
             Availability::NeverProbed
         } else {
             Availability::Available
@@ -136,8 +158,8 @@ impl Replica {
 
     /// When the last good probe becomes stale.
     fn expires(&self, rules: &Rules) -> Option<Time> {
-        self.probe
-            .map(|(_, sent)| sent.after(rules.probe_stale_after))
+        let probed = self.probed();
+        probed.map(|sent| sent.after(rules.probe_stale_after))
     }
 
     /// When the availability next changes without an event: a probe becomes stale, or a trial is due.
@@ -151,6 +173,13 @@ impl Replica {
     }
 
     fn by_pending(&self, throttled: bool) -> Availability {
+        if !self.has_metrics() {
+            return if self.outstanding < OUTSTANDING_MAX {
+                Availability::Available
+            } else {
+                Availability::Full
+            };
+        }
         match self.load() {
             None => Availability::NeverProbed,
             Some(load) if load.pending > 0 => Availability::Pending,
@@ -215,6 +244,9 @@ impl Replica {
     fn headroom(&self, rules: &Rules) -> Option<u32> {
         match rules.push {
             _ if !self.role.has_requests() => None,
+            Push::Pending if !self.has_metrics() => {
+                Some(OUTSTANDING_MAX.saturating_sub(self.outstanding))
+            }
             Push::Pending => Some(self.headroom.left(self.outstanding)),
             Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
             Push::Blind => None,
@@ -239,7 +271,8 @@ impl Replica {
             role: self.role,
             outstanding: self.outstanding,
             load: self.load().copied(),
-            probed: self.probe.map(|(_, sent)| sent),
+            probed: self.probed(),
+            has_metrics: self.has_metrics(),
             headroom: self.headroom(rules),
             capacity: self.headroom.capacity(),
             prefix_bytes: 0,

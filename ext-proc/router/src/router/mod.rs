@@ -125,6 +125,9 @@ impl Router {
                 counters,
                 sent,
             } => self.report_counters(replica, &counters, sent),
+            Event::AnsweredWithoutMetrics { replica, sent } => {
+                self.pool.answered_without_metrics(replica, sent);
+            }
             Event::ProbeFailed(replica) => self.probe_failed(replica),
             Event::Added {
                 replica,
@@ -211,7 +214,7 @@ impl Router {
         self.serve_queue();
     }
 
-    /// Divides the memory for indexes between the replicas and the peers, if there are peers.
+    /// Divides the memory for indexes, and applies the rules between regions.
     fn divide_index_memory(&mut self) {
         self.pool.divide_index_memory();
         if !self.pool.config.region.share {
@@ -252,11 +255,11 @@ impl Router {
     /// Lets time pass, in which probes become stale and queued requests expire.
     fn advance(&mut self, now: Time) {
         self.pool.now = self.pool.now.max(now);
+        let replicas = self.pool.replicas.size();
+        self.past_slo_credit.advance(replicas, self.pool.now);
         self.pool.replicas.expire(self.pool.now);
         self.pool.peers.expire(self.pool.now);
         if self.policy.rules().past_slo_last {
-        let replicas = self.pool.replicas.size();
-        self.past_slo_credit.advance(replicas, self.pool.now);
             self.pool
                 .queue
                 .mark_past_slo(self.pool.now, self.pool.config.ttft_slo);

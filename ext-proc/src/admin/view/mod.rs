@@ -101,6 +101,9 @@ pub(crate) struct ReplicaView {
     pub kv_usage: Option<f32>,
     pub kv_capacity_tokens: Option<u64>,
     pub probe_age_ms: Option<u64>,
+    /// Whether the replica answers probes without metrics, so that its outstanding requests decide.
+    #[serde(default)]
+    pub without_metrics: bool,
     /// Adapters of the replica, if it told of any.
     #[serde(default)]
     pub adapters: Option<AdaptersView>,

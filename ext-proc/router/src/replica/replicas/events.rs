@@ -71,11 +71,12 @@ impl Replicas {
         self.change(id, now, |replica| {
             // Probe replies overtake each other, and load reports belong to requests sent long ago.
             let sent = sent.min(now);
-            if replica.probe.is_some_and(|(_, last)| sent < last) {
+            if replica.probed().is_some_and(|last| sent < last) {
                 return;
             }
             news = true;
-            let known = replica.load().and_then(|load| load.kv_capacity_tokens);
+            replica.without_metrics = None;
+            let known = replica.probe.and_then(|(load, _)| load.kv_capacity_tokens);
             let load = Load {
                 kv_capacity_tokens: load.kv_capacity_tokens.or(known),
                 ..load
@@ -103,6 +104,13 @@ impl Replicas {
     /// Registers that the process of a replica is a new one, which has nothing queued.
     pub(crate) fn restarted(&mut self, id: ReplicaId, now: Time) {
         self.change(id, now, |replica| replica.backlog.emptied());
+    }
+
+    /// Applies a probe that the replica answered without metrics.
+    pub(crate) fn answered_without_metrics(&mut self, id: ReplicaId, sent: Time, now: Time) {
+        self.change(id, now, |replica| {
+            replica.answered_without_metrics(sent.min(now));
+        });
     }
 
     pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {

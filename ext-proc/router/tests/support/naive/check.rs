@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    Availability, PeerAvailability, PeerStatus, Push, ReplicaId, ReplicaStatus, Request, Time,
+    Availability, OUTSTANDING_MAX, PeerAvailability, PeerStatus, Push, ReplicaId, ReplicaStatus,
+    Request, Time,
 };
 
 use super::super::serves_in_order;
@@ -24,8 +25,8 @@ impl Naive {
 
     pub(super) fn is_healthy(&self, replica: &Replica) -> bool {
         let stale_after = self.config.probe_stale_after;
-        let stale = |(sent, _): (Time, u32)| sent.after(stale_after) <= self.now;
-        !replica.draining && !replica.failed && !replica.probe.is_some_and(stale)
+        let stale = |sent: Time| sent.after(stale_after) <= self.now;
+        !replica.draining && !replica.failed && !replica.probed().is_some_and(stale)
     }
 
     pub(super) fn look_whether_all_fail(&mut self) {
@@ -63,6 +64,11 @@ impl Naive {
                 self.is_healthy(replica)
                     && self.may_be_tried(replica)
                     && replica.outstanding < max.max(1)
+            }
+            Push::Pending if replica.without_metrics.is_some() => {
+                self.is_healthy(replica)
+                    && self.may_be_tried(replica)
+                    && replica.outstanding < OUTSTANDING_MAX
             }
             Push::Pending => {
                 let Some((_, 0)) = replica.probe else {

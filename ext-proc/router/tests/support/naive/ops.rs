@@ -91,6 +91,8 @@ pub enum Op {
     },
     ProbeAll,
     ProbeFails(usize),
+    /// A probe finds no metrics.
+    AnswersWithoutMetrics(usize),
     /// Whatever is sent to it fails at once.
     Breaks(usize),
     Add,
@@ -208,6 +210,15 @@ impl Naive {
                 if let Some(replica) = self.replica(*which) {
                     self.replicas.get_mut(&replica).unwrap().failed = true;
                     self.event(Event::ProbeFailed(replica));
+                }
+            }
+            Op::AnswersWithoutMetrics(which) => {
+                if let Some(replica) = self.replica(*which) {
+                    let sent = self.now;
+                    let state = self.replicas.get_mut(&replica).unwrap();
+                    state.without_metrics = Some(sent);
+                    state.failed = false;
+                    self.event(Event::AnsweredWithoutMetrics { replica, sent });
                 }
             }
             Op::Breaks(which) => self.breaks(*which),

@@ -22,6 +22,8 @@ pub(super) struct Replica {
     pub(super) failed: bool,
     /// When its last good probe was sent, and what it said.
     pub(super) probe: Option<(Time, u32)>,
+    /// When its last probe was sent, if it had no metrics.
+    pub(super) without_metrics: Option<Time>,
     pub(super) outstanding: u32,
     /// When it was pushed a request, and when one left it.
     pub(super) pushes: Vec<Time>,
@@ -72,6 +74,12 @@ pub(super) struct InFlightRequest {
 }
 
 impl Replica {
+    /// When its last good probe was sent.
+    pub(super) fn probed(&self) -> Option<Time> {
+        let with_load = self.probe.map(|(sent, _)| sent);
+        with_load.into_iter().chain(self.without_metrics).max()
+    }
+
     /// The response to a request of this time begins.
     pub(super) fn begun(&mut self, at: Time, now: Time) {
         self.begins.push(now);

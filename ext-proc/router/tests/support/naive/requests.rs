@@ -206,7 +206,8 @@ impl Naive {
         let late = self.now.as_nanos().saturating_sub(late_ms * 1_000_000);
         let sent = Time::from_nanos(late);
         let state = self.replicas.get_mut(&replica).unwrap();
-        if state.probe.is_none_or(|(last, _)| sent >= last) {
+        if state.probed().is_none_or(|last| sent >= last) {
+            state.without_metrics = None;
             let after = |times: &[Time], from| times.iter().filter(|at| **at >= from).count();
             let since = after(&state.pushes, sent) - after(&state.siblings, sent);
             let older = state.unbegun.saturating_sub(since);
