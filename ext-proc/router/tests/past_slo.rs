@@ -23,10 +23,10 @@ fn warm(id: u64) -> Request {
     request(id, session, &[session, 1, 2, 3])
 }
 
-/// A prompt of 30,000 tokens that no replica holds: three seconds, as presumed.
+/// A prompt of 60,000 tokens that no replica holds: six seconds, as presumed.
 fn long(id: u64) -> Request {
     Request {
-        prompt_tokens: 30_000,
+        prompt_tokens: 60_000,
         ..request(id, id, &[id, id + 1])
     }
 }
@@ -101,20 +101,16 @@ fn p90(mut waits_ms: Vec<u64>) -> u64 {
 
 #[test]
 fn long_cold_prompts_are_served_under_saturation_and_the_others_stay_in_time() {
-    let outcome = saturated(100);
+    let outcome = saturated(200);
     let (served, refused) = (outcome.long_served.len(), outcome.long_refused.len());
-    assert_eq!(
-        (served >= 4, refused),
-        (true, 0),
-        "{served} of 6 were served"
-    );
+    assert_eq!((served, refused), (3, 0));
     let p90_ms = p90(outcome.waits_ms);
     assert!(p90_ms <= 5_000, "{p90_ms}");
 }
 
 #[test]
 fn long_cold_prompts_get_no_more_than_their_share_under_saturation() {
-    let few = saturated(100);
+    let few = saturated(200);
     let many = saturated(2);
     assert!(many.long_refused.len() > 100, "{}", many.long_refused.len());
     assert!(many.long_served.len() > few.long_served.len());

@@ -28,7 +28,7 @@ pub(crate) struct QueuedRequest {
     pub(crate) arrived: Time,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
-    /// Whether the prompt takes long to compute, so that the request is past the SLO whenever it waits.
+    /// Whether the prompt takes longer to compute than the SLO, so that the request is past it in any case.
     pub(crate) is_long_prompt: bool,
     /// Number of later requests that went first to a replica which this request would have taken.
     pub(crate) overtaken: u32,

@@ -22,10 +22,8 @@ const OVERTAKES_PER_REPLICA: u32 = 8;
 /// A request goes next after the longest wait, divided by this.
 const ENTITLED_AFTER: u32 = 2;
 
-/// Share of the SLO from which the computation of a prompt makes it a long one.
-const LONG_PROMPT_SHARE: f64 = 0.25;
 /// Share of the replicas' time for long prompts past the SLO, once they have waited half of the longest wait.
-const PAST_SLO_SHARE: f64 = 0.1;
+const PAST_SLO_SHARE: f64 = 0.05;
 /// Bound on the time of that share that is saved up, in seconds.
 const PAST_SLO_S_MAX: f64 = 10.0;
 
@@ -69,8 +67,8 @@ impl Router {
         })
     }
 
-    /// Whether a prompt takes long to compute, even on the fastest replica behind the longest known prefix, where a policy puts
-    /// requests past the SLO last.
+    /// Whether a prompt takes longer to compute than the SLO, even on the fastest replica behind the longest known prefix, where a
+    /// policy puts requests past the SLO last.
     pub(super) fn is_long_prompt(&self, request: &Request) -> bool {
         if !self.policy.rules().past_slo_last {
             return false;
@@ -79,7 +77,7 @@ impl Router {
         let known = pool.index.known(request.fingerprint.blocks());
         let tokens = uncached_tokens(request, known.depth);
         let takes_s = tokens * pool.replicas.fastest().prefill.each_s;
-        takes_s > LONG_PROMPT_SHARE * pool.config.ttft_slo.as_secs_f64()
+        takes_s > pool.config.ttft_slo.as_secs_f64()
     }
 
     /// Whether a long prompt past the SLO goes next, by the share of such prompts.
