@@ -124,7 +124,7 @@ pub struct IndexLimits {
 /// Rules between regions and between the services of one region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRules {
-    /// Which requests leave the region.
+    /// Rule by which requests leave the region.
     pub forwarding: ForwardingRule,
     /// SkyLB's tau: the longest queue with which a region accepts forwarded requests.
     pub queue_max: u32,

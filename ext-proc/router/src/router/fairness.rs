@@ -6,7 +6,7 @@
 //! request that has waited half of the longest wait goes next, to any replica that it may use.
 //!
 //! A policy may put requests past the SLO behind the others. Long cold prompts are past it whenever a pool is saturated, and
-//! would be the one class that is rejected. Those that have waited half of the longest wait therefore get a share of the
+//! would be the one class that is rejected. After half of the longest wait, such prompts therefore get a share of the
 //! replicas' time.
 
 use super::Router;
