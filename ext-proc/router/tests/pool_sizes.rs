@@ -1,5 +1,12 @@
 //! Late choice in pools of all sizes: at the same load for each replica, a large pool finds as much in its caches as a small one.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test stops at what it did not expect"
+)]
+
 mod support;
 
 use std::cmp::Reverse;

@@ -133,7 +133,7 @@ fn with_a_home_here() -> (Script, u32) {
     script.finish(3);
     script.peer_says(EU, no_free_capacity());
     script.arrive(traveller(4, 1, &turn(1, 42), &[]));
-    let home = script.sent()[0].1;
+    let (_, home) = script.sent().remove(0);
     script.finish(4);
     // Short prompts, so that a turn at a busy replica is short.
     for id in 2000..2100 {
