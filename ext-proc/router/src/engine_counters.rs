@@ -39,7 +39,7 @@ pub struct Total {
 /// Result of a comparison of two reports of one replica.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum CounterChange {
-    /// What the process did between the reports. A counter that either report lacks is missing.
+    /// Growth of each counter between the reports. A counter that either report lacks is missing.
     Grown(EngineCounters),
     /// The reports are of two processes.
     Restarted,
@@ -113,7 +113,7 @@ impl EngineCounters {
     }
 }
 
-/// What a counter has grown by; sets `has_run_back` when it fell.
+/// Growth of a counter; sets `has_run_back` when it fell.
 fn grown<T: Growth>(now: Option<T>, before: Option<T>, has_run_back: &mut bool) -> Option<T> {
     let (now, before) = (
         now.filter(|now| now.is_valid())?,

@@ -43,7 +43,7 @@ pub use role::Role;
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};
 pub use status::{
-    Availability, Candidate, Choice, Explanation, Learned, PeerCandidate, ReplicaStatus, Signals,
-    Source,
+    Availability, Candidate, Choice, Explanation, PeerCandidate, PoolEstimates, ReplicaStatus,
+    Signals, Source,
 };
 pub use time::Time;

@@ -9,7 +9,7 @@ use crate::adapters::{AdapterCost, Adapters};
 use crate::forwarding::{ForwardedTable, PeerTable};
 use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
 use crate::queue::Queue;
-use crate::replica::{BreakerPermit, Replicas};
+use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
 use crate::{AdapterKey, IndexLimits, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
@@ -76,6 +76,7 @@ pub(crate) struct PoolState {
 pub(crate) struct InFlightRequest {
     pub(crate) replica: ReplicaId,
     pub(crate) permit: BreakerPermit,
+    pub(crate) claim: BacklogClaim,
     pub(crate) dispatched_at: Time,
     /// Whether the response has begun.
     pub(crate) has_begun: bool,
@@ -83,6 +84,10 @@ pub(crate) struct InFlightRequest {
     pub(crate) session: Option<SessionKey>,
     pub(crate) matched_bytes: u32,
     pub(crate) recorded: PredictionRecord,
+    /// Prompt tokens, by the estimate of the filter.
+    pub(crate) estimated_tokens: u32,
+    /// Prompt tokens, by the learned length of a token.
+    pub(crate) prompt_tokens: u32,
     /// Estimated prompt tokens that the replica had to compute first.
     pub(crate) ahead_tokens: f64,
     /// Estimated tokens of an earlier answer behind the match.
@@ -105,6 +110,7 @@ pub(crate) struct InFlightRequest {
 pub(crate) struct InFlightPrefill {
     pub(crate) replica: ReplicaId,
     pub(crate) permit: BreakerPermit,
+    pub(crate) claim: BacklogClaim,
     pub(crate) recorded: PredictionRecord,
     /// Estimated prompt tokens that the replica had to compute first.
     pub(crate) ahead_tokens: f64,
@@ -112,6 +118,14 @@ pub(crate) struct InFlightPrefill {
     pub(crate) uncached_share: f64,
     /// Whether the response has begun.
     pub(crate) is_computed: bool,
+}
+
+impl InFlightRequest {
+    /// Share of the prompt that the replica was predicted to hold.
+    pub(crate) fn matched_share(&self) -> f64 {
+        let total = f64::from(self.fingerprint.total_bytes().max(1));
+        (f64::from(self.matched_bytes) / total).min(1.0)
+    }
 }
 
 impl PoolState {

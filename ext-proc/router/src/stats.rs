@@ -98,6 +98,8 @@ pub struct Counters {
     pub adapter_requests: u64,
     /// Dispatched requests for an adapter that their replica had to load first.
     pub adapter_loads: u64,
+    /// Restarts of engines, as their counters showed.
+    pub engine_restarts: u64,
     /// Replicas rejected because there are too many.
     pub replicas_refused: u64,
 }

@@ -110,7 +110,7 @@ pub struct Signals {
 
 /// Learned quantities of a pool, with their sources.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Learned {
+pub struct PoolEstimates {
     /// Source of each quantity.
     pub signals: Signals,
     /// Time to the first token of a prompt without uncached tokens, in seconds.

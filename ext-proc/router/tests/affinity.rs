@@ -174,13 +174,14 @@ fn a_false_hit_evicts_entries_of_the_same_age() {
 #[test]
 fn an_engine_without_cache_hits_loses_its_predictions() {
     let mut script = blind_tree(2);
-    for id in 0..8 {
+    let mut predicted = 0;
+    for id in 0..40 {
         let blocks: Vec<u64> = (0..4).collect();
-        send(&mut script, id, &blocks);
+        let (_, matched) = send(&mut script, id, &blocks);
         script.finish_as(id, End::Answered, ServedBy::Unreported, Some((256, 0)));
+        predicted += u32::from(id >= 20 && matched > 0);
     }
-    let status: Vec<_> = script.router.replicas(script.now).collect();
-    assert!(status.iter().all(|r| r.prefix_bytes == 0), "{status:?}");
+    assert!(predicted <= 10, "{predicted} of the last 20");
 }
 
 #[test]

@@ -108,6 +108,13 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
             }
         ),
         4 => Just(Op::ProbeAll),
+        3 => (any::<usize>(), 0_u32..4_000, prop::bool::weighted(0.1)).prop_map(
+            |(which, tokens, restarts)| Op::Count {
+                which,
+                tokens,
+                restarts,
+            }
+        ),
         1 => any::<usize>().prop_map(Op::ProbeFails),
         2 => any::<usize>().prop_map(Op::AnswersWithoutMetrics),
         2 => any::<usize>().prop_map(Op::Breaks),

@@ -41,7 +41,7 @@ fn start(input: &mut Unstructured<'_>) -> Result<(PolicyName, bool)> {
 }
 
 fn op(input: &mut Unstructured<'_>) -> Result<Op> {
-    Ok(match input.int_in_range(0_u8..=63)? {
+    Ok(match input.int_in_range(0_u8..=65)? {
         0..=10 => Op::Arrive {
             blocks: blocks(input)?,
             session: input.int_in_range(0..=7)?,
@@ -134,6 +134,11 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
         50 => Op::RemovePeer(peer(input)?),
         51 => Op::LosePeer(peer(input)?),
         52 => Op::Begin(small(input)?),
+        64..=65 => Op::Count {
+            which: small(input)?,
+            tokens: input.int_in_range(0..=4_000)?,
+            restarts: input.ratio(1, 10)?,
+        },
         53..=54 => Op::Returns(small(input)?),
         55..=57 => Op::FinishAway {
             which: small(input)?,

@@ -11,6 +11,10 @@ use crate::{ReplicaId, Request, SessionKey};
 /// Share of the expected tokens that is found, before the first measurement.
 const HIT_SHARE_START: f64 = 0.5;
 const LEARNING_RATE: f64 = 0.05;
+/// Weight of a report of counters, of which there are several a second.
+const COUNTED_LEARNING_RATE: f64 = 0.01;
+/// Answers after which the longest one is forgotten, unless another one is as long.
+const RECORDS_MAX: usize = 4_096;
 /// Smallest length of a prompt's rest, as a share of the remembered tokens, that may repeat them. Below 1, because the
 /// rest's length in tokens is an estimate.
 const REPEATED_MIN: f64 = 0.8;
@@ -56,8 +60,10 @@ pub(crate) struct Answers {
     by_key: RecencyMap<AnswerKey, (ReplicaId, u32)>,
     /// Share of the remembered tokens that engines find.
     hit_share: f64,
-    /// Longest answer so far, in tokens.
-    longest: u32,
+    /// Longest answers, in tokens: of the latest records, and of those before.
+    longest: [u32; 2],
+    /// Number of the latest records.
+    records: usize,
 }
 
 impl RecencyKey for AnswerKey {
@@ -75,7 +81,8 @@ impl Answers {
         Self {
             by_key: RecencyMap::new(bytes_max, seed),
             hit_share: HIT_SHARE_START,
-            longest: 0,
+            longest: [0; 2],
+            records: 0,
         }
     }
 
@@ -85,12 +92,24 @@ impl Answers {
 
     /// Records that a replica holds `tokens` behind the key: the prompt's rest and its answer.
     pub(crate) fn record(&mut self, key: AnswerKey, replica: ReplicaId, tokens: u32) {
-        self.longest = self.longest.max(tokens);
+        if self.records >= RECORDS_MAX {
+            let [latest, _] = self.longest;
+            self.longest = [0, latest];
+            self.records = 0;
+        }
+        self.records += 1;
+        let [latest, _] = &mut self.longest;
+        *latest = tokens.max(*latest);
         self.by_key.put(key, (replica, tokens));
         if key.block.is_some() {
             // The session has continued the prompt that was too short for a block.
             self.by_key.remove_key(&AnswerKey { block: None, ..key });
         }
+    }
+
+    /// Forgets the answers of a replica.
+    pub(crate) fn forget(&mut self, replica: ReplicaId) {
+        self.by_key.remove_where(|(at, _)| *at == replica);
     }
 
     /// Expected number of cached tokens, of the remembered ones.
@@ -109,13 +128,24 @@ impl Answers {
     /// The replica that holds tokens for a prompt with `tokens` behind the key, and their number.
     pub(crate) fn at(&self, key: AnswerKey, tokens: f64) -> Option<(ReplicaId, f64)> {
         let (at, held) = *self.by_key.get(&key)?;
-        let held = f64::from(held);
+        let held = f64::from(held.min(self.longest()));
         (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
     }
 
     /// Upper bound of [`Self::expected`] for any prompt with `tokens` behind its match.
     pub(crate) fn expected_at_most(&self, tokens: f64) -> f64 {
-        self.expected(f64::from(self.longest).min(tokens))
+        self.expected(f64::from(self.longest()).min(tokens))
+    }
+
+    /// Length that no remembered answer exceeds, in tokens. A longer one of long ago counts as no longer than this.
+    fn longest(&self) -> u32 {
+        let [latest, before] = self.longest;
+        latest.max(before)
+    }
+
+    /// Takes over the share of the remembered tokens that engines find, as their counters show it.
+    pub(crate) const fn learn_counted(&mut self, share: f64) {
+        self.hit_share += COUNTED_LEARNING_RATE * (share - self.hit_share);
     }
 
     /// Learns how many of the remembered tokens an engine found.
@@ -165,6 +195,20 @@ mod tests {
         answers.record(key(Some(7), Some(1)), REPLICA, 300);
         assert!(answers.remembered(short, REPLICA, 200.0) <= 0.0);
         assert_eq!(AnswerKey::new(None, None), None);
+    }
+
+    #[test]
+    fn one_long_answer_does_not_raise_the_bound_for_good() {
+        let mut answers = Answers::new(1 << 16, 1);
+        answers.record(key(Some(7), None), REPLICA, 100_000);
+        let bound = |answers: &Answers| answers.expected_at_most(1e6) / answers.expected(1.0);
+        assert!(bound(&answers) > 99_999.0);
+        for _ in 0..2 * RECORDS_MAX {
+            answers.record(key(Some(8), None), REPLICA, 300);
+        }
+        assert!(bound(&answers) < 301.0);
+        let held = answers.remembered(key(Some(7), None), REPLICA, 1e6);
+        assert!(held <= 300.0, "no answer exceeds the bound: {held}");
     }
 
     #[test]

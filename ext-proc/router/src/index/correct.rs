@@ -51,6 +51,31 @@ impl PrefixIndex {
         forgotten
     }
 
+    /// Time of the last recording, in ticks.
+    pub(crate) const fn last_tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// Removes up to so many entries of a target whose last use is not after a tick. Returns whether none is left.
+    pub(crate) fn forget_until(
+        &mut self,
+        slot: ReplicaIndex,
+        tick: u64,
+        entries_max: usize,
+    ) -> bool {
+        let mut forgotten = 0;
+        loop {
+            let oldest = self.order.oldest(slot, &self.nodes);
+            if oldest.is_none_or(|stamp| stamp > tick) {
+                return true;
+            }
+            if forgotten >= entries_max || !self.evict_leaf_of(slot) {
+                return forgotten < entries_max;
+            }
+            forgotten += 1;
+        }
+    }
+
     /// Removes what a target holds of this chain beyond `depth`, except prefixes of other prompts.
     pub(crate) fn forget_past(&mut self, blocks: &[BlockHash], slot: ReplicaIndex, depth: usize) {
         for block in blocks.get(depth..).unwrap_or_default().iter().rev() {

@@ -57,9 +57,9 @@ pub(crate) struct PredictionRecord {
     /// Blocks that the target was believed to hold.
     depth_before: usize,
     /// Last use of the deepest of these blocks, in ticks.
-    used_before: u64,
+    pub(crate) used_before: u64,
     /// Use by this request, in ticks.
-    stamp: u64,
+    pub(crate) stamp: u64,
 }
 
 #[derive(Debug)]

@@ -122,6 +122,18 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         None
     }
 
+    /// Removes the entries whose values match.
+    pub(super) fn remove_where(&mut self, matches: impl Fn(&V) -> bool) {
+        let mut at = self.newest;
+        while let Some(entry) = self.entries.get(at as usize) {
+            let (older, is_match) = (entry.older, matches(&entry.value));
+            if is_match {
+                self.remove(at);
+            }
+            at = older;
+        }
+    }
+
     pub(super) fn remove_key(&mut self, key: &K) {
         if let Some(at) = self.find(key) {
             self.remove(at);
@@ -226,7 +238,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_least_recently_used_entry_is_evicted(
-            ops in prop::collection::vec((0_u8..4, 0_u64..12), 0..200),
+            ops in prop::collection::vec((0_u8..5, 0_u64..12), 0..200),
             most in 1_usize..8,
             seed: u64,
         ) {
@@ -238,6 +250,10 @@ mod tests {
                 if op == 0 {
                     recent.remove_key(&key);
                     at.map(|at| model.remove(at));
+                } else if op == 4 {
+                    let is_removed = |value: &usize| value.is_multiple_of(3);
+                    recent.remove_where(is_removed);
+                    model.retain(|(_, value)| !is_removed(value));
                 } else {
                     let before = at.map(|at| model.remove(at).1);
                     prop_assert_eq!(recent.put(key, value), before);

@@ -44,6 +44,11 @@ impl Sessions {
         self.last.put(session, replica).map(|last| last == replica)
     }
 
+    /// Forgets which sessions a replica served.
+    pub(crate) fn forget(&mut self, replica: ReplicaId) {
+        self.last.remove_where(|last| *last == replica);
+    }
+
     /// Prefetches what [`Self::last`] reads.
     pub(crate) fn prefetch(&self, session: SessionKey) {
         self.last.prefetch(&session);

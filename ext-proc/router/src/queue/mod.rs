@@ -25,6 +25,8 @@ pub(crate) struct QueueSeq(u64);
 pub(crate) struct QueuedRequest {
     pub(crate) seq: QueueSeq,
     pub(crate) request: Request,
+    /// Prompt tokens, by the estimate of the filter; `request` has them by the learned length of a token.
+    pub(crate) estimated_tokens: u32,
     pub(crate) arrived: Time,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
@@ -485,6 +487,7 @@ mod tests {
             delayed_since: None,
             affinity: None,
             known: Cell::default(),
+            estimated_tokens: 0,
         }
     }
 

@@ -1,162 +1,52 @@
-//! Queued prefill and speed of a replica: how long a new prompt waits, how fast it is computed, how fast answers are written.
+//! Queued prefill of a replica: how long a new prompt waits.
 //!
 //! Each replica is modelled as one server that computes prompts in order. A prompt that is dispatched now is computed from
-//! `ready` on, and moves `ready` by its uncached tokens times the seconds per token. The last requests that a probe finds
-//! waiting count as uncomputed: an engine whose memory is full computes nothing.
+//! `ready` on, and moves `ready` by its uncached tokens times the seconds per token.
 //!
-//! Finished requests fit two lines: *prefill*, the time to first token by the tokens computed before it, and *decode*, the
-//! time per output token by the requests outstanding.
+//! The estimate is corrected in both directions. The last requests that a probe finds waiting count as uncomputed: an engine
+//! whose memory is full computes nothing. No more than the prompts of the requests that have not begun can be left. A request
+//! that ends before it begins gives back what the replica did not compute of it.
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
-use super::least_squares::{DecayingLeastSquares, LinearModel};
 use crate::Time;
-
-/// Presumed prefill line, by uncached tokens.
-const PREFILL: LinearModel = LinearModel {
-    fixed_s: 0.03,
-    each_s: 0.000_1,
-};
-/// Presumed decode line, by outstanding requests.
-const DECODE: LinearModel = LinearModel {
-    fixed_s: 0.02,
-    each_s: 0.000_5,
-};
-/// Bounds of the time per prompt token, in seconds: noise can push a fitted line beyond them.
-const TOKEN_S: core::ops::RangeInclusive<f64> = 2e-6..=2e-2;
-/// Second presumed point of the prefill line, in tokens.
-const PREFILL_AT: f64 = 4_000.0;
-/// Second presumed point of the decode line, in requests.
-const DECODE_AT: f64 = 20.0;
-
-/// Requests after which a replica uses its own lines. Fewer cannot tell a slow replica from long prompts.
-const MEASURED_MIN: u32 = 8;
 
 /// Requests per replica, not known to have begun, that are remembered at most.
 const SENT_MAX: usize = 1_024;
 
-/// Prefill and decode lines of a replica or a pool.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LatencyModel {
-    /// Time to first token, by the tokens computed before it.
-    pub(crate) prefill: LinearModel,
-    /// Time per output token, by the requests outstanding.
-    pub(crate) decode: LinearModel,
-}
-
-impl LatencyModel {
-    /// The lower bound of two models.
-    pub(crate) fn least(self, other: Self) -> Self {
-        Self {
-            prefill: self.prefill.least(other.prefill),
-            decode: self.decode.least(other.decode),
-        }
-    }
-}
-
-impl Default for LatencyModel {
-    fn default() -> Self {
-        Self {
-            prefill: PREFILL,
-            decode: DECODE,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RequestMeasurement {
-    /// Measurements of the prompt, if the replica computed it.
-    pub(crate) prompt: Option<PromptMeasurement>,
-    /// Measurements of the answer, if known.
-    pub(crate) output: Option<AnswerMeasurement>,
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PromptMeasurement {
-    /// Tokens computed before its first output token, those of earlier requests included.
+/// Part of a dispatched prompt in the backlog of its replica.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct BacklogClaim {
+    /// Time of the dispatch.
+    pub(crate) at: Time,
+    /// Prompt tokens to compute.
     pub(crate) tokens: f64,
-    /// Time to first token, in seconds.
-    pub(crate) ttft_s: f64,
+    /// When the prompt will be computed, by the estimate at its dispatch.
+    ready: Time,
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AnswerMeasurement {
-    /// Requests outstanding at the same time.
-    pub(crate) outstanding: f64,
-    pub(crate) tokens: f64,
-    /// Time from first to last token, in seconds.
-    pub(crate) seconds: f64,
+/// Part of a prompt that a replica computed, of a request that ended before its response began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ComputedShare {
+    /// The whole prompt: the request was answered.
+    Whole,
+    /// As much as time allowed.
+    Partly,
+    /// Nothing: the replica refused the request.
+    Nothing,
 }
 
-/// Fits of both lines.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LatencyFit {
-    prefill: DecayingLeastSquares,
-    decode: DecayingLeastSquares,
-}
-
-impl LatencyFit {
-    pub(crate) fn is_measured(&self) -> bool {
-        self.prefill.is_measured()
-    }
-
-    /// Learns a measurement and returns the new model.
-    pub(crate) fn learn(
-        &mut self,
-        measured: RequestMeasurement,
-        presumed: LatencyModel,
-    ) -> LatencyModel {
-        if let Some(prompt) = measured.prompt {
-            self.prefill.learn(prompt.tokens, prompt.ttft_s);
-        }
-        if let Some(output) = measured.output {
-            self.decode
-                .learn(output.outstanding, output.seconds / output.tokens);
-        }
-        let prefill = self.prefill.line(presumed.prefill, PREFILL_AT);
-        LatencyModel {
-            prefill: LinearModel {
-                each_s: prefill.each_s.clamp(*TOKEN_S.start(), *TOKEN_S.end()),
-                ..prefill
-            },
-            decode: self.decode.line(presumed.decode, DECODE_AT),
-        }
-    }
-}
-
-/// Queued prefill of one replica, and its speed.
+/// Queued prefill of one replica.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backlog {
     /// When all dispatched prompts will be computed.
     ready: Time,
-    /// Recent prompts that have not begun, as far as probes tell: dispatch time, and tokens to compute.
-    sent: VecDeque<(Time, f64)>,
-    speed: LatencyFit,
-    latency: LatencyModel,
-    measured: u32,
+    /// Recent prompts that are not known to have begun, in order of dispatch.
+    sent: VecDeque<BacklogClaim>,
 }
 
 impl Backlog {
-    pub(crate) fn new(pool: LatencyModel) -> Self {
-        Self {
-            latency: pool,
-            ..Self::default()
-        }
-    }
-
-    /// The replica's own model, once it has measured enough.
-    pub(crate) fn latency(&self) -> Option<&LatencyModel> {
-        (self.measured >= MEASURED_MIN).then_some(&self.latency)
-    }
-
-    /// Takes over the pool's model until the replica has measured enough.
-    pub(crate) fn presume(&mut self, pool: LatencyModel) {
-        if self.measured < MEASURED_MIN {
-            self.latency = pool;
-        }
-    }
-
     /// When all dispatched prompts will be computed.
     pub(crate) const fn ready(&self) -> Time {
         self.ready
@@ -167,38 +57,93 @@ impl Backlog {
         self.ready.since(now).as_secs_f64()
     }
 
-    /// Queued prefill in tokens.
-    pub(crate) fn tokens(&self, now: Time) -> f64 {
-        self.wait_s(now) / self.latency.prefill.each_s
-    }
-
     /// When the last prompt was dispatched.
     pub(crate) fn last_push(&self) -> Option<Time> {
-        self.sent.back().map(|(at, _)| *at)
+        self.sent.back().map(|claim| claim.at)
     }
 
-    /// Accounts for a dispatched prompt with `tokens` to compute.
-    pub(crate) fn pushed(&mut self, tokens: f64, now: Time) {
-        self.ready = self.ready.max(now).after(self.takes(tokens));
+    /// Accounts for a dispatched prompt with `tokens` to compute, at this speed.
+    pub(crate) fn pushed(&mut self, tokens: f64, token_s: f64, now: Time) -> BacklogClaim {
+        self.pushed_by_sibling(tokens, token_s, now);
+        let claim = BacklogClaim {
+            at: now,
+            tokens,
+            ready: self.ready,
+        };
         if self.sent.len() >= SENT_MAX {
             self.sent.pop_front();
         }
-        self.sent.push_back((now, tokens));
+        self.sent.push_back(claim);
+        claim
+    }
+
+    /// Accounts for a prompt whose beginning and end this service does not see.
+    pub(crate) fn pushed_by_sibling(&mut self, tokens: f64, token_s: f64, now: Time) {
+        self.ready = self.ready.max(now).after(takes(tokens, token_s));
     }
 
     /// Applies a probe, sent at `at`, that found `pending` requests waiting: the last ones that the replica can have seen.
-    pub(crate) fn probed(&mut self, pending: u32, at: Time) {
-        let seen = self.sent.partition_point(|(sent, _)| *sent <= at);
+    /// `has_others` says that siblings sent prompts, too.
+    pub(crate) fn probed(&mut self, pending: u32, at: Time, token_s: f64, has_others: bool) {
+        let seen = self.sent.partition_point(|claim| claim.at <= at);
         let pending = usize::try_from(pending).unwrap_or(usize::MAX);
-        self.sent.drain(..seen.saturating_sub(pending));
-        let waiting = self.sent.iter().take(seen.min(pending));
-        let tokens: f64 = waiting.map(|(_, tokens)| tokens).sum();
-        self.ready = self.ready.max(at.after(self.takes(tokens)));
+        let waiting = self.sent.range(seen.saturating_sub(pending)..seen);
+        let tokens: f64 = waiting.map(|claim| claim.tokens).sum();
+        if !has_others && pending <= seen {
+            self.limit(at, token_s);
+        }
+        self.ready = self.ready.max(at.after(takes(tokens, token_s)));
     }
 
-    fn takes(&self, tokens: f64) -> Duration {
-        let takes_s = tokens * self.latency.prefill.each_s;
-        Duration::try_from_secs_f64(takes_s).unwrap_or_default()
+    /// Registers that the response to a request begins: its prompt is computed.
+    pub(crate) fn began(
+        &mut self,
+        claim: &BacklogClaim,
+        token_s: f64,
+        has_others: bool,
+        now: Time,
+    ) {
+        self.forget(claim);
+        if !has_others {
+            self.limit(now, token_s);
+        }
+    }
+
+    /// Registers that a request ended before its response began. Returns the work that the replica was spared.
+    pub(crate) fn ended(
+        &mut self,
+        claim: &BacklogClaim,
+        computed: ComputedShare,
+        token_s: f64,
+        now: Time,
+    ) -> Duration {
+        self.forget(claim);
+        let whole = takes(claim.tokens, token_s);
+        let since_begin = now.since(claim.ready.before(whole));
+        let unused = match computed {
+            ComputedShare::Whole => Duration::ZERO,
+            ComputedShare::Partly => whole.saturating_sub(since_begin),
+            ComputedShare::Nothing => whole,
+        };
+        self.ready = self.ready.before(unused);
+        unused
+    }
+
+    /// Lowers the estimate to what the prompts that have not begun can hold at most.
+    fn limit(&mut self, at: Time, token_s: f64) {
+        let tokens: f64 = self.sent.iter().map(|claim| claim.tokens).sum();
+        self.ready = self.ready.min(at.after(takes(tokens, token_s)));
+    }
+
+    fn forget(&mut self, claim: &BacklogClaim) {
+        let first = self.sent.partition_point(|sent| sent.at < claim.at);
+        let same = self.sent.range(first..);
+        let found = same
+            .take_while(|sent| sent.at == claim.at)
+            .position(|sent| sent == claim);
+        if let Some(offset) = found {
+            self.sent.remove(first + offset);
+        }
     }
 
     /// Clears the backlog of a replica with nothing outstanding.
@@ -206,48 +151,58 @@ impl Backlog {
         self.ready = Time::ZERO;
         self.sent.clear();
     }
+}
 
-    pub(crate) fn learn(&mut self, measured: RequestMeasurement, pool: LatencyModel) {
-        self.latency = self.speed.learn(measured, pool);
-        self.measured = self.measured.saturating_add(1);
-        self.presume(pool);
-    }
+fn takes(tokens: f64, token_s: f64) -> Duration {
+    Duration::try_from_secs_f64(tokens * token_s).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Seconds per token.
+    const TOKEN_S: f64 = 0.000_1;
+
+    fn at(s: u64) -> Time {
+        Time::ZERO.after(Duration::from_secs(s))
+    }
+
+    fn tokens(backlog: &Backlog, now: Time) -> f64 {
+        backlog.wait_s(now) / TOKEN_S
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1.0
+    }
+
     #[test]
     fn a_backlog_empties_as_time_passes() {
-        let mut backlog = Backlog::new(LatencyModel::default());
-        let start = Time::ZERO.after(Duration::from_secs(5));
-        backlog.pushed(1_000.0, start);
-        backlog.pushed(1_000.0, start);
-        let near = |a: f64, b: f64| (a - b).abs() < 1.0;
-        assert!(near(backlog.tokens(start), 2_000.0));
-        let later = start.after(Duration::from_secs_f64(1_000.0 * PREFILL.each_s));
-        assert!(near(backlog.tokens(later), 1_000.0));
+        let mut backlog = Backlog::default();
+        let start = at(5);
+        backlog.pushed(1_000.0, TOKEN_S, start);
+        backlog.pushed(1_000.0, TOKEN_S, start);
+        assert!(near(tokens(&backlog, start), 2_000.0));
+        let later = start.after(takes(1_000.0, TOKEN_S));
+        assert!(near(tokens(&backlog, later), 1_000.0));
         backlog.emptied();
         assert!(backlog.wait_s(later) <= 0.0);
     }
 
     #[test]
     fn what_a_probe_finds_waiting_is_not_computed_however_much_time_has_passed() {
-        let mut backlog = Backlog::new(LatencyModel::default());
-        let at = |s| Time::ZERO.after(Duration::from_secs(s));
+        let mut backlog = Backlog::default();
         for tokens in [4_000.0, 3_000.0, 2_000.0] {
-            backlog.pushed(tokens, at(1));
+            backlog.pushed(tokens, TOKEN_S, at(1));
         }
-        let near = |a: f64, b: f64| (a - b).abs() < 1.0;
-        assert!(near(backlog.tokens(at(59)), 0.0));
-        backlog.probed(2, at(59));
-        let whole = backlog.tokens(at(59));
+        assert!(near(tokens(&backlog, at(59)), 0.0));
+        backlog.probed(2, at(59), TOKEN_S, false);
+        let whole = tokens(&backlog, at(59));
         assert!(near(whole, 5_000.0), "{whole}");
         backlog.emptied();
-        backlog.pushed(500.0, at(70));
-        backlog.probed(7, at(71));
-        let others = backlog.tokens(at(71));
+        backlog.pushed(500.0, TOKEN_S, at(70));
+        backlog.probed(7, at(71), TOKEN_S, false);
+        let others = tokens(&backlog, at(71));
         assert!(
             near(others, 500.0),
             "what others sent is not known: {others}"
@@ -255,20 +210,45 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_of_its_own_speed_is_told_apart_from_its_pool() {
-        let mut backlog = Backlog::new(LatencyModel::default());
-        for i in 0..20_u32 {
-            let tokens = f64::from(i * 700 % 3_000);
-            let measured = RequestMeasurement {
-                prompt: Some(PromptMeasurement {
-                    tokens,
-                    ttft_s: 0.05 + tokens * 0.000_3,
-                }),
-                output: None,
-            };
-            backlog.learn(measured, LatencyModel::default());
+    fn a_refused_prompt_gives_all_of_its_tokens_back() {
+        let mut backlog = Backlog::default();
+        backlog.pushed(1_000.0, TOKEN_S, at(1));
+        let refused = backlog.pushed(200_000.0, TOKEN_S, at(1));
+        backlog.pushed(500.0, TOKEN_S, at(1));
+        backlog.ended(&refused, ComputedShare::Nothing, TOKEN_S, at(1));
+        assert!(near(tokens(&backlog, at(1)), 1_500.0));
+    }
+
+    #[test]
+    fn an_aborted_prompt_gives_back_what_was_not_computed() {
+        let mut backlog = Backlog::default();
+        let aborted = backlog.pushed(50_000.0, TOKEN_S, at(1));
+        backlog.pushed(500.0, TOKEN_S, at(1));
+        backlog.ended(&aborted, ComputedShare::Partly, TOKEN_S, at(3));
+        assert!(near(tokens(&backlog, at(3)), 500.0));
+    }
+
+    #[test]
+    fn no_more_is_left_than_the_prompts_that_have_not_begun() {
+        let mut backlog = Backlog::default();
+        let first = backlog.pushed(90_000.0, TOKEN_S, at(1));
+        let second = backlog.pushed(30_000.0, TOKEN_S, at(1));
+        backlog.began(&first, TOKEN_S, false, at(2));
+        assert!(near(tokens(&backlog, at(2)), 30_000.0), "a faster engine");
+        backlog.began(&second, TOKEN_S, false, at(3));
+        assert!(near(tokens(&backlog, at(3)), 0.0));
+    }
+
+    #[test]
+    fn a_probe_with_nothing_pending_caps_the_backlog_at_what_can_be_left() {
+        let mut backlog = Backlog::default();
+        for s in 1..=20 {
+            let claim = backlog.pushed(20_000.0, TOKEN_S, at(s));
+            backlog.ended(&claim, ComputedShare::Whole, TOKEN_S, at(s));
         }
-        let learned = backlog.latency().unwrap().prefill.each_s;
-        assert!((learned / 0.000_3 - 1.0).abs() < 0.2, "{learned}");
+        assert!(tokens(&backlog, at(20)) > 100_000.0);
+        backlog.pushed(700.0, TOKEN_S, at(20));
+        backlog.probed(0, at(20), TOKEN_S, false);
+        assert!(near(tokens(&backlog, at(20)), 700.0));
     }
 }

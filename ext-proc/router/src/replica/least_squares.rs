@@ -1,13 +1,27 @@
 //! A line fitted by least squares with decaying weights.
 //!
-//! Two presumed points hold the line while few measurements exist, and where all of them lie at one place.
+//! Measurements age in two ways: each new one takes a share of the weight of all earlier ones, and time without any takes
+//! the rest. Two points of a presumed line hold the fit while few measurements exist, and where all of them lie at one
+//! place. That line is first scaled to pass through the measurements: a replica of another speed is slower or faster in
+//! everything, more likely than in one coefficient.
+//!
+//! A single outlier changes nothing. It counts once a second one confirms it, and then no more than a bounded multiple of
+//! the line.
+
+use crate::Time;
 
 /// Decay of all earlier weights with each measurement.
 const MEMORY: f64 = 0.97;
 /// Weight of each presumed point, in measurements.
-const PRESUMED_WEIGHT: f64 = 0.2;
+pub(crate) const PRESUMED_WEIGHT: f64 = 0.2;
 /// Smallest slope, in seconds.
 const EACH_S_MIN: f64 = 1e-7;
+/// Time without a measurement that halves the weight of a fit. Twice the time leaves a sixteenth, three times 1/512.
+const HALVED_AFTER_S: f64 = 20.0;
+/// A measurement beyond this multiple of the line is an outlier.
+const OUTLIER_FACTOR: f64 = 4.0;
+/// A confirmed outlier counts as this multiple of the line at most.
+const OUTLIER_FACTOR_MAX: f64 = 8.0;
 
 /// A line: duration by the number of preceding items.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,50 +40,148 @@ impl LinearModel {
             each_s: self.each_s.min(other.each_s),
         }
     }
+
+    /// Duration after this number of items, in seconds.
+    pub(crate) const fn at(self, number: f64) -> f64 {
+        self.fixed_s + self.each_s * number
+    }
+
+    /// The line with every duration multiplied.
+    pub(crate) const fn scaled(self, by: f64) -> Self {
+        Self {
+            fixed_s: self.fixed_s * by,
+            each_s: self.each_s * by,
+        }
+    }
+
+    /// The line between this one and another, `share` of the way.
+    pub(crate) const fn toward(self, other: Self, share: f64) -> Self {
+        Self {
+            fixed_s: self.fixed_s + share * (other.fixed_s - self.fixed_s),
+            each_s: self.each_s + share * (other.each_s - self.each_s),
+        }
+    }
+}
+
+/// A measured duration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Measurement {
+    /// Number of preceding items.
+    pub(crate) number: f64,
+    pub(crate) seconds: f64,
+    /// Weight; a sure measurement has 1.
+    pub(crate) weight: f64,
 }
 
 /// Decaying sums of weights, numbers, seconds, squares of numbers, and products of both.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct DecayingLeastSquares([f64; 5]);
+pub(crate) struct DecayingLeastSquares {
+    sums: [f64; 5],
+    /// Time of the last measurement.
+    at: Time,
+    /// Whether the last measurement was an outlier that waits for a second one.
+    has_outlier: bool,
+}
 
 impl DecayingLeastSquares {
-    /// Adds a measurement: a duration in seconds with `number` preceding items.
-    pub(crate) fn learn(&mut self, number: f64, seconds: f64) {
-        *self = Self(self.0.map(|sum| sum * MEMORY)).with(1.0, number, seconds);
+    /// Adds a measurement, unless it is a single outlier of the line that is known so far. Time leaves at least `weight_min`
+    /// of the earlier measurements.
+    pub(crate) fn learn(
+        &mut self,
+        measured: Measurement,
+        known: LinearModel,
+        weight_min: f64,
+        now: Time,
+    ) {
+        let expected = known.at(measured.number);
+        let is_outlier = measured.seconds > OUTLIER_FACTOR * expected;
+        let is_confirmed = core::mem::replace(&mut self.has_outlier, is_outlier);
+        if is_outlier && !is_confirmed {
+            return;
+        }
+        self.has_outlier = false;
+        let [count, ..] = self.sums;
+        let left = if count > weight_min {
+            self.left(now).max(weight_min / count)
+        } else if weight_min > 0.0 {
+            1.0
+        } else {
+            self.left(now)
+        };
+        self.sums = self.sums.map(|sum| sum * MEMORY * left);
+        self.at = self.at.max(now);
+        let seconds = measured.seconds.min(OUTLIER_FACTOR_MAX * expected);
+        self.sums = with(self.sums, measured.weight, measured.number, seconds);
     }
 
-    pub(crate) fn is_measured(&self) -> bool {
-        let [count, ..] = self.0;
+    pub(crate) const fn is_measured(&self) -> bool {
+        let [count, ..] = self.sums;
         count > 0.0
     }
 
+    /// Weight of the measurements, as far as time has left it.
+    pub(crate) fn weight(&self, now: Time) -> f64 {
+        let [count, ..] = self.sums;
+        count * self.left(now)
+    }
+
     /// The fitted line. Two points of the presumed line, at zero and at `presumed_at`, stabilise it.
-    pub(crate) fn line(&self, presumed: LinearModel, presumed_at: f64) -> LinearModel {
-        let there = presumed.fixed_s + presumed.each_s * presumed_at;
-        let Self([count, number, seconds, squared, product]) = self
-            .with(PRESUMED_WEIGHT, 0.0, presumed.fixed_s)
-            .with(PRESUMED_WEIGHT, presumed_at, there);
+    pub(crate) fn line(
+        &self,
+        presumed: LinearModel,
+        presumed_at: f64,
+        presumed_weight: f64,
+    ) -> LinearModel {
+        let presumed = presumed.scaled(self.scale(presumed));
+        let there = presumed.at(presumed_at);
+        let sums = with(self.sums, presumed_weight, 0.0, presumed.fixed_s);
+        let [count, number, seconds, squared, product] =
+            with(sums, presumed_weight, presumed_at, there);
         let slope = (count * product - number * seconds) / (count * squared - number * number);
         let each_s = slope.max(EACH_S_MIN);
         let fixed_s = ((seconds - each_s * number) / count).max(0.0);
         LinearModel { fixed_s, each_s }
     }
 
-    fn with(self, weight: f64, number: f64, seconds: f64) -> Self {
-        let weighted = weight * number;
-        let [count, numbers, all_seconds, squared, product] = self.0;
-        Self([
-            count + weight,
-            numbers + weighted,
-            all_seconds + weight * seconds,
-            squared + weighted * number,
-            product + weighted * seconds,
-        ])
+    /// Mean ratio of the measurements to a line; one measurement equal to the line counts in addition.
+    fn scale(&self, presumed: LinearModel) -> f64 {
+        let [count, number, seconds, ..] = self.sums;
+        let expected = presumed.fixed_s * count + presumed.each_s * number;
+        if expected > 0.0 {
+            (seconds * count / expected + 1.0) / (count + 1.0)
+        } else {
+            1.0
+        }
     }
+
+    /// Share of the weight that the time since the last measurement has left.
+    fn left(&self, now: Time) -> f64 {
+        share_left(self.at, HALVED_AFTER_S, now)
+    }
+}
+
+/// Share of a weight that is left of evidence of a time, if `halved_after_s` halves it.
+pub(crate) fn share_left(at: Time, halved_after_s: f64, now: Time) -> f64 {
+    let halves = now.since(at).as_secs_f64() / halved_after_s;
+    (-halves * halves).exp2()
+}
+
+fn with(sums: [f64; 5], weight: f64, number: f64, seconds: f64) -> [f64; 5] {
+    let weighted = weight * number;
+    let [count, numbers, all_seconds, squared, product] = sums;
+    [
+        count + weight,
+        numbers + weighted,
+        all_seconds + weight * seconds,
+        squared + weighted * number,
+        product + weighted * seconds,
+    ]
 }
 
 #[cfg(test)]
 mod tests {
+    use core::time::Duration;
+
     use super::*;
 
     const PRESUMED: LinearModel = LinearModel {
@@ -81,32 +193,81 @@ mod tests {
         (a - b).abs() <= 0.05 * b
     }
 
-    #[test]
-    fn a_line_is_found_under_noise_and_from_any_start() {
+    fn learn(fit: &mut DecayingLeastSquares, number: f64, seconds: f64) -> LinearModel {
+        let measured = Measurement {
+            number,
+            seconds,
+            weight: 1.0,
+        };
+        let known = line(fit);
+        fit.learn(measured, known, 0.0, Time::ZERO);
+        line(fit)
+    }
+
+    fn line(fit: &DecayingLeastSquares) -> LinearModel {
+        fit.line(PRESUMED, 4_000.0, PRESUMED_WEIGHT)
+    }
+
+    fn learned(each_s: f64) -> DecayingLeastSquares {
         let mut fit = DecayingLeastSquares::default();
         for i in 0..200_u32 {
             let number = f64::from(i * 1_237 % 5_000);
             let noise = f64::from(i % 7) * 0.002 - 0.006;
-            fit.learn(number, 0.1 + 0.000_4 * number + noise);
+            learn(&mut fit, number, 0.1 + each_s * number + noise);
         }
-        let line = fit.line(PRESUMED, 4_000.0);
-        assert!(near(line.each_s, 0.000_4), "{line:?}");
-        assert!((line.fixed_s - 0.1).abs() < 0.01, "{line:?}");
+        fit
     }
 
     #[test]
-    fn measurements_at_one_place_do_not_break_it() {
+    fn a_line_is_found_under_noise_and_from_any_start() {
+        for each_s in [0.000_02, 0.000_4, 0.01] {
+            let line = line(&learned(each_s));
+            assert!(near(line.each_s, each_s), "{line:?}");
+            assert!(
+                (line.fixed_s - 0.1).abs() < 0.01 + 10.0 * each_s,
+                "{line:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn measurements_at_one_place_scale_the_presumed_line() {
         let mut fit = DecayingLeastSquares::default();
         for _ in 0..100 {
-            fit.learn(1_000.0, 0.5);
+            learn(&mut fit, 1_000.0, 0.65);
         }
-        let line = fit.line(PRESUMED, 4_000.0);
-        assert!(near(line.fixed_s + 1_000.0 * line.each_s, 0.5), "{line:?}");
+        let line = line(&fit);
+        assert!(near(line.at(1_000.0), 0.65), "{line:?}");
+        assert!(near(line.each_s, 0.000_5), "{line:?}");
     }
 
     #[test]
     fn without_measurements_it_is_the_presumed_one() {
-        let line = DecayingLeastSquares::default().line(PRESUMED, 4_000.0);
+        let line = line(&DecayingLeastSquares::default());
         assert!(near(line.each_s, PRESUMED.each_s) && near(line.fixed_s, PRESUMED.fixed_s));
+    }
+
+    #[test]
+    fn one_outlier_moves_nothing_and_several_move_the_line() {
+        let mut fit = learned(0.000_4);
+        let before = line(&fit);
+        assert_eq!(learn(&mut fit, 500.0, 60.0), before);
+        learn(&mut fit, 500.0, 0.3);
+        assert_eq!(learn(&mut fit, 500.0, 60.0), line(&fit));
+        let confirmed = learn(&mut fit, 500.0, 60.0);
+        assert!(confirmed.at(500.0) > 1.1 * before.at(500.0));
+        assert!(
+            confirmed.at(500.0) < 2.0 * before.at(500.0),
+            "{confirmed:?}"
+        );
+    }
+
+    #[test]
+    fn the_weight_falls_with_the_time_since_the_last_measurement() {
+        let fit = learned(0.000_4);
+        let after = |s| fit.weight(Time::ZERO.after(Duration::from_secs(s)));
+        assert!(after(2) > 0.98 * after(0));
+        assert!(near(after(20), after(0) / 2.0));
+        assert!(after(60) < 0.1);
     }
 }

@@ -4,25 +4,46 @@ mod arrival_rate;
 mod backlog;
 mod breaker;
 mod counter_history;
+mod counter_sums;
 mod headroom;
+mod latency;
+mod latency_model;
 mod least_squares;
 mod pushes;
 mod replicas;
+mod signal_log;
 mod stall_detector;
 mod unbegun;
 
+use core::time::Duration;
+
 use arrival_rate::ArrivalRate;
-pub(crate) use backlog::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
-use backlog::{Backlog, LatencyFit, LatencyModel};
+use backlog::Backlog;
+pub(crate) use backlog::{BacklogClaim, ComputedShare};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
 use counter_history::CounterHistory;
+pub(crate) use counter_sums::{CounterSums, ServedPrompt};
 use headroom::Headroom;
+pub(crate) use latency::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
+use latency::{PoolLatency, ReplicaLatency};
+use latency_model::{LatencyModel, SpeedRatios};
 pub(crate) use pushes::Pushes;
 pub(crate) use replicas::{Rank, Replicas};
+use signal_log::{SignalLog, SourceLog};
 use stall_detector::StallDetector;
 use unbegun::Unbegun;
 
-use crate::{Availability, Load, OUTSTANDING_MAX, Push, ReplicaId, ReplicaStatus, Role, Time};
+use crate::{
+    Availability, Load, OUTSTANDING_MAX, Push, ReplicaId, ReplicaStatus, Role, Source, Time,
+};
+
+/// Predicted hits in a row that did not happen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct FalseHits {
+    pub(crate) in_a_row: u32,
+    /// Tick of the first one's dispatch.
+    pub(crate) first: u64,
+}
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replica {
@@ -37,15 +58,24 @@ pub(crate) struct Replica {
     pub(crate) turn: u64,
     /// Whether the replica gets no new requests.
     pub(crate) draining: bool,
-    /// Predicted hits in a row that did not happen.
-    false_hits: u32,
+    false_hits: FalseHits,
     headroom: Headroom,
     unbegun: Unbegun,
     breaker: Breaker,
     backlog: Backlog,
+    speed: ReplicaLatency,
+    /// Sources of the replica's prefill line and of its decode line.
+    prompt_sources: SourceLog,
+    output_sources: SourceLog,
     arrivals: ArrivalRate,
     stall: StallDetector,
     counters: CounterHistory,
+    /// Sums of the engine's counters, if it reports any. On the heap, since few operations read them.
+    counted: Option<Box<CounterSums>>,
+    /// Share by which predicted cache hits are discounted, since the engine's counters do not show them.
+    hit_discount: f64,
+    /// Whether an answer of the replica ever named its cached tokens.
+    names_cached_tokens: bool,
     /// The last good probe and its send time.
     probe: Option<(Load, Time)>,
     /// Send time of the last probe, if the replica answered it without metrics. Its outstanding requests then decide.
@@ -196,21 +226,55 @@ impl Replica {
     }
 
     /// Registers that the response to a request begins. The replica admits requests without waiting for the next probe.
-    pub(crate) fn began(&mut self, dispatched_at: Time, now: Time) {
-        if self.unbegun.begun(dispatched_at) {
+    pub(crate) fn began(&mut self, claim: &BacklogClaim, now: Time) {
+        if self.unbegun.begun(claim.at) {
             self.admitted_pending(now);
         } else {
-            self.headroom.began(dispatched_at);
+            self.headroom.began(claim.at);
         }
         self.stall.computed(now);
+        let has_others = self.headroom.has_siblings_pushes();
+        self.backlog.began(claim, self.token_s(), has_others, now);
     }
 
-    /// Registers the end of a request whose response may have begun.
-    fn ended(&mut self, dispatched_at: Time, has_begun: bool, now: Time) {
+    /// Registers the end of a request. `computed` says what became of its prompt if the response had not begun. Returns what
+    /// is to be taken back of the request's arrival, in requests and in seconds of work.
+    fn end_prompt(
+        &mut self,
+        claim: &BacklogClaim,
+        computed: Option<ComputedShare>,
+        now: Time,
+    ) -> Option<(f64, f64)> {
         self.outstanding = self.outstanding.saturating_sub(1);
-        if !has_begun && self.unbegun.begun(dispatched_at) {
-            self.admitted_pending(now);
+        let mut unused = None;
+        if let Some(computed) = computed {
+            if self.unbegun.begun(claim.at) {
+                self.admitted_pending(now);
+            }
+            let spared = self.backlog.ended(claim, computed, self.token_s(), now);
+            let requests = f64::from(u8::from(computed == ComputedShare::Nothing));
+            if !spared.is_zero() || requests > 0.0 {
+                let work_s = spared.as_secs_f64();
+                self.arrivals.take_back(requests, work_s, claim.at);
+                unused = Some((requests, work_s));
+            }
         }
+        if self.is_idle() {
+            self.backlog.emptied();
+        }
+        unused
+    }
+
+    /// Time to compute a prompt token, in seconds.
+    const fn token_s(&self) -> f64 {
+        self.speed.model.prefill.each_s
+    }
+
+    /// Lets the model of the replica's speed age towards the pool's.
+    fn age(&mut self, pool: LatencyModel, now: Time) {
+        let is_measured = self.prompt_sources.is_recent(Source::Usage, now);
+        let counted = self.counted.as_deref().filter(|_| !is_measured);
+        self.speed.age(pool, counted, now);
     }
 
     /// Registers that the pending requests of the last probe are admitted.
@@ -286,7 +350,7 @@ impl Replica {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rules {
     pub(crate) push: Push,
-    pub(crate) probe_stale_after: core::time::Duration,
+    pub(crate) probe_stale_after: Duration,
     /// Push rule `blind`, and no probe succeeds: every replica counts as available.
     pub(crate) is_probe_panic: bool,
     /// Panic mode: every replica with a good probe fails its requests, so failures exclude none.

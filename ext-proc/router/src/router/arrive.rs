@@ -62,16 +62,19 @@ impl Router {
         pool.queue.contains(id) || pool.in_flight.contains_key(&id) || pool.forwarded.contains(id)
     }
 
-    /// A request before it waits.
+    /// A request before it waits, with its prompt in tokens of the learned length.
     pub(super) fn queued(
         &self,
-        request: Request,
+        mut request: Request,
         seq: QueueSeq,
         arrived: crate::Time,
         has_returned: bool,
     ) -> QueuedRequest {
+        let estimated_tokens = request.prompt_tokens;
+        request.prompt_tokens = self.token_length.tokens(estimated_tokens);
         QueuedRequest {
             seq,
+            estimated_tokens,
             arrived,
             overtaken: 0,
             pinned: self.pinned(&request),

@@ -2,7 +2,8 @@
 
 use super::Router;
 use crate::engine_counters::CounterChange;
-use crate::{EngineCounters, ReplicaId, Time};
+use crate::replica_index::ReplicaIndex;
+use crate::{EngineCounters, ReplicaId, Source, Time};
 
 impl Router {
     pub(super) fn report_counters(&mut self, id: ReplicaId, counters: &EngineCounters, sent: Time) {
@@ -11,8 +12,24 @@ impl Router {
             return;
         };
         match pool.replicas.counted(replica, counters, sent.min(now)) {
-            Some(CounterChange::Restarted) => pool.replicas.restarted(id, now),
-            Some(CounterChange::Grown(_)) | None => {}
+            Some(CounterChange::Restarted) => self.restarted(id, replica),
+            Some(CounterChange::Grown(grown)) => self.learn_counters(replica, &grown),
+            None => {}
+        }
+    }
+
+    fn learn_counters(&mut self, replica: ReplicaIndex, grown: &EngineCounters) {
+        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
+        replicas.learn_counters(replica, grown, now);
+        if let Some(ratio) = replicas.counter_sums().tokens_per_estimate()
+            && replicas.signals.token_length.teach(Source::Counters, now)
+        {
+            self.token_length.learn_counted(ratio);
+        }
+        if let Some(share) = replicas.counter_sums().answer_hit_share()
+            && !replicas.signals.cache_hits.is_recent(Source::Usage, now)
+        {
+            self.pool.answers.learn_counted(share);
         }
     }
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::Router;
 use super::decide::allowed;
-use crate::index::{AnswerKey, PrefixMatch};
+use crate::index::{AnswerKey, PredictionRecord, PrefixMatch};
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
@@ -37,16 +37,13 @@ impl Router {
         let computed = prefiller.map_or(work.uncached, |_| 0.0);
         let (now, pool) = (self.pool.now, &mut self.pool);
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
-        let Some(permit) = pool.replicas.dispatched(index, computed, now) else {
+        let Some((permit, claim)) = pool.replicas.dispatched(index, computed, now) else {
             return;
         };
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
-        let blocks = request.fingerprint.blocks();
         let followed_session = self.record_session(&request, replica);
         let is_behind_load = self.use_adapter(index, request.adapter);
-        let recorded = self.pool.index.record(blocks, index, &work.matched);
-        self.share(Target::Replica(replica), blocks, work.matched.depth);
-        self.policy.on_event(PolicyEvent::Dispatch(index));
+        let recorded = self.record_prompt(&request, index, replica, &work.matched);
         let matched_bytes = request.fingerprint.bytes_at(work.matched.depth);
         let share = request.fingerprint.share_at(work.matched.depth);
         let decision = Decision {
@@ -64,12 +61,15 @@ impl Router {
             InFlightRequest {
                 replica,
                 permit,
+                claim,
                 dispatched_at: now,
                 has_begun: false,
                 fingerprint: request.fingerprint,
                 session: request.session,
                 matched_bytes,
                 recorded,
+                estimated_tokens: queued.estimated_tokens,
+                prompt_tokens: request.prompt_tokens,
                 ahead_tokens,
                 outstanding: self.pool.replicas.get(index).map_or(1, |r| r.outstanding),
                 answer_tokens: work.remembered,
@@ -80,6 +80,21 @@ impl Router {
                 is_behind_load,
             },
         );
+    }
+
+    /// Records that the replica gets a prompt of which it holds a part, for the siblings and the policy, too.
+    fn record_prompt(
+        &mut self,
+        request: &Request,
+        index: ReplicaIndex,
+        replica: ReplicaId,
+        matched: &PrefixMatch,
+    ) -> PredictionRecord {
+        let blocks = request.fingerprint.blocks();
+        let recorded = self.pool.index.record(blocks, index, matched);
+        self.share(Target::Replica(replica), blocks, matched.depth);
+        self.policy.on_event(PolicyEvent::Dispatch(index));
+        recorded
     }
 
     /// Remembers the replica of a session. Returns whether the session was there last; `None` for a new one.
@@ -118,6 +133,10 @@ impl Router {
             .matched
             .unwrap_or_else(|| self.pool.index.deepest_of(blocks, selected.replica));
         let (remembered, uncached) = self.uncached(request, matched.depth, replica);
+        let share = request.fingerprint.share_at(matched.depth);
+        let held = f64::from(share_of(request.prompt_tokens, share));
+        let replicas = &self.pool.replicas;
+        let uncached = replicas.uncached_on(selected.replica, uncached, held);
         PromptWork {
             matched,
             remembered,

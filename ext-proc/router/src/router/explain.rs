@@ -12,6 +12,7 @@ impl Router {
     pub fn explain(&self, now: Time, request: &Request) -> Explanation {
         let now = self.pool.now.max(now);
         let queued = self.queued(request.clone(), QueueSeq::LAST, self.pool.now, false);
+        let request = &queued.request;
         let replicas = self.pool.replicas.available_at(now);
         let at = Availables {
             replicas: &replicas,

@@ -9,21 +9,26 @@ mod arrive;
 mod counters;
 mod decide;
 mod dispatch;
+mod estimates;
 mod explain;
 mod fairness;
 mod feedback;
 mod forward;
 mod forward_queued;
-mod learned;
+mod learning;
 mod prefill;
+mod restart;
 mod serve;
+mod token_length;
 
 use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::fairness::PastSloCredit;
 use self::forward_queued::ForwardCursor;
+use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
+use self::token_length::TokenLength;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
 use crate::replica::Replica;
@@ -52,8 +57,8 @@ pub struct Router {
     placements: VecDeque<Placement>,
     effects: VecDeque<Effect>,
     counters: Counters,
-    /// Learned number of prompt bytes in a token.
-    bytes_per_token: f64,
+    token_length: TokenLength,
+    forgetting: ForgetQueue,
 }
 
 impl Router {
@@ -72,7 +77,8 @@ impl Router {
             placements: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
-            bytes_per_token: feedback::BYTES_PER_TOKEN,
+            token_length: TokenLength::default(),
+            forgetting: ForgetQueue::default(),
         }
     }
 
@@ -89,6 +95,11 @@ impl Router {
     /// Handles an event. A time before the last one counts as the last one. Events about unknown ids are ignored.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
+        self.apply_event(event);
+        self.serve_queue();
+    }
+
+    fn apply_event(&mut self, event: Event) {
         match event {
             Event::Arrived(request) => self.arrived(request),
             Event::Finished {
@@ -100,12 +111,9 @@ impl Router {
                 ttft_us,
                 completion_tokens,
             } => {
-                let measured = feedback::ResponseUsage {
-                    ttft: ttft_us.map(Duration::from_micros),
-                    prompt: prompt_tokens.zip(cached_tokens),
-                    completion: completion_tokens,
-                };
-                self.finished(id, served_by, end, &measured);
+                let tokens = [prompt_tokens, cached_tokens, completion_tokens];
+                let usage = feedback::ResponseUsage::new(ttft_us, tokens);
+                self.finished(id, served_by, end, &usage);
             }
             Event::Began(id) => self.began(id),
             Event::Aborted(id) => self.aborted(id),
@@ -153,7 +161,6 @@ impl Router {
             Event::Shared(placement) => self.shared(&placement),
             Event::Shutdown => self.shutdown(),
         }
-        self.serve_queue();
     }
 
     /// The next effect that the driver must carry out, oldest first; called until it returns `None`.
@@ -174,7 +181,9 @@ impl Router {
         ];
         let changes = changes.into_iter().flatten();
         let service = self.next_service();
-        deadline.into_iter().chain(changes).chain(service).min()
+        let forgetting = self.forgetting.is_pending().then_some(self.pool.now);
+        let due = deadline.into_iter().chain(changes);
+        due.chain(service).chain(forgetting).min()
     }
 
     /// Handles the time that [`Self::poll_timeout`] named. An early call does no harm.
@@ -259,6 +268,7 @@ impl Router {
         self.past_slo_credit.advance(replicas, self.pool.now);
         self.pool.replicas.expire(self.pool.now);
         self.pool.peers.expire(self.pool.now);
+        self.forget_more();
         if self.policy.rules().past_slo_last {
             self.pool
                 .queue
@@ -350,6 +360,7 @@ impl Router {
         }
         self.pool.replicas.remove(id, self.pool.now);
         self.pool.index.leave(index);
+        self.forgetting.remove(index);
         self.pool.adapters.remove(index);
         self.forget_preferred(index);
         self.reject_unroutable(index);

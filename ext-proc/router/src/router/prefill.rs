@@ -17,9 +17,9 @@ use super::Router;
 use crate::index::PrefixMatch;
 use crate::policy::{View, cheapest_prefiller, match_on, uncached_tokens};
 use crate::pool_state::{InFlightPrefill, InFlightRequest};
-use crate::replica::{Evidence, PromptMeasurement, RequestMeasurement};
+use crate::replica::{ComputedShare, Evidence, PromptMeasurement, RequestMeasurement};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{End, Request, RequestId, Target, Time};
+use crate::{End, Request, RequestId, Source, Target, Time};
 
 /// The prefill replica that was selected for a request.
 #[derive(Clone, Copy, Debug)]
@@ -62,13 +62,14 @@ impl Router {
         let replica = pool.replicas.id_of(index)?;
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let uncached = uncached_tokens(request, matched.depth);
-        let permit = pool.replicas.prefill_dispatched(index, uncached, now)?;
+        let (permit, claim) = pool.replicas.prefill_dispatched(index, uncached, now)?;
         let recorded = pool.index.record(blocks, index, &matched);
         self.share(Target::Replica(replica), blocks, matched.depth);
         self.counters.prefills += 1;
         Some(Box::new(InFlightPrefill {
             replica,
             permit,
+            claim,
             recorded,
             ahead_tokens,
             uncached_share: 1.0 - request.fingerprint.share_at(matched.depth).clamp(0.0, 1.0),
@@ -86,20 +87,25 @@ impl Router {
         if core::mem::replace(&mut request.has_begun, true) {
             return;
         }
-        pool.replicas
-            .began(request.replica, request.dispatched_at, now);
+        pool.replicas.began(request.replica, &request.claim, now);
         if let Some(prefill) = &mut request.prefill {
             prefill.is_computed = true;
-            pool.replicas.prefill_computed(prefill.replica, now);
+            pool.replicas
+                .prefill_ended(prefill.replica, &prefill.claim, ComputedShare::Whole, now);
         }
     }
 
     /// Releases what is left of the claim on a prefill replica at the end of its request.
     #[cold]
-    pub(super) fn end_prefill(&mut self, prefill: &InFlightPrefill, evidence: Evidence) {
+    pub(super) fn end_prefill(
+        &mut self,
+        prefill: &InFlightPrefill,
+        evidence: Evidence,
+        computed: ComputedShare,
+    ) {
         let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
         if !prefill.is_computed {
-            replicas.prefill_computed(prefill.replica, now);
+            replicas.prefill_ended(prefill.replica, &prefill.claim, computed, now);
         }
         replicas.prefill_judged(prefill.replica, prefill.permit, evidence, now);
     }
@@ -125,18 +131,19 @@ impl Router {
         ttft_s: f64,
         first_token: Time,
     ) {
-        let replicas = &mut self.pool.replicas;
+        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
         replicas.computed(prefill.replica, first_token);
         let uncached = f64::from(prompt_tokens) * prefill.uncached_share;
         let prompt = PromptMeasurement {
             tokens: prefill.ahead_tokens + uncached,
             ttft_s,
+            source: Source::Usage,
         };
         let measured = RequestMeasurement {
             prompt: Some(prompt),
             output: None,
         };
-        replicas.learn(prefill.replica, measured);
+        replicas.learn(prefill.replica, measured, now);
     }
 
     /// Scores a prefill replica for an explanation: minus the seconds until it has computed the prompt.

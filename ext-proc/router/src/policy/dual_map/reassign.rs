@@ -98,6 +98,7 @@ mod tests {
         }
         for id in 0..requests {
             let queued = QueuedRequest {
+                estimated_tokens: 0,
                 seq: pool.queue.next_seq(),
                 request: request(id),
                 arrived: pool.now,

@@ -175,6 +175,8 @@ pub(super) struct MatchCost {
     pub(super) matched: PrefixMatch,
     /// Tokens to compute beyond the match.
     uncached: f64,
+    /// Tokens of the match.
+    matched_tokens: f64,
     /// The replica that also holds the answer to an earlier prompt, which this one continues, and its expected tokens.
     answer: Option<(ReplicaIndex, f64)>,
 }
@@ -188,6 +190,7 @@ impl MatchCost {
         Self {
             matched,
             uncached,
+            matched_tokens: f64::from(query.request.prompt_tokens) - uncached,
             answer,
         }
     }
@@ -206,6 +209,8 @@ impl MatchCost {
         } else {
             0.0
         };
-        (self.uncached - answer) * (1.0 - unseen)
+        let uncached = (self.uncached - answer) * (1.0 - unseen);
+        view.replicas
+            .uncached_on(replica, uncached, self.matched_tokens)
     }
 }

@@ -16,7 +16,7 @@ use crate::replica::{AnswerMeasurement, PromptMeasurement, Replica, RequestMeasu
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{
     AdapterKey, AdapterReport, Load, Push, ReplicaId, Request, RequestId, Role, RouterConfig,
-    Scope, SessionKey, Tier, Time,
+    Scope, SessionKey, Source, Tier, Time,
 };
 use std::sync::Arc;
 
@@ -104,13 +104,16 @@ impl Pool {
                         prompt: Some(PromptMeasurement {
                             tokens,
                             ttft_s: 0.01 + slow * 1e-5 * tokens,
+                            source: Source::Usage,
                         }),
                         output: Some(AnswerMeasurement {
                             outstanding: 3.0,
                             tokens,
                             seconds: tokens * slow * 0.002,
+                            source: Source::Usage,
                         }),
                     },
+                    pool.now,
                 );
                 pool.answers.learn(100.0, 90.0);
                 pool.sessions.learn(true, 0.5);

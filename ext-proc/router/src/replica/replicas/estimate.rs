@@ -3,13 +3,11 @@
 use core::time::Duration;
 
 use super::{ArrivalRate, LatencyModel, Replica, Replicas};
-use crate::replica::RequestMeasurement;
 use crate::replica_index::ReplicaIndex;
 use crate::{Load, ReplicaId, Time};
 
 /// Presumed answer length, in tokens.
 pub(super) const OUTPUT_TOKENS: f64 = 200.0;
-const LEARNING_RATE: f64 = 0.03;
 
 /// Inputs of the cost model, side by side: a [`Replica`] spans a dozen cache lines. The default is an idle replica.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,6 +19,8 @@ pub(super) struct CostInputs {
     latency: Option<LatencyModel>,
     /// KV cache of the engine, if it reports it.
     memory: Option<Memory>,
+    /// Share by which predicted cache hits are discounted.
+    hit_discount: f64,
 }
 
 /// KV cache of an engine, in tokens.
@@ -43,8 +43,9 @@ impl CostInputs {
         Self {
             ready: replica.backlog.ready(),
             arrivals: replica.arrivals,
-            latency: replica.backlog.latency().copied(),
+            latency: replica.speed.own().copied(),
             memory: replica.load().and_then(memory),
+            hit_discount: replica.hit_discount,
         }
     }
 }
@@ -58,6 +59,15 @@ pub(super) struct LatencyBound {
     changes: usize,
 }
 
+impl LatencyBound {
+    /// Lowers the bound to the model of a replica.
+    pub(super) fn lower(&mut self, inputs: &CostInputs) {
+        if let Some(latency) = inputs.latency {
+            self.latency = self.latency.least(latency);
+        }
+    }
+}
+
 impl Replicas {
     /// A latency model that no replica is faster than, neither in intercept nor in slope.
     pub(crate) const fn fastest(&self) -> &LatencyModel {
@@ -66,12 +76,7 @@ impl Replicas {
 
     /// The pool's latency model.
     pub(crate) const fn latency(&self) -> &LatencyModel {
-        &self.latency
-    }
-
-    /// Whether a finished request has taught the pool's latency model.
-    pub(crate) fn is_measured(&self) -> bool {
-        self.speed.is_measured()
+        &self.speed.model
     }
 
     /// Mean answer length, in tokens.
@@ -85,10 +90,10 @@ impl Replicas {
     }
 
     /// Lowers the bound after a change of the pool's model and of the model of the replica at `slot`.
-    fn lower_latency_bound(&mut self, slot: Option<ReplicaIndex>) {
+    pub(super) fn lower_latency_bound(&mut self, slot: Option<ReplicaIndex>) {
         let bound = &mut self.latency_bound;
         bound.changes += 1;
-        let mut latency = self.latency;
+        let mut latency = self.speed.model;
         if bound.changes < self.cost_inputs.len() {
             let inputs = slot.and_then(|slot| self.cost_inputs.get(slot.index()));
             let own = inputs.and_then(|inputs| inputs.latency);
@@ -105,8 +110,9 @@ impl Replicas {
 
     /// Estimated prompt tokens that were sent to a replica and are not computed yet.
     pub(crate) fn pending_prefill_tokens(&self, slot: ReplicaIndex, now: Time) -> f64 {
-        self.get(slot)
-            .map_or(0.0, |replica| replica.backlog.tokens(now))
+        self.get(slot).map_or(0.0, |replica| {
+            replica.backlog.wait_s(now) / replica.token_s()
+        })
     }
 
     /// Estimated time until a replica has computed what was sent to it, in seconds.
@@ -124,7 +130,7 @@ impl Replicas {
 
     /// Estimated time that the pool takes to compute so many prompt tokens, in seconds; `None` before a measurement.
     pub(crate) fn prefill_of_pool_s(&self, tokens: f64) -> Option<f64> {
-        let takes_s = tokens * self.latency.prefill.each_s;
+        let takes_s = tokens * self.speed.model.prefill.each_s;
         self.speed.is_measured().then_some(takes_s)
     }
 
@@ -194,22 +200,26 @@ impl Replicas {
         (own_s * self.output_tokens, theirs_s * self.output_tokens)
     }
 
-    pub(crate) fn learn(&mut self, id: ReplicaId, measured: RequestMeasurement) {
-        self.latency = self.speed.learn(measured, LatencyModel::default());
-        if let Some(output) = measured.output {
-            self.output_tokens += LEARNING_RATE * (output.tokens - self.output_tokens);
-        }
-        let pool = self.latency;
+    /// Estimated tokens that a replica has to compute where `uncached` are beyond a match of `matched` tokens: an engine whose
+    /// counters show fewer hits than predicted has to compute a part of the match, too.
+    pub(crate) fn uncached_on(&self, slot: ReplicaIndex, uncached: f64, matched: f64) -> f64 {
+        let inputs = self.cost_inputs.get(slot.index());
+        uncached + inputs.map_or(0.0, |inputs| inputs.hit_discount) * matched
+    }
+
+    /// Time of an output token of a replica with so many requests outstanding, in seconds.
+    pub(crate) fn token_s_of(&self, id: ReplicaId, outstanding: f64) -> f64 {
+        self.latency_of_id(id).decode.at(outstanding)
+    }
+
+    /// Time of a replica until it has computed so many tokens and the first one of an answer, in seconds.
+    pub(crate) fn first_token_s_of(&self, id: ReplicaId, tokens: f64) -> f64 {
+        self.latency_of_id(id).prefill.at(tokens)
+    }
+
+    fn latency_of_id(&self, id: ReplicaId) -> &LatencyModel {
         let slot = self.slot_of(id);
-        if let Some(slot) = slot
-            && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
-        {
-            replica.backlog.learn(measured, pool);
-            if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
-                *place = CostInputs::of(replica);
-            }
-        }
-        self.lower_latency_bound(slot);
+        slot.map_or(&self.speed.model, |slot| self.latency_of(slot))
     }
 
     /// Registers the time of a first token.
@@ -231,6 +241,6 @@ impl Replicas {
         let inputs = self.cost_inputs.get(slot.index());
         inputs
             .and_then(|inputs| inputs.latency.as_ref())
-            .unwrap_or(&self.latency)
+            .unwrap_or(&self.speed.model)
     }
 }

@@ -5,13 +5,16 @@ use core::hint::black_box;
 use super::{CostInputs, Rank, Replicas};
 use crate::engine_counters::CounterChange;
 use crate::pool_state::InFlightRequest;
-use crate::replica::{Backlog, BreakerPermit, Evidence, Replica};
+use crate::replica::{
+    Backlog, BacklogClaim, BreakerPermit, ComputedShare, Evidence, FalseHits, Replica,
+    ReplicaLatency, SourceLog,
+};
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Load, ReplicaId, Role, Time};
 
 impl Replicas {
     pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
-        replica.backlog = Backlog::new(self.latency);
+        replica.speed = ReplicaLatency::new(self.speed.model);
         if self.replicas.len() <= slot.index() {
             let len = slot.index() + 1;
             self.replicas.resize_with(len, || None);
@@ -68,6 +71,7 @@ impl Replicas {
     /// Applies a probe; returns whether it is newer than the last one.
     pub(crate) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time, now: Time) -> bool {
         let mut news = false;
+        let pool = self.speed.model;
         self.change(id, now, |replica| {
             // Probe replies overtake each other, and load reports belong to requests sent long ago.
             let sent = sent.min(now);
@@ -84,7 +88,12 @@ impl Replicas {
             replica.saw_pending(load.pending, sent);
             replica.headroom.probed(&load, sent, replica.outstanding);
             replica.stall.probed(&load, sent);
-            replica.backlog.probed(load.pending, sent);
+            replica.age(pool, now);
+            let has_others = replica.headroom.has_siblings_pushes();
+            let token_s = replica.token_s();
+            replica
+                .backlog
+                .probed(load.pending, sent, token_s, has_others);
             replica.probe = Some((load, sent));
             replica.failed = false;
         });
@@ -101,9 +110,18 @@ impl Replicas {
         self.get_mut(slot)?.counters.reported(counters, sent)
     }
 
-    /// Registers that the process of a replica is a new one, which has nothing queued.
+    /// Registers that the process of a replica is a new one: it has nothing queued, and its speed is not known yet.
     pub(crate) fn restarted(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| replica.backlog.emptied());
+        let pool = self.speed.model;
+        self.change(id, now, |replica| {
+            replica.backlog = Backlog::default();
+            replica.speed = ReplicaLatency::new(pool);
+            replica.prompt_sources = SourceLog::default();
+            replica.output_sources = SourceLog::default();
+            replica.counted = None;
+            replica.hit_discount = 0.0;
+            replica.false_hits = FalseHits::default();
+        });
     }
 
     /// Applies a probe that the replica answered without metrics.
@@ -131,7 +149,7 @@ impl Replicas {
         slot: ReplicaIndex,
         tokens: f64,
         now: Time,
-    ) -> Option<BreakerPermit> {
+    ) -> Option<(BreakerPermit, BacklogClaim)> {
         let takes_s = self.prefill_s(slot, tokens);
         self.arrivals.add(takes_s, now);
         self.claim(slot, tokens, takes_s, now)
@@ -143,7 +161,7 @@ impl Replicas {
         slot: ReplicaIndex,
         tokens: f64,
         now: Time,
-    ) -> Option<BreakerPermit> {
+    ) -> Option<(BreakerPermit, BacklogClaim)> {
         // The request counts among the arrivals of the pool once: where its answer is written.
         let takes_s = self.prefill_s(slot, tokens);
         self.claim(slot, tokens, takes_s, now)
@@ -156,20 +174,20 @@ impl Replicas {
         tokens: f64,
         takes_s: f64,
         now: Time,
-    ) -> Option<BreakerPermit> {
+    ) -> Option<(BreakerPermit, BacklogClaim)> {
         self.turn += 1;
         let turn = self.turn;
-        let pool = self.latency;
+        let pool = self.speed.model;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
-            replica.backlog.presume(pool);
+            replica.age(pool, now);
             replica.outstanding += 1;
             replica.turn = turn;
             replica.headroom.pushed(now);
             replica.unbegun.pushed();
-            replica.backlog.pushed(tokens, now);
+            let claim = replica.backlog.pushed(tokens, replica.token_s(), now);
             replica.arrivals.add(takes_s, now);
-            sent = Some(replica.breaker.sent(now));
+            sent = Some((replica.breaker.sent(now), claim));
         });
         sent
     }
@@ -185,28 +203,41 @@ impl Replicas {
     }
 
     /// Registers that the response to a request begins.
-    pub(crate) fn began(&mut self, id: ReplicaId, dispatched_at: Time, now: Time) {
-        self.change(id, now, |replica| replica.began(dispatched_at, now));
+    pub(crate) fn began(&mut self, id: ReplicaId, claim: &BacklogClaim, now: Time) {
+        self.change(id, now, |replica| replica.began(claim, now));
     }
 
-    /// Registers the end of a request and its verdict.
-    pub(crate) fn released(&mut self, request: &InFlightRequest, evidence: Evidence, now: Time) {
+    /// Registers the end of a request and its verdict. `computed` says what became of the prompt if the response had not
+    /// begun.
+    pub(crate) fn released(
+        &mut self,
+        request: &InFlightRequest,
+        evidence: Evidence,
+        computed: ComputedShare,
+        now: Time,
+    ) {
+        let claim = &request.claim;
+        let computed = Some(computed).filter(|_| !request.has_begun);
+        let mut unused = None;
         self.change(request.replica, now, |replica| {
-            replica.ended(request.dispatched_at, request.has_begun, now);
-            if replica.is_idle() {
-                replica.backlog.emptied();
-            }
+            unused = replica.end_prompt(claim, computed, now);
             replica.breaker.ended(request.permit, evidence, now);
         });
+        if let Some((requests, work_s)) = unused {
+            self.arrivals.take_back(requests, work_s, claim.at);
+        }
     }
 
-    /// Registers that a prefill replica has computed a prompt; its verdict follows at the end of the request.
-    pub(crate) fn prefill_computed(&mut self, id: ReplicaId, now: Time) {
+    /// Registers that a prefill replica is done with a prompt; its verdict follows at the end of the request.
+    pub(crate) fn prefill_ended(
+        &mut self,
+        id: ReplicaId,
+        claim: &BacklogClaim,
+        computed: ComputedShare,
+        now: Time,
+    ) {
         self.change(id, now, |replica| {
-            replica.ended(now, false, now);
-            if replica.is_idle() {
-                replica.backlog.emptied();
-            }
+            replica.end_prompt(claim, Some(computed), now);
         });
     }
 
@@ -230,12 +261,24 @@ impl Replicas {
         });
     }
 
-    /// Counts a false or true prediction; returns the number of false ones in a row.
-    pub(crate) fn count_false_hit(&mut self, slot: ReplicaIndex, is_false: bool) -> u32 {
-        self.get_mut(slot).map_or(0, |replica| {
-            let so_far = if is_false { replica.false_hits } else { 0 };
-            replica.false_hits = so_far.saturating_add(u32::from(is_false));
-            replica.false_hits
-        })
+    /// Registers a true prediction.
+    pub(crate) fn count_hit(&mut self, slot: ReplicaIndex) {
+        if let Some(replica) = self.get_mut(slot) {
+            replica.false_hits = FalseHits::default();
+        }
+    }
+
+    /// Registers a false prediction of this tick; returns the false ones in a row.
+    pub(crate) fn count_false_hit(&mut self, slot: ReplicaIndex, tick: u64) -> FalseHits {
+        let Some(replica) = self.get_mut(slot) else {
+            return FalseHits::default();
+        };
+        let false_hits = &mut replica.false_hits;
+        if false_hits.in_a_row == 0 {
+            false_hits.first = tick;
+        }
+        false_hits.first = tick.min(false_hits.first);
+        false_hits.in_a_row = false_hits.in_a_row.saturating_add(1);
+        *false_hits
     }
 }

@@ -77,6 +77,7 @@ impl Replicas {
         }
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::of(replica);
+            self.latency_bound.lower(place);
         }
         self.staying.set(slot, !replica.draining);
         self.healthy.set(slot, healthy);
@@ -108,6 +109,7 @@ impl Replicas {
         }
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::of(replica);
+            self.latency_bound.lower(place);
         }
         for set in [&mut self.staying, &mut self.healthy, &mut self.proven] {
             set.set(slot, false);

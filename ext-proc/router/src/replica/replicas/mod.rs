@@ -5,12 +5,13 @@
 
 mod estimate;
 mod events;
+mod learning;
 mod lists;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::estimate::{CostInputs, LatencyBound};
-use super::{ArrivalRate, LatencyFit, LatencyModel, Replica, Rules};
+use super::{ArrivalRate, CounterSums, LatencyModel, PoolLatency, Replica, Rules, SignalLog};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -69,9 +70,14 @@ pub(crate) struct Replicas {
     /// Whether the idle-peer throttle ended since then.
     throttle_ended: bool,
     turn: u64,
-    speed: LatencyFit,
-    latency: LatencyModel,
+    speed: PoolLatency,
     latency_bound: LatencyBound,
+    /// The replica whose model aged last.
+    aged: usize,
+    /// Sums of all engines' counters.
+    counted: CounterSums,
+    /// Sources of what the pool learned.
+    pub(crate) signals: SignalLog,
     /// Mean answer length, in tokens.
     output_tokens: f64,
     arrivals: ArrivalRate,

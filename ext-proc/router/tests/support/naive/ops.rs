@@ -90,6 +90,12 @@ pub enum Op {
         late_ms: u64,
     },
     ProbeAll,
+    /// The counters of an engine grow, or it restarts.
+    Count {
+        which: usize,
+        tokens: u32,
+        restarts: bool,
+    },
     ProbeFails(usize),
     /// A probe finds no metrics.
     AnswersWithoutMetrics(usize),
@@ -204,6 +210,15 @@ impl Naive {
                 let all: Vec<ReplicaId> = self.replicas.keys().copied().collect();
                 for replica in all {
                     self.probe(replica, 0, true, 0);
+                }
+            }
+            Op::Count {
+                which,
+                tokens,
+                restarts,
+            } => {
+                if let Some(replica) = self.replica(*which) {
+                    self.count(replica, *tokens, *restarts);
                 }
             }
             Op::ProbeFails(which) => {

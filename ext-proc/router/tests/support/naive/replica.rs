@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use isotherm_router::{ReplicaId, Request, Time};
+use isotherm_router::{EngineCounters, ReplicaId, Request, Time, Total};
 
 /// Failures in a row after which a replica is left out.
 pub(super) const FAILURES_MAX: u32 = 5;
@@ -42,6 +42,8 @@ pub(super) struct Replica {
     pub(super) clear: Option<Time>,
     pub(super) largest_round: usize,
     pub(super) failing: FailureCount,
+    /// Counters of its engine.
+    pub(super) counters: EngineCounters,
     /// The hashes of all prefixes that it was ever sent.
     pub(super) sent: BTreeSet<u64>,
 }
@@ -95,6 +97,41 @@ impl Replica {
                 self.counted_from = now;
             }
         }
+    }
+}
+
+impl Replica {
+    /// The counters grow by these tokens, half of them cached, or start anew.
+    pub(super) fn count(&mut self, tokens: u32, restarts: bool) -> EngineCounters {
+        let before = if restarts {
+            EngineCounters {
+                started_ms: Some(self.counters.started_ms.unwrap_or_default() + 5_000),
+                ..EngineCounters::default()
+            }
+        } else {
+            self.counters
+        };
+        let tokens = f64::from(tokens);
+        let grown = |sum: Option<f64>, by: f64| Some(sum.unwrap_or_default() + by);
+        let total = |total: Option<Total>, seconds: f64| {
+            let total = total.unwrap_or_default();
+            Some(Total {
+                seconds: total.seconds + seconds,
+                count: total.count + (tokens / 64.0).floor(),
+            })
+        };
+        self.counters = EngineCounters {
+            started_ms: before.started_ms.or(Some(1)),
+            prompt_tokens: grown(before.prompt_tokens, tokens),
+            generation_tokens: grown(before.generation_tokens, tokens / 4.0),
+            cache_queries: grown(before.cache_queries, tokens),
+            cache_hits: grown(before.cache_hits, tokens / 2.0),
+            prefill: total(before.prefill, tokens / 5_000.0),
+            decode: total(before.decode, tokens / 300.0),
+            queue: total(before.queue, 0.0),
+            ttft: total(before.ttft, tokens / 4_000.0),
+        };
+        self.counters
     }
 }
 

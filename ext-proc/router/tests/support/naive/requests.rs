@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use isotherm_router::{
-    End, Event, Load, PeerId, PolicyName, ReplicaId, Request, RequestId, Scope, ServedBy, Time,
+    End, EngineCounters, Event, Load, PeerId, PolicyName, ReplicaId, Request, RequestId, Scope,
+    ServedBy, Time,
 };
 
 use super::super::{request, serves_in_order};
@@ -194,6 +195,24 @@ impl Naive {
             }
         }
         Some(flight.request)
+    }
+
+    /// The engine of a replica reports its counters. What its process held and had queued is no rule of this model.
+    pub(super) fn count(&mut self, replica: ReplicaId, tokens: u32, restarts: bool) {
+        let state = self.replicas.get_mut(&replica).unwrap();
+        let mut counters = state.count(tokens, restarts);
+        if !self.tells_times {
+            counters = EngineCounters {
+                started_ms: counters.started_ms,
+                prompt_tokens: counters.prompt_tokens,
+                ..EngineCounters::default()
+            };
+        }
+        self.event(Event::CountersReported {
+            replica,
+            counters,
+            sent: self.now,
+        });
     }
 
     pub(super) fn probe(

@@ -1,0 +1,349 @@
+//! Decaying sums of an engine's counters, beside what this service sent it.
+//!
+//! Counters are totals over all requests of an engine, from all its clients, and each counter moves at its own moment: a
+//! prompt counts at its first token, its times at its end. Over a while both are means of the same kind of request, so
+//! everything here is a ratio of decaying sums, per prompt or per token.
+
+use super::latency_model::{LatencyModel, SpeedRatios};
+use super::least_squares::share_left;
+use crate::{EngineCounters, Time, Total};
+
+/// Time after which half of a sum is left.
+const HALF_LIFE_S: f64 = 30.0;
+/// Prompts from which means say something.
+const PROMPTS_MIN: f64 = 8.0;
+/// Prompts that count as half of full confidence, in a replica's means.
+const PROMPTS_HALF: f64 = 8.0;
+/// Time without a prompt that halves the confidence; see [`share_left`].
+const HALVED_AFTER_S: f64 = 20.0;
+/// Predicted tokens from which the hits of an engine are judged.
+const PREDICTED_MIN: f64 = 4_000.0;
+/// Share of the predicted hits from which a prediction counts as right: blocks do not align, and caches evict.
+const CREDITED_SHARE: f64 = 0.7;
+/// Bounds of the ratio of an engine's speed to a presumed one.
+const RATIO: core::ops::RangeInclusive<f64> = 1e-3..=1e3;
+
+/// A prompt that an engine answered, as this service saw it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ServedPrompt {
+    /// Tokens, by the estimate of the filter.
+    pub(crate) estimated_tokens: f64,
+    /// Tokens that the index predicted to be cached.
+    pub(crate) predicted_tokens: f64,
+    /// Tokens of earlier answers that were remembered behind them.
+    pub(crate) answer_tokens: f64,
+    /// Tokens of other prompts that had to be computed first.
+    pub(crate) ahead_tokens: f64,
+    /// Requests outstanding at the same time.
+    pub(crate) outstanding: f64,
+}
+
+/// A decaying sum; `None` while the engine has not reported the counter.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum(Option<f64>);
+
+impl Sum {
+    fn add(&mut self, grown: Option<f64>) {
+        if let Some(grown) = grown {
+            self.0 = Some(self.0.unwrap_or_default() + grown);
+        }
+    }
+
+    fn fade(&mut self, by: f64) {
+        self.0 = self.0.map(|sum| sum * by);
+    }
+}
+
+/// Decaying sums of an engine's counters, and of what was sent to it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CounterSums {
+    at: Time,
+    /// Time of the last prompt that the engine took in.
+    grown_at: Time,
+    /// Prompts that got their first token.
+    prompts: Sum,
+    prompt_tokens: Sum,
+    cache_hits: Sum,
+    output_tokens: Sum,
+    decode_s: Sum,
+    prefill_s: Sum,
+    prefills: Sum,
+    ttft_s: Sum,
+    queue_s: Sum,
+    queued: Sum,
+    sent: ServedPrompt,
+    sent_prompts: f64,
+}
+
+impl CounterSums {
+    /// Adds what an engine did between two reports.
+    pub(crate) fn counted(&mut self, grown: &EngineCounters, now: Time) {
+        self.fade(now);
+        let seconds = |total: Option<Total>| total.map(|total| total.seconds);
+        let count = |total: Option<Total>| total.map(|total| total.count);
+        let prompts = count(grown.ttft)
+            .or(count(grown.prefill))
+            .or(count(grown.decode));
+        self.prompts.add(prompts);
+        self.prompt_tokens.add(grown.prompt_tokens);
+        self.cache_hits.add(grown.cache_hits);
+        self.output_tokens.add(grown.generation_tokens);
+        self.decode_s.add(seconds(grown.decode));
+        self.prefill_s.add(seconds(grown.prefill));
+        self.prefills.add(count(grown.prefill));
+        self.ttft_s.add(seconds(grown.ttft));
+        self.queue_s.add(seconds(grown.queue));
+        self.queued.add(count(grown.queue));
+        if prompts.is_some_and(|prompts| prompts > 0.0) {
+            self.grown_at = now;
+        }
+    }
+
+    /// Adds a prompt that this service sent and the engine answered.
+    pub(crate) fn served(&mut self, prompt: &ServedPrompt, now: Time) {
+        self.fade(now);
+        let sent = &mut self.sent;
+        sent.estimated_tokens += prompt.estimated_tokens;
+        sent.predicted_tokens += prompt.predicted_tokens;
+        sent.answer_tokens += prompt.answer_tokens;
+        sent.ahead_tokens += prompt.ahead_tokens;
+        sent.outstanding += prompt.outstanding;
+        self.sent_prompts += 1.0;
+    }
+
+    /// Confidence in the means of one replica, from 0 to 1.
+    pub(crate) fn confidence(&self, now: Time) -> f64 {
+        let prompts = self.prompts.0.unwrap_or_default();
+        let left = share_left(self.grown_at, HALVED_AFTER_S, now);
+        left * prompts / (prompts + PROMPTS_HALF)
+    }
+
+    /// Ratios of the engine's speed to a model.
+    pub(crate) fn speed(&self, model: &LatencyModel) -> SpeedRatios {
+        let ratio = |(seconds, expected): (f64, f64)| {
+            let ratio = seconds / expected;
+            let is_known = seconds > 0.0 && expected > 0.0 && ratio.is_finite();
+            is_known.then(|| ratio.clamp(*RATIO.start(), *RATIO.end()))
+        };
+        SpeedRatios {
+            prefill: self.prefill_s(model).and_then(ratio),
+            decode: self.decode_s(model).and_then(ratio),
+        }
+    }
+
+    /// Time of a prefill and the model's time for it, in seconds.
+    fn prefill_s(&self, model: &LatencyModel) -> Option<(f64, f64)> {
+        let uncached = self.uncached_tokens()?;
+        let line = model.prefill;
+        if let (Some(seconds), Some(count)) = (self.prefill_s.0, self.prefills.0)
+            && count >= PROMPTS_MIN
+        {
+            return Some((seconds / count, line.at(uncached)));
+        }
+        let (seconds, count) = (self.ttft_s.0?, self.enough_prompts()?);
+        // Without the time in the engine's queue, the prompts in front of each one count, as this service knows them.
+        let queue = self.queue_s.0.zip(self.queued.0);
+        match queue.filter(|(_, count)| *count >= PROMPTS_MIN) {
+            Some((queue_s, queued)) => {
+                let computing_s = seconds / count - queue_s / queued;
+                Some((computing_s, line.at(uncached)))
+            }
+            None => {
+                let ahead = self.of_sent(self.sent.ahead_tokens)?;
+                Some((seconds / count, line.at(ahead + uncached)))
+            }
+        }
+    }
+
+    /// Time of an output token and the model's time for it, in seconds.
+    fn decode_s(&self, model: &LatencyModel) -> Option<(f64, f64)> {
+        self.enough_prompts()?;
+        let (seconds, tokens) = (self.decode_s.0?, self.output_tokens.0?);
+        let outstanding = self.of_sent(self.sent.outstanding).unwrap_or(1.0);
+        Some((seconds / tokens, model.decode.at(outstanding)))
+    }
+
+    /// Tokens that the engine computed of a prompt.
+    fn uncached_tokens(&self) -> Option<f64> {
+        let prompts = self.enough_prompts()?;
+        let tokens = self.prompt_tokens.0? / prompts;
+        let cached = match self.cache_hits.0 {
+            Some(hits) => hits / prompts,
+            None => self.of_sent(self.sent.predicted_tokens).unwrap_or_default(),
+        };
+        Some((tokens - cached).max(0.0))
+    }
+
+    /// Mean answer length, in tokens.
+    pub(crate) fn answer_tokens(&self) -> Option<f64> {
+        Some(self.output_tokens.0? / self.enough_prompts()?)
+    }
+
+    /// Tokens of a prompt, in multiples of the filter's estimate.
+    pub(crate) fn tokens_per_estimate(&self) -> Option<f64> {
+        let estimated = self.of_sent(self.sent.estimated_tokens)?;
+        let tokens = self.prompt_tokens.0? / self.enough_prompts()?;
+        (estimated > 0.0 && tokens > 0.0).then(|| tokens / estimated)
+    }
+
+    /// Share of the predicted cache hits that the engine finds, from 0 to 1. Without predictions, 1.
+    pub(crate) fn hit_credit(&self, now: Time) -> f64 {
+        let Some((hits, predicted)) = self.hits() else {
+            return 1.0;
+        };
+        let share = (hits / (CREDITED_SHARE * predicted)).min(1.0);
+        1.0 - share_left(self.grown_at, HALVED_AFTER_S, now) * (1.0 - share)
+    }
+
+    /// Cached tokens that the engine finds beyond the predicted ones, as a share of the remembered tokens of answers.
+    pub(crate) fn answer_hit_share(&self) -> Option<f64> {
+        let (hits, predicted) = self.hits()?;
+        let remembered = self.of_sent(self.sent.answer_tokens)?;
+        (remembered > 1.0).then(|| ((hits - predicted) / remembered).clamp(0.0, 1.0))
+    }
+
+    /// Whether the engine reports its cache hits.
+    pub(crate) const fn has_hits(&self) -> bool {
+        self.cache_hits.0.is_some()
+    }
+
+    /// Cached tokens of a prompt: found by the engine, and predicted.
+    fn hits(&self) -> Option<(f64, f64)> {
+        let hits = self.cache_hits.0? / self.enough_prompts()?;
+        let predicted = self.of_sent(self.sent.predicted_tokens)?;
+        (self.sent.predicted_tokens >= PREDICTED_MIN).then_some((hits, predicted))
+    }
+
+    fn enough_prompts(&self) -> Option<f64> {
+        self.prompts.0.filter(|prompts| *prompts >= PROMPTS_MIN)
+    }
+
+    /// A sum over the prompts that this service sent, per prompt.
+    fn of_sent(&self, sum: f64) -> Option<f64> {
+        (self.sent_prompts >= PROMPTS_MIN).then(|| sum / self.sent_prompts)
+    }
+
+    fn fade(&mut self, now: Time) {
+        let halves = now.since(self.at).as_secs_f64() / HALF_LIFE_S;
+        self.at = self.at.max(now);
+        if halves <= 0.0 {
+            return;
+        }
+        let by = (-halves).exp2();
+        let sums = [
+            &mut self.prompts,
+            &mut self.prompt_tokens,
+            &mut self.cache_hits,
+            &mut self.output_tokens,
+            &mut self.decode_s,
+            &mut self.prefill_s,
+            &mut self.prefills,
+            &mut self.ttft_s,
+            &mut self.queue_s,
+            &mut self.queued,
+        ];
+        for sum in sums {
+            sum.fade(by);
+        }
+        let sent = &mut self.sent;
+        for sum in [
+            &mut sent.estimated_tokens,
+            &mut sent.predicted_tokens,
+            &mut sent.answer_tokens,
+            &mut sent.ahead_tokens,
+            &mut sent.outstanding,
+            &mut self.sent_prompts,
+        ] {
+            *sum *= by;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+
+    use super::*;
+
+    fn at(s: u64) -> Time {
+        Time::ZERO.after(Duration::from_secs(s))
+    }
+
+    /// An engine that answers two prompts a second: 1,000 tokens each, 400 of them cached, at 0.5 ms a token.
+    fn means(seconds: u64) -> CounterSums {
+        let mut means = CounterSums::default();
+        for s in 0..seconds {
+            means.counted(
+                &EngineCounters {
+                    started_ms: None,
+                    prompt_tokens: Some(2_000.0),
+                    generation_tokens: Some(200.0),
+                    cache_queries: Some(2_000.0),
+                    cache_hits: Some(800.0),
+                    prefill: Some(Total {
+                        seconds: 2.0 * (0.15 + 600.0 * 0.000_5),
+                        count: 2.0,
+                    }),
+                    decode: Some(Total {
+                        seconds: 10.0,
+                        count: 2.0,
+                    }),
+                    queue: None,
+                    ttft: Some(Total {
+                        seconds: 2.0,
+                        count: 2.0,
+                    }),
+                },
+                at(s),
+            );
+            for _ in 0..2 {
+                let prompt = ServedPrompt {
+                    estimated_tokens: 1_250.0,
+                    predicted_tokens: 400.0,
+                    answer_tokens: 0.0,
+                    ahead_tokens: 100.0,
+                    outstanding: 6.0,
+                };
+                means.served(&prompt, at(s));
+            }
+        }
+        means
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() <= 0.01 * b
+    }
+
+    #[test]
+    fn counters_give_speed_lengths_and_hits_per_request() {
+        let means = means(60);
+        let speed = means.speed(&LatencyModel::default());
+        assert!(near(speed.prefill.unwrap(), 5.0), "{speed:?}");
+        assert!(near(speed.decode.unwrap(), 0.05 / 0.023), "{speed:?}");
+        assert!(near(means.answer_tokens().unwrap(), 100.0));
+        assert!(near(means.tokens_per_estimate().unwrap(), 0.8));
+        assert!(near(means.hit_credit(at(60)), 1.0));
+    }
+
+    #[test]
+    fn a_few_prompts_say_nothing() {
+        let means = means(3);
+        assert!(means.speed(&LatencyModel::default()).prefill.is_none());
+        assert!(means.tokens_per_estimate().is_none());
+    }
+
+    #[test]
+    fn confidence_falls_when_no_prompt_comes() {
+        let means = means(60);
+        assert!(means.confidence(at(60)) > 0.8);
+        assert!(means.confidence(at(120)) < 0.01);
+    }
+
+    #[test]
+    fn an_engine_without_hits_gets_no_credit_until_that_is_old() {
+        let mut means = means(60);
+        means.cache_hits = Sum(Some(0.0));
+        assert!(means.hit_credit(at(60)) < 0.01);
+        assert!(means.hit_credit(at(130)) > 0.99);
+    }
+}

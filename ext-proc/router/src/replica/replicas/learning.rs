@@ -1,0 +1,134 @@
+//! Learning: finished requests and counters teach the models of a replica and of its pool.
+
+use super::{CostInputs, Replicas};
+use crate::replica::{CounterSums, LatencyModel, RequestMeasurement, ServedPrompt, SpeedRatios};
+use crate::replica_index::ReplicaIndex;
+use crate::{EngineCounters, ReplicaId, Signals, Source, Time};
+
+/// Weight of an answer in the mean answer length.
+const LEARNING_RATE: f64 = 0.03;
+
+impl Replicas {
+    /// Learns the speed of a replica, and of the pool, from a finished request.
+    pub(crate) fn learn(&mut self, id: ReplicaId, measured: RequestMeasurement, now: Time) {
+        let signals = &mut self.signals;
+        let (prompt, output) = (measured.prompt, measured.output);
+        let of_pool = RequestMeasurement {
+            prompt: prompt.filter(|prompt| signals.prompt_speed.teach(prompt.source, now)),
+            output: output.filter(|output| signals.decode_speed.teach(output.source, now)),
+        };
+        self.speed.learn(of_pool, now);
+        let pool = self.speed.model;
+        let slot = self.slot_of(id);
+        if let Some(slot) = slot
+            && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
+        {
+            let (prompts, outputs) = (&mut replica.prompt_sources, &mut replica.output_sources);
+            let own = RequestMeasurement {
+                prompt: prompt.filter(|prompt| prompts.teach(prompt.source, now)),
+                output: output.filter(|output| outputs.teach(output.source, now)),
+            };
+            let counted = replica.counted.as_deref();
+            let counted = counted.filter(|_| !prompts.is_recent(Source::Usage, now));
+            replica.speed.learn(own, pool, counted, now);
+            self.update_cost_inputs(slot);
+        }
+        self.lower_latency_bound(slot);
+        self.age_next(now);
+    }
+
+    /// Learns the length of an answer.
+    pub(crate) fn learn_answer_length(&mut self, tokens: f64, now: Time) {
+        self.signals.answer_length.teach(Source::Usage, now);
+        self.output_tokens += LEARNING_RATE * (tokens - self.output_tokens);
+    }
+
+    /// Registers a prompt that a replica answered, to be compared with the engine's counters.
+    pub(crate) fn served(&mut self, id: ReplicaId, prompt: &ServedPrompt, now: Time) {
+        let Some(slot) = self.slot_of(id) else {
+            return;
+        };
+        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
+            return;
+        };
+        if let Some(counted) = &mut replica.counted {
+            counted.served(prompt, now);
+            self.counted.served(prompt, now);
+        }
+    }
+
+    /// Learns from what the counters of a replica's engine have grown by.
+    pub(crate) fn learn_counters(&mut self, slot: ReplicaIndex, grown: &EngineCounters, now: Time) {
+        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
+            return;
+        };
+        let counted = replica.counted.get_or_insert_default();
+        counted.counted(grown, now);
+        self.counted.counted(grown, now);
+        let signals = &mut self.signals;
+        let speed = self.counted.speed(&LatencyModel::default());
+        self.speed.learn_counted(SpeedRatios {
+            prefill: speed
+                .prefill
+                .filter(|_| signals.prompt_speed.teach(Source::Counters, now)),
+            decode: speed
+                .decode
+                .filter(|_| signals.decode_speed.teach(Source::Counters, now)),
+        });
+        if self.counted.has_hits() {
+            signals.cache_hits.teach(Source::Counters, now);
+        }
+        if let Some(tokens) = self.counted.answer_tokens()
+            && signals.answer_length.teach(Source::Counters, now)
+        {
+            self.output_tokens = tokens;
+        }
+        replica.hit_discount = 1.0 - counted.hit_credit(now);
+        replica.age(self.speed.model, now);
+        self.update_cost_inputs(slot);
+        self.lower_latency_bound(Some(slot));
+    }
+
+    /// Means of all engines' counters.
+    pub(crate) const fn counter_sums(&self) -> &CounterSums {
+        &self.counted
+    }
+
+    /// Sources of the learned quantities.
+    pub(crate) fn signals(&self) -> Signals {
+        self.signals.signals()
+    }
+
+    /// Whether an answer of a replica without a number of cached tokens had none: a replica that names them leaves zeros out.
+    pub(crate) fn names_cached_tokens(&mut self, id: ReplicaId, cached: Option<u32>) -> bool {
+        let replica = self.slot_of(id).and_then(|slot| self.get_mut(slot));
+        replica.is_some_and(|replica| {
+            replica.names_cached_tokens |= cached.is_some();
+            replica.names_cached_tokens
+        })
+    }
+
+    /// Lets the next replica's model age, so that each one's does in turn where nothing probes them.
+    fn age_next(&mut self, now: Time) {
+        let slots = self.replicas.len().max(1);
+        self.aged = (self.aged + 1) % slots;
+        let pool = self.speed.model;
+        if let Some(Some(replica)) = self.replicas.get_mut(self.aged) {
+            replica.age(pool, now);
+            if let Ok(slot) = u16::try_from(self.aged) {
+                self.update_cost_inputs(ReplicaIndex(slot));
+            }
+        }
+    }
+
+    /// Copies what decisions read of a replica, and keeps the lower bound of all latency models.
+    pub(super) fn update_cost_inputs(&mut self, slot: ReplicaIndex) {
+        let Some(Some(replica)) = self.replicas.get(slot.index()) else {
+            return;
+        };
+        if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
+            *place = CostInputs::of(replica);
+            self.latency_bound.lower(place);
+        }
+    }
+}

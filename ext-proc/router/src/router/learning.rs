@@ -1,0 +1,345 @@
+//! Learning from answers: cache hits, token lengths, the replica's speed.
+//!
+//! Engines differ in what they report, and clients in what they ask for, so each quantity is learned from whatever tells it.
+//! `docs/design/default-policy.md` has the table.
+
+use core::time::Duration;
+
+use isotherm_fingerprint::Fingerprint;
+
+use super::Router;
+use super::dispatch::share_of;
+use super::feedback::ResponseUsage;
+use crate::Source;
+use crate::index::AnswerKey;
+use crate::pool_state::InFlightRequest;
+use crate::replica::{AnswerMeasurement, PromptMeasurement, RequestMeasurement, ServedPrompt};
+
+/// A prefix may have so many times the bytes per token of its prompt, or of the pool's prompts: English in front of JSON.
+const DENSITY_MAX: f64 = 1.5;
+/// A prediction is wrong when the engine found less than this share of it. Engines' blocks do not align with the blocks of a
+/// fingerprint,
+const CONFIRMED_SHARE_MIN: f64 = 0.9;
+/// so at least this many bytes must be missing, too: one block.
+const MISSING_BYTES_MIN: f64 = 256.0;
+/// After so many wrong predictions in a row, everything as old as the missing prefix is taken to be gone.
+const FALSE_HITS_CONFIRMED: u32 = 3;
+/// After so many, its cache is taken to be new: everything from before the first of them is gone. If it goes on, the replica
+/// is taken to keep no cache, until a prediction is right.
+const FALSE_HITS_MAX: u32 = 5;
+/// Shorter answers measure other delays more than the time for a token.
+const OUTPUT_TOKENS_MIN: u32 = 8;
+/// Lower bound on the time in which an engine writes a token, in seconds.
+const TOKEN_S_MIN: f64 = 0.000_05;
+
+/// A prompt of which the engine told how much was cached.
+#[derive(Clone, Copy, Debug)]
+struct CacheHit {
+    prompt_tokens: u32,
+    cached_tokens: u32,
+    /// The most bytes of the prompt that the cached tokens can have.
+    cached_bytes: f64,
+    /// The predicted part of the prompt, in the engine's tokens.
+    predicted_tokens: u32,
+}
+
+impl Router {
+    /// Learns from an answer. `is_elsewhere` says that another replica than the selected one gave it.
+    pub(super) fn learn(
+        &mut self,
+        request: &InFlightRequest,
+        usage: &ResponseUsage,
+        is_elsewhere: bool,
+    ) {
+        self.learn_lengths(request, usage);
+        if is_elsewhere {
+            return;
+        }
+        let hit = self.measure_hit(request, usage);
+        if request.prefill.is_none() {
+            // With a prefill replica, the engine counts what that one computed as cached, too.
+            if let Some(hit) = hit {
+                self.learn_hidden_hits(request, hit);
+                self.compare_prediction(request, hit);
+                self.forget_more();
+            }
+            self.count_prompt(request);
+        }
+        self.remember_answer(request, usage);
+        self.learn_latency(request, hit, usage);
+    }
+
+    /// Learns the length of a token and of an answer.
+    fn learn_lengths(&mut self, request: &InFlightRequest, usage: &ResponseUsage) {
+        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
+        if let Some(tokens) = usage.prompt_tokens
+            && request.fingerprint.total_bytes() > 0
+        {
+            replicas.signals.token_length.teach(Source::Usage, now);
+            let estimated = f64::from(request.estimated_tokens);
+            self.token_length.learn(f64::from(tokens), estimated);
+        }
+        if let Some(tokens) = usage.completion {
+            replicas.learn_answer_length(f64::from(tokens), now);
+        }
+    }
+
+    fn measure_hit(
+        &mut self,
+        request: &InFlightRequest,
+        usage: &ResponseUsage,
+    ) -> Option<CacheHit> {
+        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
+        let names_cached = replicas.names_cached_tokens(request.replica, usage.cached_tokens);
+        let prompt_tokens = usage.prompt_tokens?;
+        let cached_tokens = usage.cached_tokens.or(names_cached.then_some(0))?;
+        let cached_bytes =
+            self.measured_bytes(&request.fingerprint, prompt_tokens, cached_tokens)?;
+        let signals = &mut self.pool.replicas.signals;
+        signals.cache_hits.teach(Source::Usage, now);
+        let total = f64::from(request.fingerprint.total_bytes());
+        let predicted = f64::from(request.matched_bytes) / total;
+        Some(CacheHit {
+            prompt_tokens,
+            cached_tokens,
+            cached_bytes,
+            predicted_tokens: share_of(prompt_tokens, predicted),
+        })
+    }
+
+    /// Learns how much of a prompt is cached that the index cannot see: earlier answers, and what sessions have in common.
+    fn learn_hidden_hits(&mut self, request: &InFlightRequest, hit: CacheHit) {
+        let pool = &mut self.pool;
+        let beyond = hit.cached_tokens.saturating_sub(hit.predicted_tokens);
+        pool.answers.learn(request.answer_tokens, f64::from(beyond));
+        if let Some(was_there) = request.followed_session
+            && request.uncached_tokens >= 1.0
+        {
+            let uncached = f64::from(hit.prompt_tokens.saturating_sub(hit.cached_tokens));
+            let share = 1.0 - uncached / request.uncached_tokens;
+            pool.sessions.learn(was_there, share);
+        }
+    }
+
+    /// Counts a prompt beside the counters of its engine.
+    fn count_prompt(&mut self, request: &InFlightRequest) {
+        let share = request.matched_share();
+        let prompt = ServedPrompt {
+            estimated_tokens: f64::from(request.estimated_tokens),
+            predicted_tokens: f64::from(share_of(request.prompt_tokens, share)),
+            answer_tokens: request.answer_tokens,
+            ahead_tokens: request.ahead_tokens,
+            outstanding: f64::from(request.outstanding),
+        };
+        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
+        replicas.served(request.replica, &prompt, now);
+    }
+
+    /// Remembers that the replica holds the answer, behind the prompt.
+    fn remember_answer(&mut self, request: &InFlightRequest, usage: &ResponseUsage) {
+        let Some(completion) = usage
+            .completion
+            .or_else(|| self.presumed_tokens(request, usage))
+        else {
+            return;
+        };
+        let fingerprint = &request.fingerprint;
+        if let Some(key) = AnswerKey::whole(fingerprint, request.session) {
+            let covered = fingerprint.share_at(fingerprint.blocks().len());
+            let prompt_tokens = usage.prompt_tokens.unwrap_or(request.prompt_tokens);
+            let rest = share_of(prompt_tokens, 1.0 - covered);
+            let tokens = rest.saturating_add(completion);
+            self.pool.answers.record(key, request.replica, tokens);
+        }
+    }
+
+    /// Tokens of a streamed answer without usage, by the time that it took.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a positive number of tokens; saturates"
+    )]
+    fn presumed_tokens(&self, request: &InFlightRequest, usage: &ResponseUsage) -> Option<u32> {
+        let replicas = &self.pool.replicas;
+        let is_known = replicas.signals().decode_speed != Source::Presumed;
+        let ttft = usage.ttft.filter(|_| is_known)?;
+        let took = self.pool.now.since(request.dispatched_at);
+        let writing_s = took.saturating_sub(ttft).as_secs_f64();
+        let token_s = replicas.token_s_of(request.replica, f64::from(request.outstanding));
+        Some((writing_s / token_s).round() as u32)
+    }
+
+    /// Learns how fast the replica computes prompts and writes answers.
+    fn learn_latency(
+        &mut self,
+        request: &InFlightRequest,
+        hit: Option<CacheHit>,
+        usage: &ResponseUsage,
+    ) {
+        let (sent, now) = (request.dispatched_at, self.pool.now);
+        // An answer without a stream has its first token by now.
+        let first_token = usage.ttft.map_or(now, |ttft| sent.after(ttft));
+        self.pool.replicas.computed(request.replica, first_token);
+        if request.is_behind_load {
+            return;
+        }
+        let took = now.since(sent);
+        let prompt = self.prompt_measurement(request, hit, usage);
+        let measured = match usage.ttft {
+            Some(ttft) => {
+                let writing_s = took.saturating_sub(ttft).as_secs_f64();
+                if is_in_one_piece(usage.completion, writing_s) {
+                    return;
+                }
+                if let Some(prefill) = &request.prefill {
+                    let tokens = usage.prompt_tokens.unwrap_or(request.prompt_tokens);
+                    self.learn_prefill(prefill, tokens, ttft.as_secs_f64(), first_token);
+                }
+                let prompt = prompt.filter(|_| request.prefill.is_none());
+                RequestMeasurement {
+                    prompt,
+                    output: output_measurement(request, usage, writing_s, Source::Usage),
+                }
+            }
+            None => RequestMeasurement {
+                prompt: None,
+                output: self.whole_answer(request, prompt, usage, took),
+            },
+        };
+        self.pool.replicas.learn(request.replica, measured, now);
+    }
+
+    /// The tokens that were computed before the first one of an answer, and the time until then.
+    fn prompt_measurement(
+        &self,
+        request: &InFlightRequest,
+        hit: Option<CacheHit>,
+        usage: &ResponseUsage,
+    ) -> Option<PromptMeasurement> {
+        let (uncached, source) = match hit {
+            Some(hit) => {
+                let uncached = hit.prompt_tokens.saturating_sub(hit.cached_tokens);
+                (f64::from(uncached), Source::Usage)
+            }
+            None => {
+                let presumed = f64::from(request.prompt_tokens.max(1));
+                let tokens = usage.prompt_tokens.map_or(presumed, f64::from);
+                let uncached = request.uncached_tokens * tokens / presumed;
+                (uncached, Source::FirstTokens)
+            }
+        };
+        Some(PromptMeasurement {
+            tokens: request.ahead_tokens + uncached,
+            ttft_s: usage.ttft.unwrap_or_default().as_secs_f64(),
+            source,
+        })
+    }
+
+    /// The time to write an answer that was not streamed: its duration less the presumed time to first token.
+    fn whole_answer(
+        &self,
+        request: &InFlightRequest,
+        prompt: Option<PromptMeasurement>,
+        usage: &ResponseUsage,
+        took: Duration,
+    ) -> Option<AnswerMeasurement> {
+        let tokens = prompt?.tokens;
+        let ttft_s = self.pool.replicas.first_token_s_of(request.replica, tokens);
+        let writing_s = took.as_secs_f64() - ttft_s;
+        if is_in_one_piece(usage.completion, writing_s) {
+            return None;
+        }
+        output_measurement(request, usage, writing_s, Source::Answers)
+    }
+
+    /// Compares the measured cache hit with the prediction, and corrects the index where the engine had less.
+    fn compare_prediction(&mut self, request: &InFlightRequest, hit: CacheHit) {
+        let counters = &mut self.counters;
+        counters.predicted_cached_tokens += u64::from(hit.predicted_tokens);
+        counters.measured_cached_tokens += u64::from(hit.cached_tokens);
+        counters.prediction_error_tokens +=
+            u64::from(hit.predicted_tokens.abs_diff(hit.cached_tokens));
+        counters.measured_prompt_tokens += u64::from(hit.prompt_tokens);
+        let pool = &mut self.pool;
+        let Some(replica) = pool.replicas.slot_of(request.replica) else {
+            return;
+        };
+        if request.matched_bytes == 0 {
+            return;
+        }
+        if !is_false_hit(request.matched_bytes, hit.cached_bytes) {
+            pool.replicas.count_hit(replica);
+            return;
+        }
+        counters.false_hits += 1;
+        if self
+            .forgetting
+            .has_forgotten(replica, request.recorded.stamp)
+        {
+            // The prediction is older than the correction.
+            return;
+        }
+        pool.index.missed(replica, &request.recorded);
+        let false_hits = pool
+            .replicas
+            .count_false_hit(replica, request.recorded.stamp);
+        if false_hits.in_a_row >= FALSE_HITS_CONFIRMED {
+            self.forgetting.add(replica, request.recorded.used_before);
+        }
+        if false_hits.in_a_row >= FALSE_HITS_MAX {
+            let tick = pool.index.last_tick();
+            self.forgetting.add_empty(replica, false_hits.first, tick);
+            let blocks = request.fingerprint.blocks();
+            let kept =
+                blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
+            pool.index.forget_past(blocks, replica, kept);
+        }
+    }
+
+    /// The most bytes of a measured prompt that its cached tokens can have. The beginning of a prompt may be denser than the
+    /// rest: what is left of an English prompt with an image is nearly all tokens and no bytes.
+    pub(super) fn measured_bytes(
+        &self,
+        fingerprint: &Fingerprint,
+        prompt: u32,
+        cached: u32,
+    ) -> Option<f64> {
+        let total = f64::from(fingerprint.total_bytes());
+        if total <= 0.0 {
+            return None;
+        }
+        let of_prompt = total / f64::from(prompt.max(1));
+        let density = DENSITY_MAX * of_prompt.max(self.token_length.bytes());
+        Some(total.min(density * f64::from(cached)))
+    }
+}
+
+/// The time to write an answer, if it is long enough to measure that.
+fn output_measurement(
+    request: &InFlightRequest,
+    usage: &ResponseUsage,
+    seconds: f64,
+    source: Source,
+) -> Option<AnswerMeasurement> {
+    let tokens = usage
+        .completion
+        .filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN)?;
+    Some(AnswerMeasurement {
+        outstanding: f64::from(request.outstanding),
+        tokens: f64::from(tokens),
+        seconds,
+        source,
+    })
+}
+
+/// Whether an answer came in one piece: no engine writes so fast. The first byte of a stream then came with its last token.
+fn is_in_one_piece(completion: Option<u32>, writing_s: f64) -> bool {
+    let tokens = completion.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN);
+    tokens.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN)
+}
+
+/// Whether an engine found less of a prompt in its cache than predicted, both in bytes.
+pub(super) fn is_false_hit(predicted: u32, measured: f64) -> bool {
+    let predicted = f64::from(predicted);
+    measured < predicted * CONFIRMED_SHARE_MIN && predicted - measured >= MISSING_BYTES_MIN
+}
