@@ -8,6 +8,7 @@
 mod adapters;
 mod decision;
 mod endpoint;
+mod engine_counters;
 mod in_flight;
 mod membership;
 mod peer_table;

@@ -1,10 +1,12 @@
-//! Parses the load of a replica, and the adapters of its requests, out of its metrics page.
+//! Parses a metrics page: the load of a replica, the counters of its engine, and the adapters of its requests.
 
 use std::collections::BTreeMap;
 
-use isotherm_router::Load;
+use isotherm_router::{EngineCounters, Load};
 
 use super::adapter_series::{AdapterSeries, ReportedAdapters};
+use super::counter_series::counter_series;
+use super::counters::CounterSums;
 use super::engine::{Merge, MetricTable, Quantity};
 use super::exposition::{Labels, Sample, samples};
 use crate::config::Engine;
@@ -35,10 +37,12 @@ pub(super) fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
         .ok_or(PageError::Unknown)
 }
 
-/// Load and adapters that a metrics page reports.
+/// Load, counters and adapters that a metrics page reports.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PageReport {
     pub(super) load: Load,
+    /// Counters of the engine, if the page has any.
+    pub(super) counters: Option<EngineCounters>,
     /// Adapters of requests, if the page names them.
     pub(super) adapters: Option<ReportedAdapters>,
 }
@@ -46,14 +50,24 @@ pub(super) struct PageReport {
 /// Parses a metrics page.
 pub(super) fn parse_page(engine: Engine, page: &[u8]) -> Result<PageReport, PageError> {
     let table = engine.table();
+    let counted = counter_series(engine);
+    let lengths = name_lengths(engine);
     let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
+    let mut counters = CounterSums::default();
     let mut adapters = AdapterSeries::default();
     for sample in samples(page) {
+        // Most samples are buckets of histograms. Few of them have a name as long as one that is read.
+        if lengths & length_bit(sample.name) == 0 {
+            continue;
+        }
         if table
             .adapters
             .is_some_and(|name| name.as_bytes() == sample.name)
         {
             adapters.record(sample);
+            continue;
+        }
+        if counters.record(counted, sample) {
             continue;
         }
         let Some((quantity, labels, value)) = parse_sample(table, sample) else {
@@ -68,8 +82,25 @@ pub(super) fn parse_page(engine: Engine, page: &[u8]) -> Result<PageReport, Page
     }
     Ok(PageReport {
         load: total(&ranks).ok_or(PageError::Missing { engine })?,
+        // SGLang adds the series of cache hits with the first hit.
+        counters: counters.total(engine == Engine::Sglang),
         adapters: adapters.newest(),
     })
+}
+
+/// Returns the lengths of all names that are read, as a set of bits.
+fn name_lengths(engine: Engine) -> u128 {
+    let table = engine.table();
+    let gauges = table.series.iter().map(|series| series.name);
+    let counters = counter_series(engine).iter().map(|series| series.name);
+    let names = gauges.chain(counters).chain(table.adapters);
+    names.fold(0, |lengths, name| lengths | length_bit(name.as_bytes()))
+}
+
+/// Returns the bit of a name's length; none for a name that is longer than any known one.
+fn length_bit(name: &[u8]) -> u128 {
+    let length = u32::try_from(name.len()).unwrap_or(u32::MAX);
+    1_u128.checked_shl(length).unwrap_or_default()
 }
 
 /// Returns the quantity, labels and value of a sample, if the table has it.

@@ -4,6 +4,9 @@
 //! reports that under metric names of its own (`engine`). A response that carries the engine's load report counts as a
 //! probe as well; the filter reads it.
 //!
+//! The same page has the engine's counters (`counter_series`): tokens, cache hits, and the time of each phase of requests. The
+//! router learns from them what answers do not tell.
+//!
 //! The list of models of a replica names the adapters that it can serve (`models`), and its metrics page the adapters of its
 //! requests (`adapter_series`).
 //!
@@ -11,6 +14,8 @@
 //! metrics pages also report the size of the cache.
 
 mod adapter_series;
+mod counter_series;
+mod counters;
 mod engine;
 mod exposition;
 mod fetch;
@@ -19,6 +24,8 @@ mod load_probe;
 mod models;
 mod prober;
 mod schedule;
+#[cfg(test)]
+mod tests;
 mod threads;
 
 use std::io;

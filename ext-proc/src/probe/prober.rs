@@ -128,7 +128,11 @@ fn apply(
     schedule: &mut ProbeSchedule,
 ) {
     match result {
-        Ok(PageReport { load, adapters }) => {
+        Ok(PageReport {
+            load,
+            counters,
+            adapters,
+        }) => {
             if schedule.succeeded() {
                 tracing::info!(pool = %pool.name(), replica = %addr, "replica answers again");
             }
@@ -136,6 +140,9 @@ fn apply(
                 pool.adapters_reported(id, &adapters, sent);
             }
             pool.probed(id, load, sent);
+            if let Some(counters) = counters {
+                pool.counters_reported(id, counters, sent);
+            }
         }
         Err(error) if error.is_without_metrics() => {
             if schedule.answered_without_metrics() {

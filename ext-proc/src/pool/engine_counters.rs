@@ -1,0 +1,27 @@
+//! Counters of engines, from probes to the routing core.
+
+use isotherm_router::{EngineCounters, Event, ReplicaId, Time};
+
+use super::Pool;
+use crate::sans_io::Driver;
+
+impl Pool {
+    /// Reports the counters of a replica's engine, by a probe that was sent at `sent`. A replica that has left is ignored.
+    pub(crate) fn counters_reported(
+        &self,
+        replica: ReplicaId,
+        counters: EngineCounters,
+        sent: Time,
+    ) {
+        self.drive(|state, now| {
+            if state.membership.addr_of(replica).is_some() {
+                let event = Event::CountersReported {
+                    replica,
+                    counters,
+                    sent,
+                };
+                state.router.handle(now, event);
+            }
+        });
+    }
+}
