@@ -43,6 +43,9 @@ pub struct CompareOptions {
     /// Factor by which engines and arrivals are faster than real time
     #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
     pub engine_speed: f64,
+    /// Factor on the trace's arrival rate, at the engines' speed
+    #[arg(long, value_name = "X", default_value_t = 1.0, value_parser = speedup)]
+    pub arrival_rate: f64,
     /// Model and hardware of the engines
     #[arg(long, value_name = "PRESET", default_value = "llama-3.1-8b-2xa100")]
     pub engine: Preset,
@@ -116,12 +119,16 @@ impl CompareOptions {
             format!("{source} has {count} requests; choose --rows within them")
         })?;
         ensure!(!lines.is_empty(), "no request is chosen; see --rows");
-        let workload = Workload::replay(&Trace::new(lines.to_vec()), self.engine_speed);
+        let speed = self.engine_speed * self.arrival_rate;
+        let workload = Workload::replay(&Trace::new(lines.to_vec()), speed);
         let replicas = usize::from(self.replicas);
         let (first, last) = (self.rows.start, self.rows.end);
         let summary = ScenarioSummary {
             name: "peers".into(),
-            description: format!("Requests {first} to {last} of {source}"),
+            description: format!(
+                "Requests {first} to {last} of {source}, at {} of its arrival rate",
+                self.arrival_rate
+            ),
             requests: workload.requests(),
             replicas,
             engine: self.engine.name().into(),
