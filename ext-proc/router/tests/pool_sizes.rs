@@ -45,7 +45,7 @@ struct Conversation {
 
 impl Conversation {
     fn prompt(self) -> Vec<u64> {
-        let system = (0..SYSTEM_BLOCKS).map(|block| self.id % SYSTEMS << 8 | block);
+        let system = (0..SYSTEM_BLOCKS).map(|block| (self.id % SYSTEMS) << 8 | block);
         let own = (SYSTEM_BLOCKS..self.blocks).map(|block| (self.id + 1) << 16 | block);
         system.chain(own).collect()
     }
