@@ -15,9 +15,20 @@ pub struct RenderedPrompt {
 }
 
 impl RenderedPrompt {
-    /// Appends text as it is.
+    /// Appends text: ASCII as it is, any other character as the four bytes of its number.
     pub fn text(&mut self, text: &str) {
-        self.bytes.extend_from_slice(text.as_bytes());
+        if text.is_ascii() {
+            self.bytes.extend_from_slice(text.as_bytes());
+            return;
+        }
+        for character in text.chars() {
+            match u8::try_from(character) {
+                Ok(byte) if byte.is_ascii() => self.bytes.push(byte),
+                _ => self
+                    .bytes
+                    .extend_from_slice(&u32::from(character).to_le_bytes()),
+            }
+        }
     }
 
     /// Appends a whole message.
@@ -147,6 +158,19 @@ mod tests {
             let after = second.blocks(&reply, 0, 16);
             assert_eq!(after[..before.len()], before[..]);
         }
+    }
+
+    #[test]
+    fn a_character_outside_ascii_is_a_token() {
+        let tokens = |text: &str| {
+            let mut rendered = RenderedPrompt::default();
+            rendered.text(text);
+            Prompt::new(&Selector::default(), rendered).tokens()
+        };
+        let chinese = "\u{4f60}\u{597d}".repeat(150);
+        assert_eq!((chinese.len(), tokens(&chinese)), (900, 300));
+        assert_eq!(tokens(&"x".repeat(900)), 225);
+        assert_ne!(tokens("caf\u{e9}"), 0);
     }
 
     #[test]
