@@ -1,12 +1,21 @@
 //! The systems: the default policy, and every rival with each push rule that may be its best.
 
-use isotherm_router::{PolicyName, Push, ResearchPolicy, RouterConfig, ScorerWeights};
+use isotherm_router::{
+    CacheAwareRules, PolicyName, Push, ResearchPolicy, RouterConfig, ScorerWeights,
+};
 use isotherm_simulator::Arrangement;
 
 use super::OURS;
 
 /// Outstanding requests of a replica with the push rule `outstanding`: within the 20 to 50 that SkyLB saw fit.
 const OUTSTANDING: Push = Push::Outstanding { max: 32 };
+
+/// Thresholds of SGLang's gateway, as its command line sets them; its library, and `cache_aware`, have others.
+const GATEWAY: CacheAwareRules = CacheAwareRules {
+    cache_threshold: 0.3,
+    balance_abs_threshold: 64,
+    balance_rel_threshold: 1.5,
+};
 
 /// A system under test.
 #[derive(Clone)]
@@ -56,6 +65,10 @@ pub(super) fn systems(regions: usize) -> Vec<System> {
             arrangement,
         ));
     }
+    for push in [Push::Blind, Push::Pending] {
+        let name = format!("sglang-gateway / {}", rule(push));
+        systems.push(System::new(name, Arrangement::RegionLocal(gateway(push))));
+    }
     if regions > 1 {
         systems.extend(central());
     }
@@ -84,7 +97,20 @@ fn central() -> Vec<System> {
         let name = format!("central llm-d / {}", rule(push));
         System::llm_d(name, arrangement(PolicyName::LeastOutstanding, push))
     });
-    systems.into_iter().chain(llm_d).collect()
+    let arrangement = Arrangement::Central {
+        config: gateway(Push::Blind),
+        region: 0,
+    };
+    let gateway = System::new("central sglang-gateway / blind".to_owned(), arrangement);
+    systems.into_iter().chain(llm_d).chain([gateway]).collect()
+}
+
+/// SGLang's gateway.
+fn gateway(push: Push) -> RouterConfig {
+    RouterConfig {
+        cache_aware: GATEWAY,
+        ..config(PolicyName::CacheAware, push)
+    }
 }
 
 /// The shipped configuration but for the policy and the push rule: a request that waits too long is refused.
@@ -122,7 +148,13 @@ mod tests {
                 "{policy}"
             );
         }
-        assert!(names.contains("llm-d / blind") && names.contains("central llm-d / blind"));
+        for rival in [
+            "llm-d / blind",
+            "sglang-gateway / blind",
+            "central llm-d / blind",
+        ] {
+            assert!(names.contains(rival), "{rival}");
+        }
         assert!(super::systems(1).len() < systems.len());
     }
 }
