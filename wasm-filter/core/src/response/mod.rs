@@ -1,11 +1,12 @@
 //! Turns a response into one outcome: a trailer for the external processor, or a message on the decision stream.
 //!
-//! The outcome has status, time to the first byte, token counts, the engine's load and the endpoint that responded.
+//! The outcome has status, time to the first token, token counts, the engine's load and the endpoint that responded.
 //!
 //! Responses pass unchanged and without delay. The flow reads a bounded tail of a body, and its beginning once, before the
 //! tail drops it: streams of Anthropic's API report the prompt tokens there. The flow reads nothing of a compressed body, an
 //! error or another media type. A response without a body gets no trailer, because a proxy cannot add one.
 
+mod opening;
 pub mod orca;
 mod tail;
 mod usage;
@@ -17,6 +18,7 @@ use isotherm_fingerprint::outcome::{LoadReport, Outcome};
 
 use crate::ResponseConfig;
 use crate::headers::{self, HeaderEdit, Headers};
+use opening::OpeningEvents;
 use tail::BodyTail;
 use usage::Usage;
 
@@ -35,7 +37,10 @@ pub type Nanoseconds = u64;
 pub struct ResponseFlow {
     /// The time at which the request was sent, or its headers until its end is.
     sent_at: Nanoseconds,
-    first_byte_at: Option<Nanoseconds>,
+    /// The time of the first token; of the first byte, where the flow reads no stream.
+    first_token_at: Option<Nanoseconds>,
+    /// The time of the last piece of a stream without a token yet, and that stream's opening.
+    opening: Option<(Nanoseconds, OpeningEvents)>,
     /// Whether the client asked for the engine's load report, which then stays in the response.
     client_wants_report: bool,
     /// The decision that the client sees.
@@ -55,7 +60,8 @@ impl ResponseFlow {
     pub fn sent(now: Nanoseconds, client_wants_report: bool, decision: Option<Vec<u8>>) -> Self {
         Self {
             sent_at: now,
-            first_byte_at: None,
+            first_token_at: None,
+            opening: None,
             client_wants_report,
             decision,
             status: None,
@@ -84,7 +90,7 @@ impl ResponseFlow {
 
     /// Records the end of the request's body: an engine starts no sooner.
     pub fn end_request(&mut self, now: Nanoseconds) {
-        if self.first_byte_at.is_none() {
+        if self.first_token_at.is_none() {
             self.sent_at = now;
         }
     }
@@ -114,11 +120,16 @@ impl ResponseFlow {
 
     /// Records a piece of the body and returns the range of its bytes that [`Self::feed`] needs.
     ///
-    /// `now` is called for the first byte only.
+    /// `now` is called until the first token only.
     #[must_use]
     pub fn body(&mut self, piece_bytes: usize, now: impl FnOnce() -> Nanoseconds) -> Range<usize> {
-        if piece_bytes > 0 && self.first_byte_at.is_none() {
-            self.first_byte_at = Some(now());
+        if piece_bytes > 0 && self.first_token_at.is_none() {
+            if self.is_stream && self.tail.is_some() {
+                let opening = self.opening.take().unwrap_or_default();
+                self.opening = Some((now(), opening.1));
+                return 0..piece_bytes;
+            }
+            self.first_token_at = Some(now());
         }
         match self.tail {
             Some(_) => BodyTail::range_of(piece_bytes),
@@ -129,11 +140,18 @@ impl ResponseFlow {
     /// Whether the first token of a streamed response came.
     #[must_use]
     pub fn has_begun(&self) -> bool {
-        self.is_stream && self.first_byte_at.is_some()
+        self.is_stream && self.first_token_at.is_some()
     }
 
     /// Reads the requested bytes of a piece.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if let Some((at, opening)) = &mut self.opening
+            && !bytes.is_empty()
+            && opening.has_token(bytes)
+        {
+            self.first_token_at = Some(*at);
+            self.opening = None;
+        }
         if let Some(tail) = &mut self.tail {
             if self.first_usage.is_none() && tail.drops_for(bytes.len()) {
                 self.first_usage = Some(usage::find(tail.bytes()).unwrap_or_default());
@@ -150,8 +168,11 @@ impl ResponseFlow {
             .and_then(|tail| usage::find(tail.bytes()))
             .unwrap_or_default()
             .with_prompt_of(self.first_usage);
+        // A stream that ends in its opening has no token; its last piece stands for one.
+        let opened_at = self.opening.as_ref().map(|(at, _)| *at);
         let ttft = self
-            .first_byte_at
+            .first_token_at
+            .or(opened_at)
             .map(|at| at.saturating_sub(self.sent_at) / 1000);
         Some(Outcome {
             status: self.status?,

@@ -221,3 +221,50 @@ fn usage_split_between_the_start_and_the_end_of_a_long_stream_is_found() {
     assert_eq!(outcome.cached_tokens, Some(80));
     assert_eq!(outcome.completion_tokens, Some(2000));
 }
+
+#[test]
+fn response_created_is_no_first_token() {
+    let (mut flow, _) = start(&[(":path", "/v1/responses")]);
+    flow.end_request(20 * MS);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "text/event-stream"),
+    ]));
+    let instructions = "x".repeat(20_000);
+    let created = format!(
+        "event: response.created\ndata: {{\"type\":\"response.created\",\"response\":{{\"instructions\":\"{instructions}\"}}}}\n\n"
+    );
+    let added = "event: response.output_item.added\ndata: {}\n\nevent: response.output_text.del";
+    feed(&mut flow, &[&created], 21 * MS);
+    assert!(!flow.has_begun());
+    feed(&mut flow, &[added], 22 * MS);
+    assert!(!flow.has_begun());
+    feed(&mut flow, &["ta\ndata: {\"delta\":\"hi\"}\n\n"], 520 * MS);
+    assert!(flow.has_begun());
+    let end = "event: response.completed\ndata: {\"response\":{\"usage\":{\"input_tokens\":40,\"output_tokens\":7}}}\n\n";
+    feed(&mut flow, &[end], 900 * MS);
+    let outcome = flow.outcome(None).unwrap();
+    assert_eq!(outcome.ttft_us, Some(500_000));
+    assert_eq!(
+        (outcome.prompt_tokens, outcome.completion_tokens),
+        (Some(40), Some(7))
+    );
+}
+
+#[test]
+fn the_first_piece_of_any_other_stream_has_its_first_token() {
+    for piece in [
+        "data: {\"choices\":[]}\n\n",
+        ": ping\n\n",
+        "event: message_start\n",
+    ] {
+        let (mut flow, _) = start(&[]);
+        flow.end_request(20 * MS);
+        let _ = flow.headers(&from_pairs(&[
+            (":status", "200"),
+            ("content-type", "text/event-stream"),
+        ]));
+        feed(&mut flow, &[piece], 30 * MS);
+        assert!(flow.has_begun(), "{piece}");
+    }
+}
