@@ -20,6 +20,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
+use super::pools::learned_view;
 use super::{AdminState, view};
 use crate::clock::millis;
 use crate::frontends::request::{ListenerKind, RequestHead, RouteTarget};
@@ -81,6 +82,7 @@ pub(super) async fn explain(
         outcome: view::OutcomeView::NoPool { what },
         pool: None,
         policy: None,
+        learned: None,
         candidates: Vec::new(),
         regions: Vec::new(),
     }))
@@ -205,6 +207,7 @@ fn in_pool(
         outcome,
         pool: Some(pool.name().to_string()),
         policy: Some(pool.config().borrow().router.policy.to_string()),
+        learned: Some(learned_view(pool)),
         candidates,
         regions: regions.collect(),
     }

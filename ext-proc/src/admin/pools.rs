@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::error::ApiError;
 use super::{AdminState, view};
 use crate::clock::millis;
-use crate::pool::{Pool, PoolRegistry};
+use crate::pool::{Pool, PoolRegistry, sources};
 
 /// The query that names a pool.
 #[derive(Debug, Deserialize)]
@@ -72,6 +72,22 @@ fn pool_view(pool: &Pool) -> view::PoolView {
         index_nodes: stats.index.nodes,
         index_bytes: stats.index.bytes,
         counters: counters_view(&stats),
+        learned: learned_view(pool),
+    }
+}
+
+pub(super) fn learned_view(pool: &Pool) -> view::LearnedView {
+    let learned = pool.estimates();
+    let sources = sources(&learned.signals).into_iter();
+    view::LearnedView {
+        prompt_token_s: learned.prompt_token_s,
+        first_token_s: learned.first_token_s,
+        output_token_s: learned.output_token_s,
+        bytes_per_token: learned.bytes_per_token,
+        output_tokens: learned.output_tokens,
+        sources: sources
+            .map(|(quantity, source)| (quantity.to_owned(), source.as_ref().to_owned()))
+            .collect(),
     }
 }
 

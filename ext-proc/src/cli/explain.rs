@@ -12,6 +12,7 @@ use clap::Args;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::client::{AdminClient, Connection};
+use super::learned;
 use super::output::{self, or_dash, percent};
 use crate::admin::view::{ExplainRequest, ExplainResponse, OutcomeView};
 
@@ -104,6 +105,12 @@ fn render(explanation: &ExplainResponse) -> String {
     if let (Some(pool), Some(policy)) = (&explanation.pool, &explanation.policy) {
         lines.push(("pool", format!("{pool} ({policy})")));
     }
+    lines.extend(
+        explanation
+            .learned
+            .as_ref()
+            .map(|l| ("learned", learned::line(l))),
+    );
     lines.push(("outcome", describe(&explanation.outcome)));
     let mut text = String::new();
     for (name, value) in lines {
@@ -241,6 +248,7 @@ mod tests {
             },
             pool: Some("llama".into()),
             policy: Some("prefix_tree".into()),
+            learned: None,
             candidates: vec![
                 candidate("10.0.0.1:80", 0.5, "available"),
                 candidate("10.0.0.2:80", 0.0, "stale"),
@@ -274,6 +282,7 @@ mod tests {
             },
             pool: Some("llama".into()),
             policy: Some("prefix_tree".into()),
+            learned: None,
             candidates: Vec::new(),
             regions: vec![region("asia", "long_queue"), region("eu", "available")],
         };

@@ -6,6 +6,7 @@
 mod check;
 mod client;
 mod explain;
+mod learned;
 mod mesh;
 mod output;
 mod record;

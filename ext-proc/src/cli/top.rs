@@ -11,7 +11,7 @@ use clap::Args;
 
 use super::client::{AdminClient, Connection};
 use super::output::{self, or_dash, percent};
-use super::{regions, replicas};
+use super::{learned, regions, replicas};
 use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView};
 
 /// The number of snapshots that rates cover.
@@ -171,8 +171,13 @@ impl Window {
             let table = output::table(&regions::HEADER, regions::rows(regions));
             tables.push(table + &regions::notes(regions));
         }
-        let pools = pools.iter().map(|pool| self.pool_row(pool));
-        tables.push(output::table(&POOL_HEADER, pools.collect()));
+        let rows = pools.iter().map(|pool| self.pool_row(pool));
+        let learned = pools.iter().map(|pool| {
+            let learned = learned::line(&pool.learned);
+            format!("{} learned {learned}\n", pool.pool)
+        });
+        let pools = output::table(&POOL_HEADER, rows.collect());
+        tables.push(pools + &learned.collect::<String>());
         tables.push(replicas::list(replicas));
         tables.join("\n")
     }
@@ -194,6 +199,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admin::view::LearnedView;
     use crate::cli::regions::tests::two_peers;
 
     fn snapshot(taken: Instant, decisions: u64, cached: u64) -> Snapshot {
@@ -217,6 +223,11 @@ mod tests {
                 measured_prompt_tokens: 100 * decisions,
                 measured_cached_tokens: cached,
                 ..CountersView::default()
+            },
+            learned: LearnedView {
+                bytes_per_token: 4.25,
+                sources: [("token_length".to_owned(), "counters".to_owned())].into(),
+                ..LearnedView::default()
             },
         };
         let replica = ReplicaView {
@@ -252,6 +263,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("50%"), "{text}");
+        assert!(
+            text.contains("\nllama learned 4.25 bytes/token (counters)\n"),
+            "{text}"
+        );
         assert!(
             text.contains("10.0.0.1:80  both  -             pending  4"),
             "{text}"

@@ -5,13 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use isotherm_router::{
-    Availability, Counters, PeerAvailability, PeerStatus, ReplicaStatus, Stats, Time,
+    Availability, Counters, PeerAvailability, PeerStatus, PoolEstimates, ReplicaStatus, Stats, Time,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::page::{Page, count, counters, flag};
-use crate::pool::{Pool, PoolRegistry};
+use crate::pool::{Pool, PoolRegistry, sources};
 
 /// Reads every pool of a registry at each scrape.
 #[derive(Debug)]
@@ -32,6 +32,7 @@ impl Collector for PoolCollector {
 struct PoolSnapshot {
     pool: Arc<str>,
     stats: Stats,
+    estimates: PoolEstimates,
     replicas: Vec<ReplicaStatus>,
     peers: Vec<PeerStatus>,
     /// Home region of each adopted replica.
@@ -45,6 +46,7 @@ impl PoolSnapshot {
         Self {
             pool: Arc::clone(pool.name()),
             stats: pool.stats(),
+            estimates: pool.estimates(),
             replicas: pool.replicas(),
             peers: pool.peers(),
             adopted: pool.adopted().into_values().collect(),
@@ -74,6 +76,7 @@ fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result
     for (name, help, read) in GAUGES {
         page.gauges(name, help, each_pool(pools, read))?;
     }
+    encode_learned(&mut page, pools)?;
     page.gauges(
         "sources_up",
         "1 while the sources of the pool's replicas (DNS name, Kubernetes) answer; the admin interface has the problem",
@@ -190,6 +193,34 @@ const GAUGES: [Family<Stats, f64>; 9] = [
     ),
 ];
 
+const LEARNED_GAUGES: [Family<PoolEstimates, f64>; 5] = [
+    (
+        "learned_prompt_token_seconds",
+        "Time in which a replica computes a prompt token, learned or presumed; isotherm_signal has the source",
+        |e| e.prompt_token_s,
+    ),
+    (
+        "learned_first_token_seconds",
+        "Time to first token of a prompt without uncached tokens, learned or presumed",
+        |e| e.first_token_s,
+    ),
+    (
+        "learned_output_token_seconds",
+        "Time in which a replica writes an output token of its only request, learned or presumed",
+        |e| e.output_token_s,
+    ),
+    (
+        "learned_token_bytes",
+        "Prompt bytes in a token, learned or presumed",
+        |e| e.bytes_per_token,
+    ),
+    (
+        "learned_output_tokens",
+        "Mean length of an answer in tokens, learned or presumed",
+        |e| e.output_tokens,
+    ),
+];
+
 const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 7] = [
     (
         "replica_outstanding",
@@ -274,6 +305,26 @@ fn each_pool<V>(
 ) -> impl Iterator<Item = ([(&'static str, &str); 1], V)> {
     let pools = pools.iter();
     pools.map(move |pool| ([("pool", &*pool.pool)], read(&pool.stats)))
+}
+
+fn encode_learned(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+    for (name, help, read) in LEARNED_GAUGES {
+        let samples = pools.iter();
+        let samples = samples.map(|pool| ([("pool", &*pool.pool)], read(&pool.estimates)));
+        page.gauges(name, help, samples)?;
+    }
+    page.gauges(
+        "signal",
+        "1 for the source of each quantity that a pool learns: usage (of answers), counters (of engines), first_tokens, \
+         answers (their duration), presumed (nothing)",
+        pools.iter().flat_map(|pool| {
+            sources(&pool.estimates.signals).map(|(quantity, source)| {
+                let quantity = ("quantity", quantity);
+                let source = ("source", source.into());
+                ([("pool", &*pool.pool), quantity, source], 1.0)
+            })
+        }),
+    )
 }
 
 fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {

@@ -1,6 +1,6 @@
-//! Counters of engines, from probes to the routing core.
+//! Counters of engines, from probes to the routing core, and the estimates that the core makes of them.
 
-use isotherm_router::{EngineCounters, Event, ReplicaId, Time};
+use isotherm_router::{EngineCounters, Event, PoolEstimates, ReplicaId, Time};
 
 use super::Pool;
 use crate::sans_io::Driver;
@@ -23,5 +23,10 @@ impl Pool {
                 state.router.handle(now, event);
             }
         });
+    }
+
+    /// Estimates of the pool's engines, with their sources.
+    pub fn estimates(&self) -> PoolEstimates {
+        self.state.lock().router.estimates()
     }
 }

@@ -86,6 +86,7 @@ impl InFlightGuard {
         let served_by = self.served_by(outcome);
         self.release(outcome, served_by, End::of_status(outcome.status));
         self.pool.observe(outcome);
+        self.pool.check_signals();
         if let Some((replica, load, sent)) = self.load_report(served_by, outcome) {
             self.pool.probed(replica, load, sent);
         }

@@ -18,6 +18,7 @@ mod regions;
 mod registry;
 mod request;
 mod shared_placement;
+mod signals;
 mod source_replicas;
 mod sources;
 mod state;
@@ -43,6 +44,7 @@ use crate::metrics::PoolMetrics;
 use crate::recorder::Recorder;
 use crate::sans_io::{DrivenCore, Driver};
 use adapters::AdapterNames;
+use signals::SignalCheck;
 use state::{PendingReplies, PoolState};
 
 pub use adapters::ReplicaAdapters;
@@ -54,6 +56,7 @@ pub use peer_table::{PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
 pub use request::{EndpointMatch, RouteRequest, session_key};
 pub use shared_placement::{SharedPlacement, SharedTarget};
+pub(crate) use signals::sources;
 pub use tasks::follow_sources;
 pub(crate) use tasks::for_each_pool;
 
@@ -69,6 +72,7 @@ pub struct Pool {
     adapters: AdapterNames,
     metrics: PoolMetrics,
     recorder: Arc<Recorder>,
+    signal_check: SignalCheck,
     /// The registry's counter of changes of membership.
     revision: watch::Sender<u64>,
 }
@@ -95,6 +99,7 @@ impl Pool {
             adapters: AdapterNames::default(),
             metrics,
             recorder: Arc::default(),
+            signal_check: SignalCheck::default(),
             revision,
         }
     }

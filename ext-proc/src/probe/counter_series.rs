@@ -216,10 +216,8 @@ const TGI: &[CounterSeries] = &[
         PREFILL_BATCH,
         series("tgi_batch_forward_duration_sum", Counter::PrefillSeconds),
     ),
-    of(
-        PREFILL_BATCH,
-        series("tgi_batch_forward_duration_count", Counter::PrefillCount),
-    ),
+    // Several prompts may share a batch, so the count is of prompts.
+    series("tgi_request_input_length_count", Counter::PrefillCount),
     series("tgi_request_queue_duration_sum", Counter::QueueSeconds),
     series("tgi_request_queue_duration_count", Counter::QueueCount),
 ];

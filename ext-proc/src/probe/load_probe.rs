@@ -72,6 +72,11 @@ impl LoadProbe {
             .await
     }
 
+    /// The engine of the last successful probe.
+    pub(super) const fn engine(&self) -> Option<Engine> {
+        self.engine
+    }
+
     /// Forgets the detected engine, since the configuration has changed.
     pub(super) fn forget(&mut self) {
         self.detected = None;

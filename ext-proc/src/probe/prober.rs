@@ -98,6 +98,9 @@ async fn probe_replica(
         if let Some(adapters) = listed {
             strong.adapters_listed(id, adapters);
         }
+        if let Some(engine) = probe.engine() {
+            strong.engine_found(engine);
+        }
         apply(
             &strong,
             (id, addr),

@@ -141,7 +141,7 @@ fn counters_of_tgi_are_read() {
     let expected = EngineCounters {
         prompt_tokens: Some(5_120.0),
         generation_tokens: Some(640.0),
-        prefill: total(1.75, 8.0),
+        prefill: total(1.75, 10.0),
         queue: total(0.04, 10.0),
         ..EngineCounters::default()
     };

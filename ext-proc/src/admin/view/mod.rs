@@ -55,6 +55,25 @@ pub(crate) struct PoolView {
     pub index_nodes: usize,
     pub index_bytes: usize,
     pub counters: CountersView,
+    #[serde(default)]
+    pub learned: LearnedView,
+}
+
+/// Quantities that a pool has learned of its engines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LearnedView {
+    /// Time in which a replica computes a prompt token.
+    pub prompt_token_s: f64,
+    /// Time to first token of a prompt without uncached tokens.
+    pub first_token_s: f64,
+    /// Time in which a replica writes an output token of its only request.
+    pub output_token_s: f64,
+    /// Prompt bytes in a token.
+    pub bytes_per_token: f64,
+    /// Mean length of an answer.
+    pub output_tokens: f64,
+    /// Source of each quantity: `usage`, `counters`, `first_tokens`, `answers` or `presumed`.
+    pub sources: BTreeMap<String, String>,
 }
 
 /// Counters of a pool since the start of the service.
@@ -146,6 +165,9 @@ pub(crate) struct ExplainResponse {
     pub outcome: OutcomeView,
     pub pool: Option<String>,
     pub policy: Option<String>,
+    /// Quantities that the pool has learned of its engines.
+    #[serde(default)]
+    pub learned: Option<LearnedView>,
     /// Replicas that may serve the request, best score first.
     pub candidates: Vec<CandidateView>,
     /// Regions that the service may forward the request to.
