@@ -3,8 +3,11 @@
 //! A profile is an engine as people run it: the usage in its answers, whether answers are streamed, and its metrics page.
 //! Clients, engines and network stay the same, so the difference between two profiles is what the service makes of less.
 
+use core::time::Duration;
+
 use clap::ValueEnum;
-use isotherm_router::{Push, RouterConfig};
+use isotherm_engine::model::{Durations, Totals};
+use isotherm_router::{EngineCounters, Push, RouterConfig, Total};
 use serde::Serialize;
 
 use crate::prompt::mix;
@@ -89,6 +92,29 @@ impl Telemetry {
         config
     }
 
+    /// The counters of an engine's metrics page, if it has any.
+    pub(crate) fn counters(self, totals: &Totals) -> Option<EngineCounters> {
+        let tokens = EngineCounters {
+            started_ms: None,
+            prompt_tokens: Some(count(totals.prompt_tokens)),
+            generation_tokens: Some(count(totals.generation_tokens)),
+            cache_queries: Some(count(totals.prefix_query_tokens)),
+            cache_hits: Some(count(totals.prefix_hit_tokens)),
+            ttft: Some(total(totals.first_tokens)),
+            ..EngineCounters::default()
+        };
+        match self {
+            Self::Full | Self::Opaque => None,
+            Self::SglangStock => Some(tokens),
+            Self::VllmStock | Self::VllmFlags | Self::WholeAnswers => Some(EngineCounters {
+                prefill: Some(total(totals.prefill)),
+                decode: Some(total(totals.decode)),
+                queue: Some(total(totals.queued)),
+                ..tokens
+            }),
+        }
+    }
+
     /// The part of a measurement that reaches the service; `session` is the key of the session that sent the request.
     pub(crate) fn visible(self, full: Measurement, session: u64) -> Measurement {
         let cached_tokens = match self {
@@ -112,6 +138,17 @@ impl Telemetry {
                 ..Measurement::default()
             },
         }
+    }
+}
+
+fn count(number: u64) -> f64 {
+    number as f64
+}
+
+fn total(durations: Durations) -> Total {
+    Total {
+        seconds: Duration::from_nanos(durations.sum_ns).as_secs_f64(),
+        count: count(durations.count),
     }
 }
 
@@ -178,6 +215,23 @@ mod tests {
         );
         let whole = Telemetry::WholeAnswers.visible(measurement(5), 1);
         assert_eq!((whole.ttft_us, whole.prompt_tokens), (None, Some(100)));
+    }
+
+    #[test]
+    fn stock_engines_have_counters_and_sglang_names_no_phases() {
+        let totals = Totals {
+            prefix_hit_tokens: 640,
+            ..Totals::default()
+        };
+        let of = |profile: Telemetry| profile.counters(&totals);
+        for profile in [Telemetry::Full, Telemetry::Opaque] {
+            assert_eq!(of(profile), None);
+        }
+        for profile in [Telemetry::VllmStock, Telemetry::SglangStock] {
+            assert_eq!(of(profile).unwrap().cache_hits, Some(640.0));
+        }
+        assert!(of(Telemetry::VllmStock).unwrap().prefill.is_some());
+        assert!(of(Telemetry::SglangStock).unwrap().prefill.is_none());
     }
 
     #[test]

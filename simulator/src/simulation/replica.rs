@@ -6,7 +6,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::{AdapterUse, Engine, Totals};
-use isotherm_router::{Event, Load, ReplicaId};
+use isotherm_router::{EngineCounters, Event, Load, ReplicaId};
 
 use super::event_queue::{Ns, SimEvent};
 use super::{Simulation, nanos};
@@ -54,6 +54,7 @@ pub(super) struct Probe {
     sent: Ns,
     load: Load,
     adapters: AdapterUse,
+    counters: Option<EngineCounters>,
 }
 
 impl Simulation<'_> {
@@ -102,6 +103,7 @@ impl Simulation<'_> {
                 sent: self.now,
                 load: Load::default(),
                 adapters: AdapterUse::default(),
+                counters: None,
             });
             self.send_probe(probe, self.now);
         }
@@ -158,6 +160,8 @@ impl Simulation<'_> {
             .handle_timeout(Duration::from_nanos(self.now));
         let (load, adapters) = (replica.load(), replica.engine.adapter_use());
         self.probes[number].load = load;
+        let telemetry = self.setup.telemetry;
+        self.probes[number].counters = telemetry.counters(&replica.engine.stats().totals);
         self.probes[number].adapters = adapters;
         let at = self.now + self.probe_delay(number);
         self.queue.add(at, SimEvent::ProbeReply { probe: number });
@@ -178,6 +182,14 @@ impl Simulation<'_> {
         let adapters = core::mem::take(&mut self.probes[number].adapters);
         self.send_event(balancer, event);
         self.report_adapters(balancer, replica, &adapters, sent);
+        if let Some(counters) = self.probes[number].counters.take() {
+            let event = Event::CountersReported {
+                replica: ReplicaId(replica),
+                counters,
+                sent: super::time(sent),
+            };
+            self.send_event(balancer, event);
+        }
         let interval = self.setup.probe_interval.max(Duration::from_micros(1));
         let jitter = JITTER_LEAST + JITTER_SPAN * fraction(self.random());
         let next = (sent + nanos(interval.mul_f64(jitter))).max(self.now + nanos(interval / 2));
