@@ -88,6 +88,13 @@ impl LatencyFit {
         }
     }
 
+    /// The larger weight of both lines, before time takes its share.
+    const fn weight_max(&self) -> f64 {
+        self.prefill
+            .weight_before()
+            .max(self.decode.weight_before())
+    }
+
     fn model(&self, presumed: Presumption) -> LatencyModel {
         let Presumption { model, weights } = presumed;
         let [prefill, decode] = weights;
@@ -211,6 +218,12 @@ impl ReplicaLatency {
     /// Computes the model from the pool's, the engine's counters and the replica's measurements.
     pub(crate) fn refresh(&mut self, pool: LatencyModel, counted: Option<&CounterSums>, now: Time) {
         self.refreshed = now;
+        if counted.is_none() && self.fit.weight_max() <= OWN_WEIGHT_MIN {
+            // No confidence, and nothing to compute.
+            self.is_own = false;
+            self.model = pool;
+            return;
+        }
         let mut base = Presumption::of(pool);
         if let Some(sums) = counted {
             let speed = sums.speed(&pool);

@@ -119,6 +119,12 @@ impl DecayingLeastSquares {
         count > 0.0
     }
 
+    /// Weight of the measurements when the last one was taken.
+    pub(crate) const fn weight_before(&self) -> f64 {
+        let [count, ..] = self.sums;
+        count
+    }
+
     /// Weight of the measurements, as far as time has left it.
     pub(crate) fn weight(&self, now: Time) -> f64 {
         let [count, ..] = self.sums;

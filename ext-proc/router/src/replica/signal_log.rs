@@ -21,6 +21,17 @@ const SOURCES: [Source; 4] = [
     Source::Answers,
 ];
 
+/// The place of a source in [`SOURCES`].
+const fn place_of(source: Source) -> Option<usize> {
+    match source {
+        Source::Usage => Some(0),
+        Source::Counters => Some(1),
+        Source::FirstTokens => Some(2),
+        Source::Answers => Some(3),
+        Source::Presumed => None,
+    }
+}
+
 impl SourceLog {
     /// Registers that a source teaches, unless a better one did so lately. Returns whether it may. Times to first token teach
     /// beside counters: they show how times differ by prompt, and counters how long they are.
@@ -40,19 +51,19 @@ impl SourceLog {
 
     /// Whether a source has taught lately.
     pub(crate) fn is_recent(&self, source: Source, now: Time) -> bool {
-        let mut of_source = SOURCES
-            .iter()
-            .zip(&self.0)
-            .filter(|(other, _)| **other == source);
-        of_source.any(|(_, at)| at.is_some_and(|at| now.since(at) < RECENT))
+        let at = place_of(source).and_then(|place| *self.0.get(place)?);
+        at.is_some_and(|at| now.since(at) < RECENT)
     }
 
     fn seen(&mut self, source: Source, now: Time) {
-        for (at, other) in self.0.iter_mut().zip(SOURCES) {
-            if other == source {
-                *at = Some(now);
-            }
+        if let Some(at) = place_of(source).and_then(|place| self.0.get_mut(place)) {
+            *at = Some(now);
         }
+    }
+
+    /// Whether any source has taught.
+    pub(crate) fn is_taught(&self) -> bool {
+        self.0.iter().any(Option::is_some)
     }
 
     /// The best source of late.

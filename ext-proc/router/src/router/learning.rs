@@ -14,6 +14,7 @@ use crate::Source;
 use crate::index::AnswerKey;
 use crate::pool_state::InFlightRequest;
 use crate::replica::{AnswerMeasurement, PromptMeasurement, RequestMeasurement, ServedPrompt};
+use crate::replica_index::ReplicaIndex;
 
 /// A prefix may have so many times the bytes per token of its prompt, or of the pool's prompts: English in front of JSON.
 const DENSITY_MAX: f64 = 1.5;
@@ -55,7 +56,8 @@ impl Router {
         if is_elsewhere {
             return;
         }
-        let hit = self.measure_hit(request, usage);
+        let slot = self.pool.replicas.slot_of(request.replica);
+        let hit = self.measure_hit(request, slot, usage);
         if request.prefill.is_none() {
             // With a prefill replica, the engine counts what that one computed as cached, too.
             if let Some(hit) = hit {
@@ -63,10 +65,10 @@ impl Router {
                 self.compare_prediction(request, hit);
                 self.forget_more();
             }
-            self.count_prompt(request);
+            self.count_prompt(request, slot);
         }
         self.remember_answer(request, usage);
-        self.learn_latency(request, hit, usage);
+        self.learn_latency(request, slot, hit, usage);
     }
 
     /// Learns the length of a token and of an answer.
@@ -87,10 +89,11 @@ impl Router {
     fn measure_hit(
         &mut self,
         request: &InFlightRequest,
+        slot: Option<ReplicaIndex>,
         usage: &ResponseUsage,
     ) -> Option<CacheHit> {
         let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
-        let names_cached = replicas.names_cached_tokens(request.replica, usage.cached_tokens);
+        let names_cached = replicas.names_cached_tokens(slot, usage.cached_tokens);
         let prompt_tokens = usage.prompt_tokens?;
         let cached_tokens = usage.cached_tokens.or(names_cached.then_some(0))?;
         let cached_bytes =
@@ -122,7 +125,7 @@ impl Router {
     }
 
     /// Counts a prompt beside the counters of its engine.
-    fn count_prompt(&mut self, request: &InFlightRequest) {
+    fn count_prompt(&mut self, request: &InFlightRequest, slot: Option<ReplicaIndex>) {
         let share = request.matched_share();
         let prompt = ServedPrompt {
             estimated_tokens: f64::from(request.estimated_tokens),
@@ -132,7 +135,7 @@ impl Router {
             outstanding: f64::from(request.outstanding),
         };
         let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
-        replicas.served(request.replica, &prompt, now);
+        replicas.served(slot, &prompt, now);
     }
 
     /// Remembers that the replica holds the answer, behind the prompt.
@@ -161,7 +164,7 @@ impl Router {
     )]
     fn presumed_tokens(&self, request: &InFlightRequest, usage: &ResponseUsage) -> Option<u32> {
         let replicas = &self.pool.replicas;
-        let is_known = replicas.signals().decode_speed != Source::Presumed;
+        let is_known = replicas.signals.decode_speed.is_taught();
         let ttft = usage.ttft.filter(|_| is_known)?;
         let took = self.pool.now.since(request.dispatched_at);
         let writing_s = took.saturating_sub(ttft).as_secs_f64();
@@ -173,13 +176,14 @@ impl Router {
     fn learn_latency(
         &mut self,
         request: &InFlightRequest,
+        slot: Option<ReplicaIndex>,
         hit: Option<CacheHit>,
         usage: &ResponseUsage,
     ) {
         let (sent, now) = (request.dispatched_at, self.pool.now);
         // An answer without a stream has its first token by now.
         let first_token = usage.ttft.map_or(now, |ttft| sent.after(ttft));
-        self.pool.replicas.computed(request.replica, first_token);
+        self.pool.replicas.computed(slot, first_token);
         if request.is_behind_load {
             return;
         }
@@ -206,7 +210,7 @@ impl Router {
                 output: self.whole_answer(request, prompt, usage, took),
             },
         };
-        self.pool.replicas.learn(request.replica, measured, now);
+        self.pool.replicas.learn(slot, measured, now);
     }
 
     /// The tokens that were computed before the first one of an answer, and the time until then.
@@ -244,6 +248,7 @@ impl Router {
         took: Duration,
     ) -> Option<AnswerMeasurement> {
         let tokens = prompt?.tokens;
+        usage.completion?;
         let ttft_s = self.pool.replicas.first_token_s_of(request.replica, tokens);
         let writing_s = took.as_secs_f64() - ttft_s;
         if is_in_one_piece(usage.completion, writing_s) {

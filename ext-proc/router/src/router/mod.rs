@@ -34,8 +34,8 @@ use crate::pool_state::PoolState;
 use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    Counters, Effect, Event, Load, PeerId, Placement, RejectReason, ReplicaId, ReplicaStatus,
-    RequestId, Role, RouterConfig, Stats, Time,
+    Counters, Effect, Event, Load, PeerId, PeerReport, Placement, RejectReason, ReplicaId,
+    ReplicaStatus, RequestId, Role, RouterConfig, Stats, Time,
 };
 
 /// The shortest time after which a client may retry a rejected request,
@@ -153,14 +153,24 @@ impl Router {
                 report,
                 as_of,
                 round_trip,
-            } => self
-                .pool
-                .peers
-                .on_report(peer, report, as_of, round_trip, self.pool.now),
+            } => self.peer_reported(peer, report, as_of, round_trip),
             Event::PeerLost(peer) => self.pool.peers.on_lost(peer, self.pool.now),
             Event::Shared(placement) => self.shared(&placement),
             Event::Shutdown => self.shutdown(),
         }
+    }
+
+    fn peer_reported(
+        &mut self,
+        peer: PeerId,
+        report: PeerReport,
+        as_of: Time,
+        round_trip: Duration,
+    ) {
+        let now = self.pool.now;
+        self.pool
+            .peers
+            .on_report(peer, report, as_of, round_trip, now);
     }
 
     /// The next effect that the driver must carry out, oldest first; called until it returns `None`.

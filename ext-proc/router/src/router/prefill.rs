@@ -132,7 +132,8 @@ impl Router {
         first_token: Time,
     ) {
         let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
-        replicas.computed(prefill.replica, first_token);
+        let slot = replicas.slot_of(prefill.replica);
+        replicas.computed(slot, first_token);
         let uncached = f64::from(prompt_tokens) * prefill.uncached_share;
         let prompt = PromptMeasurement {
             tokens: prefill.ahead_tokens + uncached,
@@ -143,7 +144,7 @@ impl Router {
             prompt: Some(prompt),
             output: None,
         };
-        replicas.learn(prefill.replica, measured, now);
+        replicas.learn(slot, measured, now);
     }
 
     /// Scores a prefill replica for an explanation: minus the seconds until it has computed the prompt.

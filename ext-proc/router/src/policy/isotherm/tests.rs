@@ -98,8 +98,9 @@ impl Pool {
             }
             Op::Measured { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));
+                let slot = pool.replicas.slot_of(id);
                 pool.replicas.learn(
-                    id,
+                    slot,
                     RequestMeasurement {
                         prompt: Some(PromptMeasurement {
                             tokens,

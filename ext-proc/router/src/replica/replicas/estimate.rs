@@ -223,8 +223,8 @@ impl Replicas {
     }
 
     /// Registers the time of a first token.
-    pub(crate) fn computed(&mut self, id: ReplicaId, at: Time) {
-        if let Some(replica) = self.slot_of(id).and_then(|slot| self.get_mut(slot)) {
+    pub(crate) fn computed(&mut self, slot: Option<ReplicaIndex>, at: Time) {
+        if let Some(replica) = slot.and_then(|slot| self.get_mut(slot)) {
             replica.stall.computed(at);
         }
     }

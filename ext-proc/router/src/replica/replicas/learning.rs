@@ -3,14 +3,19 @@
 use super::{CostInputs, Replicas};
 use crate::replica::{CounterSums, LatencyModel, RequestMeasurement, ServedPrompt, SpeedRatios};
 use crate::replica_index::ReplicaIndex;
-use crate::{EngineCounters, ReplicaId, Signals, Source, Time};
+use crate::{EngineCounters, Signals, Source, Time};
 
 /// Weight of an answer in the mean answer length.
 const LEARNING_RATE: f64 = 0.03;
 
 impl Replicas {
     /// Learns the speed of a replica, and of the pool, from a finished request.
-    pub(crate) fn learn(&mut self, id: ReplicaId, measured: RequestMeasurement, now: Time) {
+    pub(crate) fn learn(
+        &mut self,
+        slot: Option<ReplicaIndex>,
+        measured: RequestMeasurement,
+        now: Time,
+    ) {
         let signals = &mut self.signals;
         let (prompt, output) = (measured.prompt, measured.output);
         let of_pool = RequestMeasurement {
@@ -19,7 +24,6 @@ impl Replicas {
         };
         self.speed.learn(of_pool, now);
         let pool = self.speed.model;
-        let slot = self.slot_of(id);
         if let Some(slot) = slot
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
         {
@@ -44,11 +48,9 @@ impl Replicas {
     }
 
     /// Registers a prompt that a replica answered, to be compared with the engine's counters.
-    pub(crate) fn served(&mut self, id: ReplicaId, prompt: &ServedPrompt, now: Time) {
-        let Some(slot) = self.slot_of(id) else {
-            return;
-        };
-        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
+    pub(crate) fn served(&mut self, slot: Option<ReplicaIndex>, prompt: &ServedPrompt, now: Time) {
+        let replica = slot.and_then(|slot| self.replicas.get_mut(slot.index()));
+        let Some(Some(replica)) = replica else {
             return;
         };
         if let Some(counted) = &mut replica.counted {
@@ -100,8 +102,12 @@ impl Replicas {
     }
 
     /// Whether an answer of a replica without a number of cached tokens had none: a replica that names them leaves zeros out.
-    pub(crate) fn names_cached_tokens(&mut self, id: ReplicaId, cached: Option<u32>) -> bool {
-        let replica = self.slot_of(id).and_then(|slot| self.get_mut(slot));
+    pub(crate) fn names_cached_tokens(
+        &mut self,
+        slot: Option<ReplicaIndex>,
+        cached: Option<u32>,
+    ) -> bool {
+        let replica = slot.and_then(|slot| self.get_mut(slot));
         replica.is_some_and(|replica| {
             replica.names_cached_tokens |= cached.is_some();
             replica.names_cached_tokens
