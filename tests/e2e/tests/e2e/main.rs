@@ -23,4 +23,5 @@ mod recording;
 mod reload;
 mod replicas;
 mod roles;
+mod telemetry;
 mod withheld_bodies;
