@@ -147,6 +147,7 @@ const COUNTERS: &[Family<Counters, u64>] = counters! {
     placements_unattached: "Received placements that continue a prefix unknown to this service",
     placements_dropped: "Placements that were not sent to siblings in time",
     adapter_requests: "Requests for an adapter (LoRA) that were dispatched",
+    engine_restarts: "Restarts of engines, as the counters of their metrics pages showed",
     adapter_loads: "Requests for an adapter that were dispatched to a replica believed not to hold it",
     replicas_refused: "Replicas left out because the pool has as many as it may have",
 };

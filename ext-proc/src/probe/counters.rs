@@ -9,13 +9,13 @@ use super::exposition::{Labels, Sample};
 
 /// Counters of a page so far: each is the sum of its series.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CounterSums<'a> {
+pub(super) struct PageCounters<'a> {
     sums: BTreeMap<Counter, f64>,
     /// Counters of data-parallel ranks whose tensor-parallel ranks repeat each other.
     ranks: BTreeMap<(Counter, &'a [u8]), f64>,
 }
 
-impl<'a> CounterSums<'a> {
+impl<'a> PageCounters<'a> {
     /// Adds a sample. Returns whether it is one of `series`, whatever its value.
     pub(super) fn record(&mut self, series: &[CounterSeries], sample: Sample<'a>) -> bool {
         let named = |series: &&CounterSeries| series.name.as_bytes() == sample.name;

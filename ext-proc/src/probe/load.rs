@@ -6,7 +6,7 @@ use isotherm_router::{EngineCounters, Load};
 
 use super::adapter_series::{AdapterSeries, ReportedAdapters};
 use super::counter_series::counter_series;
-use super::counters::CounterSums;
+use super::counters::PageCounters;
 use super::engine::{Merge, MetricTable, Quantity};
 use super::exposition::{Labels, Sample, samples};
 use crate::config::Engine;
@@ -53,7 +53,7 @@ pub(super) fn parse_page(engine: Engine, page: &[u8]) -> Result<PageReport, Page
     let counted = counter_series(engine);
     let lengths = name_lengths(engine);
     let mut ranks: BTreeMap<&[u8], Rank> = BTreeMap::new();
-    let mut counters = CounterSums::default();
+    let mut counters = PageCounters::default();
     let mut adapters = AdapterSeries::default();
     for sample in samples(page) {
         // Most samples are buckets of histograms. Few of them have a name as long as one that is read.

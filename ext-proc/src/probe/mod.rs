@@ -4,8 +4,8 @@
 //! reports that under metric names of its own (`engine`). A response that carries the engine's load report counts as a
 //! probe as well; the filter reads it.
 //!
-//! The same page has the engine's counters (`counter_series`): tokens, cache hits, and the time of each phase of requests. The
-//! router learns from them what answers do not tell.
+//! The probe reads the engine's counters from the same page: tokens, cache hits, and the time of each phase of requests
+//! (`counter_series`). The router learns from them what answers do not tell.
 //!
 //! The list of models of a replica names the adapters that it can serve (`models`), and its metrics page the adapters of its
 //! requests (`adapter_series`).

@@ -230,7 +230,7 @@ fn response_created_is_no_first_token() {
         (":status", "200"),
         ("content-type", "text/event-stream"),
     ]));
-    let instructions = "x".repeat(20_000);
+    let instructions = "text.delta event: error response.completed ".repeat(500);
     let created = format!(
         "event: response.created\ndata: {{\"type\":\"response.created\",\"response\":{{\"instructions\":\"{instructions}\"}}}}\n\n"
     );
@@ -249,6 +249,22 @@ fn response_created_is_no_first_token() {
         (outcome.prompt_tokens, outcome.completion_tokens),
         (Some(40), Some(7))
     );
+}
+
+#[test]
+fn a_responses_stream_without_event_lines_opens_with_its_first_delta() {
+    let (mut flow, _) = start(&[(":path", "/v1/responses")]);
+    flow.end_request(20 * MS);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "text/event-stream"),
+    ]));
+    let created = "data: {\"type\":\"response.created\",\"response\":{}}\r\n\r\n";
+    feed(&mut flow, &[created], 21 * MS);
+    assert!(!flow.has_begun());
+    let delta = "data: {\"type\":\"response.output_text.delta\",\"delta\":\"hi\"}\r\n\r\n";
+    feed(&mut flow, &[delta], 520 * MS);
+    assert!(flow.has_begun());
 }
 
 #[test]
