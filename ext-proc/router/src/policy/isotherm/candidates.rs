@@ -1,27 +1,29 @@
-//! The candidates of a request, without a look at every replica: a few holders at each of the deepest matches, the replica
+//! The candidates of a request, without a price for every replica: a few holders at each of the deepest matches, the replica
 //! that served the session last, holders of the adapter, and the least loaded replicas.
+//!
+//! The load of a replica is its queued prefill and the time that its requests in flight add to the cost: a replica with few
+//! requests may have the longest prompts to compute.
 //!
 //! A replica with less of the prompt has more to compute, and an idle replica as fast as the fastest gives a lower bound of
 //! that cost. The search ends once a candidate costs no more than the bound, mostly after one replica.
 
-use itertools::Itertools;
 use smallvec::SmallVec;
 
-use super::cost::{CandidateCost, CostModel};
+use super::cost::{CandidateCost, CostModel, PromptLoad};
 use super::query::{CandidateQuery, MatchCost};
 use crate::Request;
 use crate::index::PrefixMatch;
-use crate::policy::{View, that_may_serve};
+use crate::policy::{View, that_may_serve, uncached_tokens};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Groups of holders that are priced.
 const DEPTHS_MAX: usize = 4;
 /// Replicas that are priced in each group, and among the least loaded.
-const EACH_MAX: usize = 4;
-/// Holders of one prefix that are compared by load.
-const HOLDERS_MAX: usize = 32;
-/// Least loaded replicas that are searched for one not yet priced.
+const EACH_MAX: usize = 8;
+/// Holders of one prefix, and replicas with the fewest requests, that are compared by load.
+const COMPARED_MAX: usize = 32;
+/// Replicas with the fewest requests that are searched for one not yet priced.
 const LEAST_MAX: usize = 64;
 /// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.
 const DISTRUST: f64 = 0.5;
@@ -56,7 +58,7 @@ struct CandidateSearch<'a> {
     query: &'a CandidateQuery<'a>,
     cost_model: &'a CostModel<'a>,
     best: Option<CandidateCost>,
-    priced: SmallVec<[ReplicaIndex; (DEPTHS_MAX + 1) * EACH_MAX + 1]>,
+    priced: SmallVec<[ReplicaIndex; 64]>,
 }
 
 impl CandidateSearch<'_> {
@@ -100,27 +102,20 @@ impl CandidateSearch<'_> {
     ) -> bool {
         let view = self.cost_model.view;
         let match_cost = MatchCost::of(matched, self.query, view);
+        let load = self.cost_model.load_of_prompt(match_cost.uncached());
         let mut holders = view.index.all_targets(&matched);
         while *rounds > 0 {
             let group = holders.by_ref().filter(|holder| unseen.set(*holder, false));
-            let mut least_loaded = [Rank::LAST; EACH_MAX];
-            let mut count = 0;
-            for holder in group.take(HOLDERS_MAX) {
-                // The direction of each comparison is random, so a branch would be mispredicted.
-                let mut rank = view.replicas.rank(holder);
-                for place in &mut least_loaded {
-                    (*place, rank) = (rank.min(*place), rank.max(*place));
-                }
-                count += 1;
-            }
+            let least_loaded = load.least_loaded(group.take(COMPARED_MAX), view);
+            let count = least_loaded.offered;
             if count == 0 {
                 return false;
             }
             *rounds -= 1;
-            for rank in least_loaded.iter().take(count) {
-                self.price(rank.slot(), &match_cost);
+            for replica in least_loaded.replicas() {
+                self.price(replica, &match_cost);
             }
-            if count < HOLDERS_MAX {
+            if count < COMPARED_MAX {
                 return true;
             }
         }
@@ -162,7 +157,10 @@ impl CandidateSearch<'_> {
         };
         let blocks = query.request.fingerprint.blocks();
         let unseen_holders = holders.intersection(&unseen.replicas);
-        for replica in least_loaded_of(unseen_holders.iter(), view) {
+        let load = self
+            .cost_model
+            .load_of_prompt(uncached_tokens(query.request, unseen.longest.depth));
+        for replica in load.least_loaded(unseen_holders.iter(), view).replicas() {
             let matched = view
                 .index
                 .deepest_of_within(blocks, &unseen.longest, replica);
@@ -175,8 +173,10 @@ impl CandidateSearch<'_> {
         let blocks = query.request.fingerprint.blocks();
         let least = view.replicas.by_load().take(LEAST_MAX);
         let idle = least.filter(|replica| unseen.replicas.contains(*replica));
+        let uncached = uncached_tokens(query.request, unseen.longest.depth);
+        let load = self.cost_model.load_of_prompt(uncached);
         let mut match_cost: Option<MatchCost> = None;
-        for replica in idle.take(EACH_MAX) {
+        for replica in load.least_loaded(idle.take(COMPARED_MAX), view).replicas() {
             let matched = view
                 .index
                 .deepest_of_within(blocks, &unseen.longest, replica);
@@ -208,16 +208,53 @@ pub(super) fn some_holders<'a>(
     let last = request.fingerprint.blocks().last();
     let start = last.map_or(0, |block| block.hash);
     let holders = view.pool.index.targets_from(matched, start, among);
-    holders.take(HOLDERS_MAX)
+    holders.take(COMPARED_MAX)
 }
 
-/// A few replicas, least loaded first.
-fn least_loaded_of(
-    replicas: impl Iterator<Item = ReplicaIndex>,
-    view: &View<'_>,
-) -> SmallVec<[ReplicaIndex; EACH_MAX]> {
-    let ranks = replicas.map(|replica| view.replicas.rank(replica));
-    ranks.k_smallest(EACH_MAX).map(Rank::slot).collect()
+/// The replicas with the least load among those offered, least loaded first.
+#[derive(Clone, Copy)]
+struct LeastLoaded {
+    ranks: [Rank; EACH_MAX],
+    offered: usize,
+}
+
+impl Default for LeastLoaded {
+    fn default() -> Self {
+        Self {
+            ranks: [Rank::LAST; EACH_MAX],
+            offered: 0,
+        }
+    }
+}
+
+impl LeastLoaded {
+    #[inline]
+    fn offer(&mut self, mut rank: Rank) {
+        // The direction of each comparison is random, so a branch would be mispredicted.
+        for place in &mut self.ranks {
+            (*place, rank) = (rank.min(*place), rank.max(*place));
+        }
+        self.offered += 1;
+    }
+
+    fn replicas(self) -> impl Iterator<Item = ReplicaIndex> {
+        self.ranks.into_iter().take(self.offered).map(Rank::slot)
+    }
+}
+
+impl PromptLoad {
+    /// A few replicas, least loaded first.
+    fn least_loaded(
+        &self,
+        replicas: impl Iterator<Item = ReplicaIndex>,
+        view: &View<'_>,
+    ) -> LeastLoaded {
+        let mut least_loaded = LeastLoaded::default();
+        for replica in replicas {
+            least_loaded.offer(self.rank(replica, view));
+        }
+        least_loaded
+    }
 }
 
 /// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix, or of the
@@ -253,11 +290,16 @@ pub(super) fn affinity_replica(
     if matched.depth > 0 {
         let match_cost = MatchCost::of(matched, query, view);
         let holders = some_holders(&matched, query.request, busy, view);
-        let least_loaded = least_loaded_of(holders, view).into_iter();
+        let load = cost_model.load_of_prompt(match_cost.uncached());
+        let least_loaded = load.least_loaded(holders, view).replicas();
         least_loaded.for_each(|replica| offer(price(replica, &match_cost)));
     }
     if let Some(holders) = query.adapter_holders(view) {
-        for replica in least_loaded_of(holders.intersection(busy).iter(), view) {
+        let load = cost_model.load_of_prompt(uncached_tokens(query.request, matched.depth));
+        for replica in load
+            .least_loaded(holders.intersection(busy).iter(), view)
+            .replicas()
+        {
             let matched = view.index.deepest_of_within(blocks, &matched, replica);
             offer(price(replica, &MatchCost::of(matched, query, view)));
         }

@@ -7,6 +7,7 @@ use crate::adapters::AdapterCost;
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
 use crate::queue::WaitTimes;
+use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
@@ -38,6 +39,29 @@ pub(super) struct CostModel<'a> {
     waiting_for_each: f64,
 }
 
+/// How the replicas that hold the same part of a prompt compare by load, without their prices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromptLoad {
+    /// What each request in flight adds to the cost, in seconds.
+    per_request_s: f64,
+}
+
+impl PromptLoad {
+    /// Rank of a replica by its queued prefill and its requests in flight, in microseconds.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the load is positive, and the cast saturates"
+    )]
+    #[inline]
+    pub(super) fn rank(&self, replica: ReplicaIndex, view: &View<'_>) -> Rank {
+        let rank = view.replicas.rank(replica);
+        let backlog_s = view.replicas.backlog_s(replica, view.now);
+        let load_s = backlog_s + self.per_request_s * f64::from(rank.outstanding());
+        rank.with_load((load_s * 1e6) as u32)
+    }
+}
+
 /// A replica with the cost of sending a request to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateCost {
@@ -62,6 +86,16 @@ impl<'a> CostModel<'a> {
             busy: view.replicas.trusted().without(view.candidates),
             delayed_per_busy_s: requests_per_s / spare,
             waiting_for_each: view.queue.len() as f64 / view.replicas.staying().len().max(1) as f64,
+        }
+    }
+
+    /// The comparison by load for a prompt with so many tokens to compute, at the pool's speed.
+    pub(super) fn load_of_prompt(&self, tokens: f64) -> PromptLoad {
+        let replicas = &self.view.replicas;
+        let latency = replicas.latency();
+        let writing_s = latency.decode.each_s * replicas.output_tokens();
+        PromptLoad {
+            per_request_s: STALLED * latency.prefill.each_s * tokens + 2.0 * WRITING * writing_s,
         }
     }
 

@@ -195,6 +195,11 @@ impl MatchCost {
         }
     }
 
+    /// Tokens to compute beyond the match.
+    pub(super) const fn uncached(&self) -> f64 {
+        self.uncached
+    }
+
     /// Estimated tokens that this replica has to compute.
     pub(super) fn uncached_on(
         &self,

@@ -21,7 +21,7 @@ use crate::{
 use std::sync::Arc;
 
 /// Candidates that the policy looks at, among equal matches and among the least loaded replicas.
-const REPLICAS: u32 = 4;
+const REPLICAS: u32 = 8;
 
 /// Event of a replica.
 #[derive(Clone, Debug)]
@@ -188,6 +188,30 @@ fn a_request_waits_for_the_least_loaded_of_equal_busy_holders() {
         let affinity = affinity_replica(&query, &CostModel::new(&view)).unwrap();
         assert_eq!(affinity.replica, ReplicaIndex(least_loaded));
     }
+}
+
+#[test]
+fn a_prompt_finds_the_shortest_queue_of_prefill_though_other_replicas_have_fewer_requests() {
+    const HOLDERS: u16 = 20;
+    let mut pool = Pool::of(HOLDERS.into(), 0);
+    let prompt = request(0, 20);
+    for replica in (0..HOLDERS).map(ReplicaIndex) {
+        let is_last = replica == ReplicaIndex(HOLDERS - 1);
+        let (requests, tokens) = if is_last { (3, 10.0) } else { (1, 40_000.0) };
+        for _ in 0..requests {
+            let state = &mut pool.0;
+            let chain = prompt.fingerprint.blocks();
+            let matched = state.index.deepest_of(chain, replica);
+            state.replicas.dispatched(replica, tokens, state.now);
+            state.index.record(chain, replica, &matched);
+        }
+    }
+    let request = request(0, 200);
+    let candidates = pool.0.replicas.available().clone();
+    let view = pool.0.view(&candidates);
+    let query = CandidateQuery::new(&request, &view);
+    let best = cheapest_now(&query, &CostModel::new(&view)).unwrap();
+    assert_eq!(best.replica, ReplicaIndex(HOLDERS - 1));
 }
 
 proptest! {

@@ -15,17 +15,27 @@ use super::{ArrivalRate, CounterSums, LatencyModel, PoolLatency, Replica, Rules,
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
-/// Order by load: requests outstanding, sequence number of the last dispatch, and replica index, packed into one number.
+/// Order by load: the load, sequence number of the last dispatch, and replica index, packed into one number. The load is the
+/// number of outstanding requests, or what a policy estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(u128);
+
+/// Position of the load in a [`Rank`].
+const LOAD_BIT: u32 = 80;
 
 impl Rank {
     /// Rank behind every replica.
     pub(crate) const LAST: Self = Self(u128::MAX);
 
     const fn new(outstanding: u32, turn: u64, slot: ReplicaIndex) -> Self {
-        let high = (outstanding as u128) << 80;
+        let high = (outstanding as u128) << LOAD_BIT;
         Self(high | (turn as u128) << 16 | slot.0 as u128)
+    }
+
+    /// Rank of the same replica by another load.
+    pub(crate) const fn with_load(self, load: u32) -> Self {
+        let low = self.0 & ((1 << LOAD_BIT) - 1);
+        Self((load as u128) << LOAD_BIT | low)
     }
 
     #[expect(
@@ -38,7 +48,7 @@ impl Rank {
 
     #[expect(clippy::cast_possible_truncation, reason = "the highest part")]
     pub(crate) const fn outstanding(self) -> u32 {
-        (self.0 >> 80) as u32
+        (self.0 >> LOAD_BIT) as u32
     }
 }
 
