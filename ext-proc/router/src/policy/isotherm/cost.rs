@@ -11,9 +11,11 @@ use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
-const LATENESS: f64 = 6.0;
-/// Weight of a second by which a running answer stalls, next to a second before the first token.
-const STALLED: f64 = 0.5;
+const LATENESS: f64 = 12.0;
+/// Slope of that cost beyond the SLO: the request is late already, while others may still be in time.
+const LATE: f64 = 1.0 / 3.0;
+/// Weight of a second by which the request's own answer stalls: prompts of some seconds stand for those of the whole answer.
+const OWN_STALL: f64 = 0.25;
 /// Bound on the share of its time that a replica is taken to compute prompts, since a rate over some seconds is rough.
 const COMPUTING_MAX: f64 = 0.7;
 /// Bound on the number of prompts that are counted as delayed.
@@ -95,7 +97,7 @@ impl<'a> CostModel<'a> {
         let latency = replicas.latency();
         let writing_s = latency.decode.each_s * replicas.output_tokens();
         PromptLoad {
-            per_request_s: STALLED * latency.prefill.each_s * tokens + 2.0 * WRITING * writing_s,
+            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING * writing_s,
         }
     }
 
@@ -155,7 +157,7 @@ impl<'a> CostModel<'a> {
         let stalled_s = costs.own_s * computing / (1.0 - computing);
         CandidateCost {
             replica,
-            cost: costs.waits + STALLED * stalled_s + costs.writing,
+            cost: costs.waits + OWN_STALL * stalled_s + costs.writing,
             ttft_s: costs.ttft_s,
             matched,
         }
@@ -221,7 +223,7 @@ impl<'a> CostModel<'a> {
 
     fn costs_of(&self, work: &Work, waited: WaitTimes) -> Costs {
         let view = self.view;
-        let delayed = STALLED * work.outstanding
+        let delayed = work.outstanding
             + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX)
             + self.waiting_for_each * marginal_lateness(waited.waited_s, view);
         let (own_s, theirs_s) = work.writing_s;
@@ -277,7 +279,7 @@ fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
     let lateness = if share <= 1.0 {
         share.powi(3)
     } else {
-        3.0 * share - 2.0
+        1.0 + LATE * (share - 1.0)
     };
     ttft_s + LATENESS * slo_s * lateness
 }
@@ -287,5 +289,11 @@ fn marginal_lateness(waited_s: f64, view: &View<'_>) -> f64 {
     if view.ttft_slo_s <= 0.0 {
         return 1.0;
     }
-    1.0 + 3.0 * LATENESS * (waited_s / view.ttft_slo_s).min(1.0).powi(2)
+    let share = waited_s / view.ttft_slo_s;
+    let slope = if share <= 1.0 {
+        3.0 * share.powi(2)
+    } else {
+        LATE
+    };
+    1.0 + LATENESS * slope
 }
