@@ -401,6 +401,7 @@ async fn a_request_that_would_leave_is_explained_with_every_region() {
         free_capacity: 1,
         queue: 0,
         drain_per_s: 1.0,
+        ..PeerReport::default()
     };
     // What it said grows old within a moment.
     let mut explained = json!(null);

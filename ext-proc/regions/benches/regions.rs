@@ -156,6 +156,7 @@ impl Service {
             free_capacity: 40,
             queue: u32::try_from(ping.seq % 4).unwrap(),
             drain_per_s: 12.5,
+            ..PeerReport::default()
         };
         Heartbeat {
             session: ping.session,

@@ -35,7 +35,7 @@ pub use event::{
     AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope,
     ServedBy, SessionKey, Target, Tier,
 };
-pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus};
+pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
 #[cfg(feature = "research")]
 pub use policy::{Ablation, CandidateRule, ResearchPolicy, ScorerWeights};
 pub use policy::{PolicyName, UnknownPolicy};

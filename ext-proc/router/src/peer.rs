@@ -23,6 +23,24 @@ pub struct PeerReport {
     pub queue: u32,
     /// Requests per second that leave the queue of the fully loaded pool; zero while unknown.
     pub drain_per_s: f32,
+    /// Cost of a prompt there; `None` from a policy without costs, and while no replica is available.
+    pub prompt_cost: Option<PromptCost>,
+}
+
+/// Cost of a prompt of which no replica of a pool holds a part, in seconds of all requests' time: `fixed_s + token_s x tokens`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PromptCost {
+    /// Cost of an empty prompt: the wait for its first token, and its answer.
+    pub fixed_s: f32,
+    /// Cost of each prompt token.
+    pub token_s: f32,
+}
+
+impl PromptCost {
+    /// Cost of so many prompt tokens, in seconds.
+    pub(crate) fn of(&self, tokens: f64) -> f64 {
+        f64::from(self.fixed_s) + f64::from(self.token_s) * tokens
+    }
 }
 
 /// Status of a peer in one pool.

@@ -391,6 +391,7 @@ fn peers_report(script: &mut Script) {
             free_capacity: 4,
             queue: 0,
             drain_per_s: 1.0,
+            ..PeerReport::default()
         };
         script.peer_at(peer, 50 * (1 + u64::from(peer)), report);
     }

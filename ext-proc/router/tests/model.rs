@@ -5,7 +5,7 @@
 
 mod support;
 
-use isotherm_router::{End, PeerReport, PolicyName};
+use isotherm_router::{End, PeerReport, PolicyName, PromptCost};
 use proptest::prelude::*;
 use support::naive::Naive;
 use support::naive::ops::{Op, Reach, Server};
@@ -72,6 +72,10 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
                         free_capacity,
                         queue: queue.saturating_sub(1),
                         drain_per_s,
+                        prompt_cost: (queue % 2 == 0).then_some(PromptCost {
+                            fixed_s: drain_per_s / 10.0,
+                            token_s: 0.000_1,
+                        }),
                     },
                     late_ms,
                     round_trip_ms,

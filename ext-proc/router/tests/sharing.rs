@@ -222,6 +222,7 @@ fn requests_that_a_sibling_forwards_reduce_the_peers_free_capacity_and_extend_it
         free_capacity: 5,
         queue: 0,
         drain_per_s: 1.0,
+        ..PeerReport::default()
     };
     for script in [&mut a, &mut b] {
         script.add_peer(1);

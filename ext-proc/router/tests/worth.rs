@@ -2,7 +2,9 @@
 
 mod support;
 
-use isotherm_router::{Choice, End, Event, ForwardingRule, PeerId, Reason, RequestId, ServedBy};
+use isotherm_router::{
+    Choice, End, Event, ForwardingRule, PeerId, PeerReport, PromptCost, Reason, RequestId, ServedBy,
+};
 use support::home::{ASIA, EU, config, no_free_capacity, region, roomy};
 use support::script::Script;
 use support::{request, traveller};
@@ -223,4 +225,70 @@ fn a_cold_request_leaves_when_the_local_wait_exceeds_the_round_trip() {
     assert_eq!(script.sent(), [(1, 0)]);
     script.arrive(traveller(2, 2, &turn(2, 40), &[]));
     assert_eq!(script.forwarded(), [(2, EU)], "90 ms instead of a second");
+}
+
+/// Room for 100 requests, and a cost of this many seconds for each prompt beside a little for each token.
+fn priced(fixed_s: f32) -> PeerReport {
+    PeerReport {
+        prompt_cost: Some(PromptCost {
+            fixed_s,
+            token_s: 0.000_01,
+        }),
+        ..roomy()
+    }
+}
+
+#[test]
+fn a_request_leaves_for_a_cheaper_region_although_a_local_replica_is_free() {
+    let mut script = measured();
+    script.peer_at(EU, 90, priced(0.1));
+    script.peer_at(ASIA, 200, priced(0.1));
+    let long = traveller(1, 1, &turn(1, 80), &[]);
+    let told = script.router.explain(script.now, &long).choice;
+    script.arrive(long);
+    assert_eq!(script.forwarded(), [(1, EU)], "two seconds here");
+    let expected = Choice::Forward {
+        peer: PeerId(EU),
+        reason: Reason::Soonest,
+    };
+    assert_eq!(told, expected);
+}
+
+#[test]
+fn a_request_stays_for_an_advantage_of_less_than_a_second() {
+    let mut script = measured();
+    script.peer_at(EU, 90, priced(0.1));
+    script.arrive(traveller(1, 1, &turn(1, 8), &[]));
+    assert_eq!(script.sent(), [(1, 0)], "0.2 s here");
+}
+
+#[test]
+fn each_forwarded_request_makes_its_peer_dearer_until_the_next_report() {
+    let mut script = measured();
+    script.peer_at(EU, 90, priced(0.1));
+    script.peer_at(ASIA, 90, priced(0.11));
+    let mut peers = Vec::new();
+    for id in 1..=4 {
+        script.arrive(traveller(id, id, &turn(id, 80), &[]));
+        peers.extend(script.forwarded().into_iter().map(|(_, peer)| peer));
+    }
+    assert_eq!(peers, [EU, ASIA, EU, ASIA]);
+}
+
+#[test]
+fn as_published_a_cheaper_region_attracts_no_request_that_a_local_replica_can_start() {
+    let mut script = measured();
+    publish(&mut script);
+    script.peer_at(EU, 90, priced(0.1));
+    script.arrive(traveller(1, 1, &turn(1, 80), &[]));
+    assert_eq!(script.sent(), [(1, 0)]);
+}
+
+#[test]
+fn a_report_has_the_cost_of_a_prompt_while_a_replica_is_available() {
+    let mut script = measured();
+    let cost = script.router.report(script.now).prompt_cost.unwrap();
+    assert!(cost.token_s > 0.000_39, "0.39 ms for each token: {cost:?}");
+    script.arrive(traveller(1, 1, &turn(1, 80), &[]));
+    assert_eq!(script.router.report(script.now).prompt_cost, None);
 }

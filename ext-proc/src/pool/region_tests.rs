@@ -24,6 +24,7 @@ const FREE_CAPACITY: PeerReport = PeerReport {
     free_capacity: 1,
     queue: 0,
     drain_per_s: 1.0,
+    prompt_cost: None,
 };
 
 fn pool_registry(text: &str) -> PoolRegistry {

@@ -214,6 +214,7 @@ mod tests {
             free_capacity: 4,
             queue: 5,
             drain_per_s: 2.0,
+            ..PeerReport::default()
         };
         let mut own = vec![(Arc::from("m"), report), (Arc::from("n"), report)];
         let others = [answer(1, 1, 10).pools, answer(1, 1, 20).pools];

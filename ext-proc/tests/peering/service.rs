@@ -128,6 +128,7 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
         free_capacity: 5,
         queue: 1,
         drain_per_s: 2.5,
+        prompt_cost: None,
     };
     Message::Heartbeat(Heartbeat {
         session: ping.session,

@@ -20,6 +20,7 @@ const FREE_CAPACITY: PeerReport = PeerReport {
     free_capacity: 100,
     queue: 0,
     drain_per_s: 10.0,
+    prompt_cost: None,
 };
 
 /// The region `us`, whose peers `eu` (the nearer one) and `asia` report free capacity until this is dropped.

@@ -7,7 +7,7 @@
 mod support;
 
 use arbitrary::{Result, Unstructured};
-use isotherm_router::{End, PeerReport, PolicyName};
+use isotherm_router::{End, PeerReport, PolicyName, PromptCost};
 use libfuzzer_sys::fuzz_target;
 use support::naive::Naive;
 use support::naive::ops::{Op, Reach, Server};
@@ -121,6 +121,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
                     free_capacity: input.int_in_range(0..=5)?,
                     queue: input.int_in_range(0..=6)?,
                     drain_per_s: input.arbitrary()?,
+                    prompt_cost: prompt_cost(input)?,
                 }
             },
             late_ms: if input.ratio(1, 4)? {
@@ -178,6 +179,16 @@ fn blocks(input: &mut Unstructured<'_>) -> Result<Vec<u64>> {
 /// A region, of at most four.
 fn peer(input: &mut Unstructured<'_>) -> Result<u16> {
     input.int_in_range(0..=3)
+}
+
+fn prompt_cost(input: &mut Unstructured<'_>) -> Result<Option<PromptCost>> {
+    if !input.ratio(1, 2)? {
+        return Ok(None);
+    }
+    Ok(Some(PromptCost {
+        fixed_s: input.arbitrary()?,
+        token_s: input.arbitrary()?,
+    }))
 }
 
 /// A small index.

@@ -247,6 +247,16 @@ impl Peer {
         Some(last.round_trip.saturating_add(wait))
     }
 
+    /// Cost of a request there with so many tokens to compute, in seconds: the way, the wait, and what the report says. Each
+    /// request sent since makes the tokens dearer as if every replica had got its share of them; `None` without a cost.
+    pub(super) fn cost_s(&self, tokens: f64) -> Option<f64> {
+        let report = self.report?.report;
+        let cost = report.prompt_cost?;
+        let sent_each = f64::from(self.sent_since) / f64::from(report.replicas.max(1));
+        let way_s = self.estimated_ttft()?.as_secs_f64();
+        Some(way_s + cost.of(tokens * (1.0 + sent_each)))
+    }
+
     /// Free capacity of the report, less the requests sent since.
     pub(super) fn free_capacity_left(&self) -> u32 {
         let free_capacity = self.report.map_or(0, |last| last.report.free_capacity);

@@ -7,6 +7,7 @@ use core::time::Duration;
 
 use super::peer_table::PeerTable;
 use crate::index::PrefixMatch;
+use crate::policy::uncached_tokens;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{PeerId, Reason, Request};
 
@@ -61,6 +62,38 @@ impl PeerTable {
             matched: matched.unwrap_or_else(|| self.index.deepest_of(blocks, slot)),
             estimated_ttft: peer.estimated_ttft()?,
         })
+    }
+
+    /// The cheapest of the available peers that were not tried, with its cost in seconds.
+    pub(crate) fn cheapest(
+        &self,
+        request: &Request,
+        tried: &[PeerId],
+        available: &ReplicaSet,
+    ) -> Option<(f64, ForwardTarget)> {
+        let untried = self.untried(available, tried);
+        let candidates = untried.as_ref().unwrap_or(available);
+        let blocks = request.fingerprint.blocks();
+        let priced = candidates.iter().filter_map(|slot| {
+            let peer = self.get(slot)?;
+            let matched = self.index.deepest_of(blocks, slot);
+            let cost_s = peer.cost_s(uncached_tokens(request, matched.depth))?;
+            Some((cost_s, slot, peer, matched))
+        });
+        let (cost_s, slot, peer, matched) = priced.min_by(|a, b| a.0.total_cmp(&b.0))?;
+        let reason = if matched.depth > 0 {
+            Reason::Prefix
+        } else {
+            Reason::Soonest
+        };
+        let target = ForwardTarget {
+            slot,
+            peer: peer.id,
+            reason,
+            matched,
+            estimated_ttft: peer.estimated_ttft()?,
+        };
+        Some((cost_s, target))
     }
 
     fn soonest(&self, candidates: impl Iterator<Item = ReplicaIndex>) -> Option<ReplicaIndex> {

@@ -37,7 +37,7 @@ use crate::pool_state::PoolState;
 use crate::queue::{QueueSeq, QueuedRequest, WaitTimes};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{Reason, Request};
+use crate::{PromptCost, Reason, Request};
 
 /// Oldest queued requests that are considered for one freed replica.
 pub(crate) const LOOKED_AT_MAX: usize = 64;
@@ -129,6 +129,8 @@ pub(crate) struct PolicyRules {
     pub(crate) past_slo_last: bool,
     /// Whether the session alone decides. A warm cache in a peer region then attracts no request.
     pub(crate) ignores_prefixes: bool,
+    /// Whether scores are costs in seconds, negative, so that they compare with those of peers.
+    pub(crate) has_costs: bool,
     /// Share of the prompt from which a match selects a fallback.
     pub(crate) fallback_share_min: f64,
 }
@@ -139,6 +141,7 @@ impl Default for PolicyRules {
             is_bound_to_candidates: false,
             past_slo_last: false,
             ignores_prefixes: false,
+            has_costs: false,
             fallback_share_min: 0.0,
         }
     }
@@ -205,6 +208,12 @@ pub(crate) trait Policy: Debug + Send {
 
     /// Scores a replica for a request, for explanations; more is better.
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64;
+
+    /// Cost of a prompt that no candidate holds, for peers; `None` from a policy that does not price replicas in seconds.
+    fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
+        let _ = view;
+        None
+    }
 
     /// Follows a change of the pool.
     fn on_event(&mut self, event: PolicyEvent<'_>) {

@@ -1,6 +1,6 @@
 //! Decisions: where a request goes, whether it waits, and why it is rejected. Nothing here changes the pool.
 //!
-//! [`Router::decide`] serves arrivals and explanations alike, in two halves. The first half finds a replica or a warmer peer.
+//! [`Router::decide`] serves arrivals and explanations alike, in two halves. The first half finds a replica or a cheaper peer.
 //! The second half is for a request that would wait: a peer, any free replica instead of a rejection, a rejection, or the
 //! queue.
 
@@ -58,7 +58,7 @@ impl Router {
             return RoutingDecision::Wait(None);
         }
         let routing = self.route(queued, false, at.replicas);
-        match self.find_warmer_peer(&queued.request, &routing, at) {
+        match self.find_cheaper_peer(&queued.request, &routing, at) {
             Some(target) => RoutingDecision::Forward(target),
             None => routing,
         }

@@ -15,11 +15,13 @@ use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
 use crate::{
     Effect, End, ForwardDecision, ForwardingRule, PeerId, PeerReport, PeerStatus, Placement,
-    Request, RequestId, Scope, ServedBy, Target, Time,
+    PromptCost, Request, RequestId, Scope, ServedBy, Target, Time,
 };
 
 /// Limit of placements that the driver has not taken yet.
 const PLACEMENTS_MAX: usize = 4_096;
+/// Advantage from which a peer is cheaper, in seconds: its report is a heartbeat old, and a session that leaves stays away.
+const FORWARDING_S: f64 = 1.0;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
@@ -47,7 +49,14 @@ impl Router {
             free_capacity: free_capacity.map_or(u32::MAX, saturate),
             queue: saturate(self.pool.queue.len() as u64),
             drain_per_s: per_second(held, self.pool.service_s),
+            prompt_cost: self.prompt_cost(),
         }
+    }
+
+    fn prompt_cost(&self) -> Option<PromptCost> {
+        let available = self.pool.replicas.available();
+        let prices = !self.pool.peers.is_empty() && !available.is_empty();
+        prices.then(|| self.policy.prompt_cost(&self.pool.view(available)))?
     }
 
     /// Status of every peer, in order of id.
@@ -139,29 +148,52 @@ impl Router {
         (!stays).then_some(target)
     }
 
-    /// Selects a peer for a request that a free local replica could start, if the peer's cache makes it faster than that
-    /// replica, and than the busy one that the request would wait for.
-    pub(super) fn find_warmer_peer(
+    /// Selects a peer for a request that a local replica could start, if it costs less there than on the replica that the
+    /// policy selected, or lets it wait for.
+    ///
+    /// Without costs of both sides, times to first token decide: a peer's cache may save more than the way takes.
+    pub(super) fn find_cheaper_peer(
         &self,
         request: &Request,
         routing: &RoutingDecision,
         at: Availables<'_>,
     ) -> Option<ForwardTarget> {
         // Without a free replica, the queue decides; without a measured speed, the local replicas do.
-        let replicas = &self.pool.replicas;
+        let pool = &self.pool;
         if at.replicas.is_empty()
-            || replicas.prefill_of_pool_s(0.0).is_none()
+            || at.peers.is_empty()
+            || pool.replicas.prefill_of_pool_s(0.0).is_none()
             || !self.forwards_by_cost()
         {
             return None;
         }
+        if self.policy.rules().has_costs
+            && let Some((cost_s, target)) = pool.peers.cheapest(request, request.tried()?, at.peers)
+        {
+            let is_cheaper = cost_s + FORWARDING_S < self.cost_here(request, routing);
+            return is_cheaper.then_some(target);
+        }
         let target = self.select_peer(request, at.peers)?;
         let is_home_sooner = || match routing {
-            RoutingDecision::Wait(Some(home)) => self.pool.is_home_sooner(&target, request, *home),
+            RoutingDecision::Wait(Some(home)) => pool.is_home_sooner(&target, request, *home),
             _ => false,
         };
-        let leaves = self.pool.is_warmer(&target, request, at.replicas) && !is_home_sooner();
+        let leaves = pool.is_warmer(&target, request, at.replicas) && !is_home_sooner();
         leaves.then_some(target)
+    }
+
+    /// Cost of a request on the local replica that the policy selected, or lets it wait for; zero where it selected none.
+    fn cost_here(&self, request: &Request, routing: &RoutingDecision) -> f64 {
+        let pool = &self.pool;
+        let view = pool.view(pool.replicas.available());
+        let cost_s = |replica| -self.policy.score(request, replica, &view);
+        match routing {
+            RoutingDecision::Dispatch(dispatch) => cost_s(dispatch.replica),
+            RoutingDecision::Wait(Some(home)) => cost_s(*home) + pool.turn_s(*home),
+            RoutingDecision::Wait(None)
+            | RoutingDecision::Forward(_)
+            | RoutingDecision::Reject(_) => 0.0,
+        }
     }
 
     /// Whether the exceptions to SkyLB's rule apply.

@@ -54,6 +54,7 @@ pub fn free_capacity(requests: u32) -> PeerReport {
         free_capacity: requests,
         queue: 0,
         drain_per_s: 10.0,
+        ..PeerReport::default()
     }
 }
 

@@ -229,6 +229,7 @@ impl World {
                         free_capacity: 1_000,
                         queue: 0,
                         drain_per_s: 1_000.0,
+                        ..PeerReport::default()
                     }
                 } else {
                     self.routers[of].report(now)

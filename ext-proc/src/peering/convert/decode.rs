@@ -9,7 +9,7 @@ use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
-use isotherm_router::PeerReport;
+use isotherm_router::{PeerReport, PromptCost};
 
 use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
 use crate::peering::message::Message;
@@ -27,6 +27,8 @@ pub(in crate::peering) enum DecodeError {
     Missing(&'static str),
     #[error("the drain rate is negative or not finite")]
     Rate,
+    #[error("the cost of a prompt is negative or not finite")]
+    Cost,
     #[error("the number of block hashes differs from the number of block ends")]
     Blocks,
     #[error("the address of a replica is not ip:port")]
@@ -90,8 +92,16 @@ fn heartbeat(session: Session, message: wire::Heartbeat) -> Result<Heartbeat, De
 }
 
 fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError> {
-    if !(message.drain_per_s.is_finite() && message.drain_per_s >= 0.0) {
+    let is_valid = |number: f32| number.is_finite() && number >= 0.0;
+    if !is_valid(message.drain_per_s) {
         return Err(DecodeError::Rate);
+    }
+    let prompt_cost = message.prompt_cost.map(|cost| PromptCost {
+        fixed_s: cost.fixed_s,
+        token_s: cost.token_s,
+    });
+    if prompt_cost.is_some_and(|cost| !is_valid(cost.fixed_s) || !is_valid(cost.token_s)) {
+        return Err(DecodeError::Cost);
     }
     let report = PeerReport {
         available: message.available,
@@ -99,6 +109,7 @@ fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError
         free_capacity: message.free_capacity,
         queue: message.queue,
         drain_per_s: message.drain_per_s,
+        prompt_cost,
     };
     Ok((name(message.model)?, report))
 }

@@ -62,6 +62,10 @@ fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
         free_capacity: report.free_capacity,
         queue: report.queue,
         drain_per_s: report.drain_per_s,
+        prompt_cost: report.prompt_cost.map(|cost| wire::PromptCost {
+            fixed_s: cost.fixed_s,
+            token_s: cost.token_s,
+        }),
     };
     wire::Heartbeat {
         ping_seq: heartbeat.ping_seq,

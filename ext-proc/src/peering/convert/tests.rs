@@ -7,7 +7,7 @@ use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
-use isotherm_router::PeerReport;
+use isotherm_router::{PeerReport, PromptCost};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -79,6 +79,10 @@ fn examples() -> Vec<Message> {
                     free_capacity: u32::MAX,
                     queue: 4,
                     drain_per_s: 0.25,
+                    prompt_cost: Some(PromptCost {
+                        fixed_s: 0.5,
+                        token_s: 0.001,
+                    }),
                 },
             )],
             views: vec![
@@ -157,6 +161,26 @@ fn invalid_messages_are_refused() {
     assert!(rate(1.0).is_ok());
     for invalid in [f32::NAN, f32::INFINITY, -1.0] {
         assert_eq!(rate(invalid), Err(DecodeError::Rate));
+    }
+
+    let cost = |token_s| {
+        let pool = wire::PoolReport {
+            model: "m".into(),
+            prompt_cost: Some(wire::PromptCost {
+                fixed_s: 1.0,
+                token_s,
+            }),
+            ..wire::PoolReport::default()
+        };
+        decode(Payload::Heartbeat(wire::Heartbeat {
+            advertisement: Some(wire::Advertisement::default()),
+            pools: vec![pool],
+            ..wire::Heartbeat::default()
+        }))
+    };
+    assert!(cost(0.0).is_ok());
+    for invalid in [f32::NAN, f32::INFINITY, -0.001] {
+        assert_eq!(cost(invalid), Err(DecodeError::Cost));
     }
 
     let record = |region: String| {

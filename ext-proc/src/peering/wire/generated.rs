@@ -84,6 +84,15 @@ pub struct PoolReport {
     pub queue: u32,
     #[prost(float, tag = "6")]
     pub drain_per_s: f32,
+    #[prost(message, optional, tag = "7")]
+    pub prompt_cost: ::core::option::Option<PromptCost>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct PromptCost {
+    #[prost(float, tag = "1")]
+    pub fixed_s: f32,
+    #[prost(float, tag = "2")]
+    pub token_s: f32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PeerView {

@@ -175,6 +175,7 @@ impl Load {
                 free_capacity: 1_000_000,
                 queue: (draw % 3) as u32,
                 drain_per_s: 50.0,
+                ..PeerReport::default()
             },
             as_of: Time::from_nanos(self.now),
             round_trip: Duration::from_micros(50_000 + draw % 100_000),

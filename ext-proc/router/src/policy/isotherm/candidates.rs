@@ -11,11 +11,11 @@ use smallvec::SmallVec;
 
 use super::cost::{CandidateCost, CostModel, PromptLoad};
 use super::query::{CandidateQuery, MatchCost};
-use crate::Request;
 use crate::index::PrefixMatch;
 use crate::policy::{View, that_may_serve, uncached_tokens};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::{PromptCost, Request};
 
 /// Groups of holders that are priced.
 const DEPTHS_MAX: usize = 4;
@@ -25,6 +25,8 @@ const EACH_MAX: usize = 8;
 const COMPARED_MAX: usize = 32;
 /// Replicas with the fewest requests that are searched for one not yet priced.
 const LEAST_MAX: usize = 64;
+/// Tokens of the prompt whose cost a pool reports to its peers.
+const PRICED_TOKENS: f64 = 1_000.0;
 /// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.
 const DISTRUST: f64 = 0.5;
 
@@ -195,6 +197,24 @@ impl CandidateSearch<'_> {
             .price_below(self.query, replica, match_cost, best);
         self.best = cheaper.or(self.best);
     }
+}
+
+/// The cost of a prompt that no candidate holds, on the cheapest of the least loaded ones.
+#[expect(clippy::cast_possible_truncation, reason = "seconds for a message")]
+pub(super) fn cheapest_prompt(cost_model: &CostModel<'_>) -> Option<PromptCost> {
+    let view = cost_model.view;
+    let cost_of = |tokens: f64| {
+        let least = view.replicas.by_load().take(COMPARED_MAX);
+        let load = cost_model.load_of_prompt(tokens);
+        let least_loaded = load.least_loaded(least, view).replicas();
+        let costs = least_loaded.map(|replica| cost_model.price_unheld(replica, tokens));
+        costs.min_by(f64::total_cmp)
+    };
+    let (empty_s, whole_s) = (cost_of(0.0)?, cost_of(PRICED_TOKENS)?);
+    Some(PromptCost {
+        fixed_s: empty_s as f32,
+        token_s: ((whole_s - empty_s) / PRICED_TOKENS).max(0.0) as f32,
+    })
 }
 
 /// Holders of a prefix in a set, to compare by load: all of them, or some where there are many. The prompt names the first

@@ -112,6 +112,14 @@ impl<'a> CostModel<'a> {
         self.priced(replica, matched, query.work(tokens), query.waited, adapter)
     }
 
+    /// Cost of a prompt of so many tokens on a replica that holds nothing of it.
+    pub(super) fn price_unheld(&self, replica: ReplicaIndex, tokens: f64) -> f64 {
+        let (prompt, waited) = (PromptWork::here(tokens), WaitTimes::default());
+        let adapter = AdapterCost::default();
+        let candidate = self.priced(replica, PrefixMatch::default(), prompt, waited, adapter);
+        candidate.cost
+    }
+
     /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
     pub(super) fn price_below(
         &self,

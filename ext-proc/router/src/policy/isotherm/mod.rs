@@ -16,9 +16,9 @@ use super::{
 };
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
-use crate::{Reason, Request};
+use crate::{PromptCost, Reason, Request};
 
-use self::candidates::{affinity_replica, cheapest_now, some_holders};
+use self::candidates::{affinity_replica, cheapest_now, cheapest_prompt, some_holders};
 use self::cost::CostModel;
 use self::query::CandidateQuery;
 
@@ -113,9 +113,14 @@ impl Policy for Isotherm {
         -CostModel::new(view).price(&query, replica).cost
     }
 
+    fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
+        cheapest_prompt(&CostModel::new(view))
+    }
+
     fn rules(&self) -> PolicyRules {
         PolicyRules {
             past_slo_last: true,
+            has_costs: true,
             ..PolicyRules::default()
         }
     }

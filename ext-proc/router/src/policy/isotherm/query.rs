@@ -44,7 +44,7 @@ pub(super) struct PromptWork {
 
 impl PromptWork {
     /// The replica computes the prompt itself.
-    const fn here(tokens: f64) -> Self {
+    pub(super) const fn here(tokens: f64) -> Self {
         Self {
             uncached: tokens,
             tokens,
