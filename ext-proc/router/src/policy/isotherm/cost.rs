@@ -44,7 +44,7 @@ pub(super) struct CostModel<'a> {
 /// How the replicas that hold the same part of a prompt compare by load, without their prices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromptLoad {
-    /// What each request in flight adds to the cost, in seconds.
+    /// Cost of each request in flight, in seconds.
     per_request_s: f64,
 }
 
