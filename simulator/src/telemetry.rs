@@ -7,15 +7,13 @@ use core::time::Duration;
 
 use clap::ValueEnum;
 use isotherm_engine::model::{Durations, Totals};
-use isotherm_router::{EngineCounters, Push, RouterConfig, Total};
+use isotherm_router::{EngineCounters, Total};
 use serde::Serialize;
 
 use crate::prompt::mix;
 
 /// Of so many sessions, one asks for usage in its streams (`stream_options.include_usage`), where that is left to clients.
 const USAGE_SESSIONS: u64 = 4;
-/// Outstanding requests of a replica without a metrics page: the service's default for that push rule.
-const OUTSTANDING_MAX: u32 = 32;
 
 /// A telemetry profile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
@@ -32,7 +30,7 @@ pub enum Telemetry {
     SglangStock,
     /// vLLM without flags, and no client streams: usage without cached tokens, and no time to first token.
     WholeAnswers,
-    /// An engine without a metrics page or usage; the push rule counts outstanding requests.
+    /// An engine without a metrics page or usage: it answers probes without metrics.
     Opaque,
 }
 
@@ -79,17 +77,6 @@ impl Telemetry {
     #[must_use]
     pub const fn reports_adapters(self) -> bool {
         !matches!(self, Self::SglangStock | Self::Opaque)
-    }
-
-    /// The configuration with which a service runs in front of these engines.
-    #[must_use]
-    pub fn configured(self, mut config: RouterConfig) -> RouterConfig {
-        if !self.has_page() && config.push == Push::Pending {
-            config.push = Push::Outstanding {
-                max: OUTSTANDING_MAX,
-            };
-        }
-        config
     }
 
     /// The counters of an engine's metrics page, if it has any.
@@ -232,22 +219,5 @@ mod tests {
         }
         assert!(of(Telemetry::VllmStock).unwrap().prefill.is_some());
         assert!(of(Telemetry::SglangStock).unwrap().prefill.is_none());
-    }
-
-    #[test]
-    fn replicas_without_a_page_are_pushed_by_outstanding_requests() {
-        let push = |profile: Telemetry, push| {
-            let config = RouterConfig {
-                push,
-                ..RouterConfig::default()
-            };
-            profile.configured(config).push
-        };
-        let outstanding = Push::Outstanding {
-            max: OUTSTANDING_MAX,
-        };
-        assert_eq!(push(Telemetry::Opaque, Push::Pending), outstanding);
-        assert_eq!(push(Telemetry::Opaque, Push::Blind), Push::Blind);
-        assert_eq!(push(Telemetry::VllmStock, Push::Pending), Push::Pending);
     }
 }

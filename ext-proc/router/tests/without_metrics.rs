@@ -3,7 +3,7 @@
 mod support;
 
 use isotherm_router::{
-    Availability, Event, OUTSTANDING_MAX, RejectReason, ReplicaId, RouterConfig, Time,
+    Availability, Event, OUTSTANDING_MAX, RejectReason, ReplicaId, RequestId, RouterConfig, Time,
 };
 use support::request;
 use support::script::Script;
@@ -38,6 +38,24 @@ fn a_replica_without_metrics_gets_requests_up_to_a_number() {
     assert_eq!(script.sent().len(), 1);
     let status = script.router.replicas(script.now).next().unwrap();
     assert_eq!((status.has_metrics, status.load), (false, None));
+}
+
+#[test]
+fn a_replica_without_metrics_gets_more_while_the_responses_to_all_earlier_requests_begin() {
+    let mut script = unprobed();
+    without_metrics(&mut script, 0);
+    let many = u64::from(OUTSTANDING_MAX);
+    for id in 0..2 * many {
+        script.arrive(request(id, id, &[]));
+    }
+    assert_eq!(script.sent().len(), OUTSTANDING_MAX as usize);
+    for id in 0..many {
+        script.event(Event::Began(RequestId(id)));
+    }
+    assert_eq!(script.sent().len(), 4, "the engine has begun them all");
+    assert_eq!(script.availability(0), Availability::Full);
+    script.event(Event::Began(RequestId(many)));
+    assert_eq!(script.sent().len(), 1);
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl Simulation<'_> {
             Arrangement::Oracle => return,
         };
         for region in regions {
-            let config = setup.telemetry.configured(config.clone());
+            let config = config.clone();
             self.balancers.push(Balancer::new(region, config, setup));
         }
         if matches!(setup.arrangement, Arrangement::Router(_)) {

@@ -94,9 +94,6 @@ impl Simulation<'_> {
             };
             self.send_event(balancer, event);
             self.list_adapters(balancer, number);
-            if !self.setup.telemetry.has_page() {
-                return;
-            }
             let probe = self.probes.push(Probe {
                 balancer,
                 replica: number,
@@ -173,10 +170,18 @@ impl Simulation<'_> {
         if self.replicas[probe.replica].state == State::Removed {
             return;
         }
-        let event = Event::Probed {
-            replica: ReplicaId(probe.replica),
-            load: probe.load,
-            sent: super::time(probe.sent),
+        let (id, probed) = (ReplicaId(probe.replica), super::time(probe.sent));
+        let event = if self.setup.telemetry.has_page() {
+            Event::Probed {
+                replica: id,
+                load: probe.load,
+                sent: probed,
+            }
+        } else {
+            Event::AnsweredWithoutMetrics {
+                replica: id,
+                sent: probed,
+            }
         };
         let (balancer, replica, sent) = (probe.balancer, probe.replica, probe.sent);
         let adapters = core::mem::take(&mut self.probes[number].adapters);

@@ -37,6 +37,9 @@ use crate::{
     Availability, Load, OUTSTANDING_MAX, Push, ReplicaId, ReplicaStatus, Role, Source, Time,
 };
 
+/// Requests of a replica without metrics whose responses have not begun, beyond [`OUTSTANDING_MAX`].
+const UNBEGUN_MAX: u32 = 4;
+
 /// Predicted hits in a row that did not happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FalseHits {
@@ -204,7 +207,7 @@ impl Replica {
 
     fn by_pending(&self, throttled: bool) -> Availability {
         if !self.has_metrics() {
-            return if self.outstanding < OUTSTANDING_MAX {
+            return if self.left_without_metrics() > 0 {
                 Availability::Available
             } else {
                 Availability::Full
@@ -308,13 +311,18 @@ impl Replica {
     fn headroom(&self, rules: &Rules) -> Option<u32> {
         match rules.push {
             _ if !self.role.has_requests() => None,
-            Push::Pending if !self.has_metrics() => {
-                Some(OUTSTANDING_MAX.saturating_sub(self.outstanding))
-            }
+            Push::Pending if !self.has_metrics() => Some(self.left_without_metrics()),
             Push::Pending => Some(self.headroom.left(self.outstanding)),
             Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
             Push::Blind => None,
         }
+    }
+
+    /// Requests that a replica without metrics gets: up to a number of outstanding ones, and beyond it as long as the responses
+    /// to the earlier ones have begun.
+    fn left_without_metrics(&self) -> u32 {
+        let below = OUTSTANDING_MAX.saturating_sub(self.outstanding);
+        below.max(UNBEGUN_MAX.saturating_sub(self.unbegun.count()))
     }
 
     /// Requests that an available replica can start now; one for a replica on trial.
