@@ -268,4 +268,6 @@ pub struct Placement {
     pub parent: Option<BlockHash>,
     /// Blocks after `parent`.
     pub blocks: Box<[BlockHash]>,
+    /// Prompt tokens that the target has to compute, by estimate; `None` if the sibling did not tell them.
+    pub uncached_tokens: Option<u32>,
 }

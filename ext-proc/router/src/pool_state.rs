@@ -1,5 +1,6 @@
 //! The state of a pool that decisions read. Decisions borrow it; only the handling of events changes it.
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
 use crate::queue::Queue;
 use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
-use crate::{AdapterKey, IndexLimits, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
+use crate::{AdapterKey, IndexLimits, Load, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
 /// The share of the requests in front that are expected to reach the replica that they wait for; others go elsewhere.
 const FAITHFUL: f64 = 0.5;
@@ -96,7 +97,7 @@ pub(crate) struct InFlightRequest {
     pub(crate) uncached_tokens: f64,
     /// Whether the request went to the last replica of its session; `None` for a new session.
     pub(crate) followed_session: Option<bool>,
-    /// Requests in flight on the replica, this one included.
+    /// Requests at the replica, this one and those of other services included.
     pub(crate) outstanding: u32,
     pub(crate) adapter: Option<AdapterKey>,
     /// Whether the replica had to load an adapter first. Its time to first token then says nothing about its prompt.
@@ -186,10 +187,31 @@ impl PoolState {
         self.config.adapter_load.as_secs_f64()
     }
 
+    /// Time that a request occupies a replica.
+    fn service(&self) -> Duration {
+        let service_s = self.service_s.unwrap_or(SERVICE_S);
+        Duration::try_from_secs_f64(service_s).unwrap_or_default()
+    }
+
+    /// Registers a request that a sibling dispatched, with so many prompt tokens to compute, if it told them.
+    pub(crate) fn pushed_by_sibling(&mut self, replica: ReplicaIndex, tokens: Option<u32>) {
+        let (tokens, service) = (tokens.map(f64::from), self.service());
+        let replicas = &mut self.replicas;
+        replicas.pushed_by_sibling(replica, tokens, service, self.now);
+    }
+
+    /// Applies a probe; returns whether it is newer than the last one.
+    pub(crate) fn probed(&mut self, replica: ReplicaId, load: Load, sent: Time) -> bool {
+        let service = self.service();
+        let replicas = &mut self.replicas;
+        replicas.probed(replica, load, sent, service, self.now)
+    }
+
     /// Applies a probe that the replica answered without metrics.
     pub(crate) fn answered_without_metrics(&mut self, replica: ReplicaId, sent: Time) {
+        let service = self.service();
         let replicas = &mut self.replicas;
-        replicas.answered_without_metrics(replica, sent, self.now);
+        replicas.answered_without_metrics(replica, sent, service, self.now);
     }
 
     /// Cost of an adapter on a replica, and of the loads that are under way there.

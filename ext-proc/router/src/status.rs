@@ -19,6 +19,8 @@ pub struct ReplicaStatus {
     pub role: Role,
     /// Requests dispatched and not finished; of a prefill replica, prompts.
     pub outstanding: u32,
+    /// Requests of other services at the replica, by what siblings told and gauges showed.
+    pub of_others: u32,
     /// Load of the last good probe, if it showed one.
     pub load: Option<Load>,
     /// Time when the last good probe was sent.

@@ -222,11 +222,16 @@ const LEARNED_GAUGES: [Family<PoolEstimates, f64>; 5] = [
     ),
 ];
 
-const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 7] = [
+const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 8] = [
     (
         "replica_outstanding",
         "Requests sent to the replica and not finished",
         |r| Some(f64::from(r.outstanding)),
+    ),
+    (
+        "replica_of_others",
+        "Requests of other services at the replica, by what siblings told and its gauges showed",
+        |r| Some(f64::from(r.of_others)),
     ),
     (
         "replica_pending",

@@ -144,6 +144,7 @@ mod tests {
             target: SharedTarget::Peer("eu".into()),
             parent: None,
             blocks: Box::default(),
+            uncached_tokens: None,
         };
         Message::Placements(vec![("m".repeat(model_bytes).into(), placement)])
     }

@@ -202,6 +202,7 @@ async fn a_placement_with_an_unknown_target_is_ignored() {
         target,
         parent: None,
         blocks: Box::new([]),
+        uncached_tokens: None,
     };
     let strangers = [
         SharedTarget::Replica(addr(9)),

@@ -21,6 +21,8 @@ pub struct SharedPlacement {
     pub parent: Option<BlockHash>,
     /// Blocks that are new to the target.
     pub blocks: Box<[BlockHash]>,
+    /// Prompt tokens that the target has to compute, if the sender told them.
+    pub uncached_tokens: Option<u32>,
 }
 
 /// The target of a shared placement.
@@ -47,6 +49,7 @@ impl SharedPlacement {
             target,
             parent: placement.parent,
             blocks: placement.blocks,
+            uncached_tokens: placement.uncached_tokens,
         })
     }
 
@@ -64,6 +67,7 @@ impl SharedPlacement {
             target,
             parent: self.parent,
             blocks: self.blocks,
+            uncached_tokens: self.uncached_tokens,
         })
     }
 }

@@ -28,6 +28,7 @@ fn batch(blocks: u32) -> Message {
         target: SharedTarget::Replica(([10, 0, 0, 1], 8000).into()),
         parent: Some(block(0)),
         blocks: (1..=blocks).map(block).collect(),
+        uncached_tokens: Some(64 * blocks),
     };
     Message::Placements(vec![("model".into(), placement)])
 }

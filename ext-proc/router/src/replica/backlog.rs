@@ -3,6 +3,9 @@
 //! Each replica is modelled as one server that computes prompts in order. A prompt that is dispatched now is computed from
 //! `ready` on, and moves `ready` by its uncached tokens times the seconds per token.
 //!
+//! Siblings tell what they dispatch, and neither beginnings nor ends. Their prompts count as computed when the estimate says
+//! so, when a later prompt of this service has begun, or when a probe shows fewer requests of others.
+//!
 //! The estimate is corrected in both directions. The last requests that a probe finds waiting count as uncomputed: an engine
 //! whose memory is full computes nothing. No more than the prompts of the requests that have not begun can be left. A request
 //! that ends before it begins gives back what the replica did not compute of it.
@@ -22,8 +25,23 @@ pub(crate) struct BacklogClaim {
     pub(crate) at: Time,
     /// Prompt tokens to compute.
     pub(crate) tokens: f64,
+    /// Whether a sibling dispatched the prompt.
+    is_of_sibling: bool,
     /// When the prompt will be computed, by the estimate at its dispatch.
     ready: Time,
+}
+
+impl BacklogClaim {
+    /// Prompt tokens that may not be computed yet: all of them until the response begins, which only a sibling sees of its
+    /// own prompts. Of those, as many as the estimate leaves.
+    fn left(&self, at: Time, token_s: f64) -> f64 {
+        if self.is_of_sibling {
+            let left_s = self.ready.since(at).as_secs_f64();
+            self.tokens.min(left_s / token_s)
+        } else {
+            self.tokens
+        }
+    }
 }
 
 /// Part of a prompt that a replica computed, of a request that ended before its response began.
@@ -64,10 +82,20 @@ impl Backlog {
 
     /// Accounts for a dispatched prompt with `tokens` to compute, at this speed.
     pub(crate) fn pushed(&mut self, tokens: f64, token_s: f64, now: Time) -> BacklogClaim {
-        self.pushed_by_sibling(tokens, token_s, now);
+        self.add(tokens, token_s, false, now)
+    }
+
+    /// Accounts for a prompt that a sibling dispatched.
+    pub(crate) fn pushed_by_sibling(&mut self, tokens: f64, token_s: f64, now: Time) {
+        self.add(tokens, token_s, true, now);
+    }
+
+    fn add(&mut self, tokens: f64, token_s: f64, is_of_sibling: bool, now: Time) -> BacklogClaim {
+        self.ready = self.ready.max(now).after(takes(tokens, token_s));
         let claim = BacklogClaim {
             at: now,
             tokens,
+            is_of_sibling,
             ready: self.ready,
         };
         if self.sent.len() >= SENT_MAX {
@@ -77,36 +105,37 @@ impl Backlog {
         claim
     }
 
-    /// Accounts for a prompt whose beginning and end this service does not see.
-    pub(crate) fn pushed_by_sibling(&mut self, tokens: f64, token_s: f64, now: Time) {
-        self.ready = self.ready.max(now).after(takes(tokens, token_s));
+    /// Forgets the oldest prompts of siblings beyond this number, since a probe shows that they have ended.
+    pub(crate) fn keep_of_siblings(&mut self, most: u32) {
+        let of_siblings = self.sent.iter().filter(|claim| claim.is_of_sibling).count();
+        let mut ended = of_siblings.saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        if ended > 0 {
+            self.sent.retain(|claim| {
+                let has_ended = claim.is_of_sibling && ended > 0;
+                ended -= usize::from(has_ended);
+                !has_ended
+            });
+        }
     }
 
     /// Applies a probe, sent at `at`, that found `pending` requests waiting: the last ones that the replica can have seen.
-    /// `has_others` says that siblings sent prompts, too.
-    pub(crate) fn probed(&mut self, pending: u32, at: Time, token_s: f64, has_others: bool) {
+    pub(crate) fn probed(&mut self, pending: u32, at: Time, token_s: f64) {
         let seen = self.sent.partition_point(|claim| claim.at <= at);
         let pending = usize::try_from(pending).unwrap_or(usize::MAX);
         let waiting = self.sent.range(seen.saturating_sub(pending)..seen);
         let tokens: f64 = waiting.map(|claim| claim.tokens).sum();
-        if !has_others && pending <= seen {
+        if pending <= seen {
             self.limit(at, token_s);
         }
         self.ready = self.ready.max(at.after(takes(tokens, token_s)));
     }
 
-    /// Registers that the response to a request begins: its prompt is computed.
-    pub(crate) fn began(
-        &mut self,
-        claim: &BacklogClaim,
-        token_s: f64,
-        has_others: bool,
-        now: Time,
-    ) {
+    /// Registers that the response to a request begins: its prompt is computed, and so are those of siblings before it.
+    pub(crate) fn began(&mut self, claim: &BacklogClaim, token_s: f64, now: Time) {
         self.forget(claim);
-        if !has_others {
-            self.limit(now, token_s);
-        }
+        self.sent
+            .retain(|sent| !sent.is_of_sibling || sent.at > claim.at);
+        self.limit(now, token_s);
     }
 
     /// Registers that a request ended before its response began. Returns the work that the replica was spared.
@@ -131,7 +160,8 @@ impl Backlog {
 
     /// Lowers the estimate to what the prompts that have not begun can hold at most.
     fn limit(&mut self, at: Time, token_s: f64) {
-        let tokens: f64 = self.sent.iter().map(|claim| claim.tokens).sum();
+        let left = |claim: &BacklogClaim| claim.left(at, token_s);
+        let tokens: f64 = self.sent.iter().map(left).sum();
         self.ready = self.ready.min(at.after(takes(tokens, token_s)));
     }
 
@@ -196,12 +226,12 @@ mod tests {
             backlog.pushed(tokens, TOKEN_S, at(1));
         }
         assert!(near(tokens(&backlog, at(59)), 0.0));
-        backlog.probed(2, at(59), TOKEN_S, false);
+        backlog.probed(2, at(59), TOKEN_S);
         let whole = tokens(&backlog, at(59));
         assert!(near(whole, 5_000.0), "{whole}");
         backlog.emptied();
         backlog.pushed(500.0, TOKEN_S, at(70));
-        backlog.probed(7, at(71), TOKEN_S, false);
+        backlog.probed(7, at(71), TOKEN_S);
         let others = tokens(&backlog, at(71));
         assert!(
             near(others, 500.0),
@@ -233,9 +263,9 @@ mod tests {
         let mut backlog = Backlog::default();
         let first = backlog.pushed(90_000.0, TOKEN_S, at(1));
         let second = backlog.pushed(30_000.0, TOKEN_S, at(1));
-        backlog.began(&first, TOKEN_S, false, at(2));
+        backlog.began(&first, TOKEN_S, at(2));
         assert!(near(tokens(&backlog, at(2)), 30_000.0), "a faster engine");
-        backlog.began(&second, TOKEN_S, false, at(3));
+        backlog.began(&second, TOKEN_S, at(3));
         assert!(near(tokens(&backlog, at(3)), 0.0));
     }
 
@@ -248,7 +278,32 @@ mod tests {
         }
         assert!(tokens(&backlog, at(20)) > 100_000.0);
         backlog.pushed(700.0, TOKEN_S, at(20));
-        backlog.probed(0, at(20), TOKEN_S, false);
+        backlog.probed(0, at(20), TOKEN_S);
         assert!(near(tokens(&backlog, at(20)), 700.0));
+    }
+
+    #[test]
+    fn a_probe_with_nothing_pending_leaves_what_siblings_sent_last() {
+        let mut backlog = Backlog::default();
+        backlog.pushed_by_sibling(60_000.0, TOKEN_S, at(1));
+        backlog.pushed(10_000.0, TOKEN_S, at(1));
+        backlog.keep_of_siblings(1);
+        backlog.probed(0, at(3), TOKEN_S);
+        let left = tokens(&backlog, at(3));
+        assert!(near(left, 50_000.0), "two seconds are computed: {left}");
+        backlog.keep_of_siblings(0);
+        backlog.probed(0, at(3), TOKEN_S);
+        let left = tokens(&backlog, at(3));
+        assert!(near(left, 10_000.0), "the sibling's has ended: {left}");
+    }
+
+    #[test]
+    fn a_prompt_that_begins_shows_that_those_of_siblings_before_it_are_computed() {
+        let mut backlog = Backlog::default();
+        backlog.pushed_by_sibling(60_000.0, TOKEN_S, at(1));
+        let own = backlog.pushed(10_000.0, TOKEN_S, at(1));
+        backlog.pushed_by_sibling(5_000.0, TOKEN_S, at(2));
+        backlog.began(&own, TOKEN_S, at(2));
+        assert!(near(tokens(&backlog, at(2)), 5_000.0), "a faster engine");
     }
 }

@@ -9,6 +9,7 @@ mod headroom;
 mod latency;
 mod latency_model;
 mod least_squares;
+mod other_requests;
 mod pushes;
 mod replicas;
 mod signal_log;
@@ -27,6 +28,7 @@ use headroom::Headroom;
 pub(crate) use latency::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
 use latency::{PoolLatency, ReplicaLatency};
 use latency_model::{LatencyModel, SpeedRatios};
+use other_requests::OtherRequests;
 pub(crate) use pushes::Pushes;
 pub(crate) use replicas::{Rank, Replicas};
 use signal_log::{SignalLog, SourceLog};
@@ -63,6 +65,8 @@ pub(crate) struct Replica {
     pub(crate) draining: bool,
     false_hits: FalseHits,
     headroom: Headroom,
+    /// Requests of other services at the replica.
+    others: OtherRequests,
     unbegun: Unbegun,
     breaker: Breaker,
     backlog: Backlog,
@@ -119,10 +123,12 @@ impl Replica {
     }
 
     /// Handles a probe that was answered without metrics.
-    pub(crate) fn answered_without_metrics(&mut self, sent: Time) {
+    pub(crate) fn answered_without_metrics(&mut self, sent: Time, service: Duration, now: Time) {
         if self.probed().is_none_or(|last| sent >= last) {
             self.without_metrics = Some(sent);
             self.failed = false;
+            self.others.probed_without_metrics(service, now);
+            self.backlog.keep_of_siblings(self.others.count());
         }
     }
 
@@ -236,8 +242,12 @@ impl Replica {
             self.headroom.began(claim.at);
         }
         self.stall.computed(now);
-        let has_others = self.headroom.has_siblings_pushes();
-        self.backlog.began(claim, self.token_s(), has_others, now);
+        self.backlog.began(claim, self.token_s(), now);
+    }
+
+    /// Requests at the replica: those of this service that have not finished, and those of others, by estimate.
+    pub(crate) const fn requests(&self) -> u32 {
+        self.outstanding.saturating_add(self.others.count())
     }
 
     /// Registers the end of a request. `computed` says what became of its prompt if the response had not begun. Returns what
@@ -249,6 +259,7 @@ impl Replica {
         now: Time,
     ) -> Option<(f64, f64)> {
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.others.own_ended();
         let mut unused = None;
         if let Some(computed) = computed {
             if self.unbegun.begun(claim.at) {
@@ -291,7 +302,7 @@ impl Replica {
 
     /// Whether the replica has no requests, as far as is known.
     fn is_idle(&self) -> bool {
-        self.outstanding == 0 && !self.headroom.has_siblings_pushes()
+        self.requests() == 0 && !self.headroom.has_siblings_pushes()
     }
 
     /// Whether the replica admits nothing until one of its requests ends.
@@ -342,6 +353,7 @@ impl Replica {
             name: self.name.clone(),
             role: self.role,
             outstanding: self.outstanding,
+            of_others: self.others.count(),
             load: self.load().copied(),
             probed: self.probed(),
             has_metrics: self.has_metrics(),

@@ -8,6 +8,7 @@ use crate::index::{AnswerKey, PredictionRecord, PrefixMatch};
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
+use crate::replica::Replica;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target};
 
@@ -43,7 +44,7 @@ impl Router {
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
         let followed_session = self.record_session(&request, replica);
         let is_behind_load = self.use_adapter(index, request.adapter);
-        let recorded = self.record_prompt(&request, index, replica, &work.matched);
+        let recorded = self.record_prompt(&request, index, replica, &work.matched, claim.tokens);
         let matched_bytes = request.fingerprint.bytes_at(work.matched.depth);
         let share = request.fingerprint.share_at(work.matched.depth);
         let decision = Decision {
@@ -71,7 +72,7 @@ impl Router {
                 estimated_tokens: queued.estimated_tokens,
                 prompt_tokens: request.prompt_tokens,
                 ahead_tokens,
-                outstanding: self.pool.replicas.get(index).map_or(1, |r| r.outstanding),
+                outstanding: self.pool.replicas.get(index).map_or(1, Replica::requests),
                 answer_tokens: work.remembered,
                 uncached_tokens: work.uncached,
                 followed_session,
@@ -82,17 +83,20 @@ impl Router {
         );
     }
 
-    /// Records that the replica gets a prompt of which it holds a part, for the siblings and the policy, too.
+    /// Records that the replica gets a prompt of which it holds a part and computes `computed` tokens, for the siblings and the
+    /// policy, too.
     fn record_prompt(
         &mut self,
         request: &Request,
         index: ReplicaIndex,
         replica: ReplicaId,
         matched: &PrefixMatch,
+        computed: f64,
     ) -> PredictionRecord {
         let blocks = request.fingerprint.blocks();
         let recorded = self.pool.index.record(blocks, index, matched);
-        self.share(Target::Replica(replica), blocks, matched.depth);
+        let target = Target::Replica(replica);
+        self.share(target, blocks, matched.depth, Some(computed));
         self.policy.on_event(PolicyEvent::Dispatch(index));
         recorded
     }

@@ -71,10 +71,17 @@ impl Router {
         Some(placement)
     }
 
-    /// Queues a placement for the siblings, whose indexes and counts then agree. The target held the first `depth` blocks.
+    /// Queues a placement for the siblings, whose indexes and counts then agree. The target held the first `depth` blocks, and
+    /// has to compute `uncached` tokens.
     ///
     /// A lost placement costs at most a cache hit. Each service corrects its own index by its own requests.
-    pub(super) fn share(&mut self, target: Target, blocks: &[BlockHash], depth: usize) {
+    pub(super) fn share(
+        &mut self,
+        target: Target,
+        blocks: &[BlockHash],
+        depth: usize,
+        uncached: Option<f64>,
+    ) {
         if !self.pool.config.region.share {
             return;
         }
@@ -87,6 +94,7 @@ impl Router {
             target,
             parent: known.last().copied(),
             blocks: new.into(),
+            uncached_tokens: uncached.map(whole_tokens),
         });
     }
 
@@ -95,7 +103,7 @@ impl Router {
         self.counters.placements_received += 1;
         let is_attached = match placement.target {
             Target::Replica(id) => self.pool.replicas.slot_of(id).is_some_and(|slot| {
-                self.pool.replicas.pushed_by_sibling(slot, self.pool.now);
+                self.pool.pushed_by_sibling(slot, placement.uncached_tokens);
                 self.pool.index.attach(slot, parent, blocks)
             }),
             Target::Peer(id) => self.pool.peers.on_shared(id, parent, blocks, self.pool.now),
@@ -235,7 +243,7 @@ impl Router {
         let matched_bytes = request.fingerprint.bytes_at(matched.depth);
         let share = request.fingerprint.share_at(matched.depth);
         self.counters.forwarded += 1;
-        self.share(Target::Peer(handle.id), blocks, matched.depth);
+        self.share(Target::Peer(handle.id), blocks, matched.depth, None);
         self.effects.push_back(Effect::Forward(
             request.id,
             ForwardDecision {
@@ -335,6 +343,15 @@ impl Router {
             Some(known) => known + SERVICE_LEARNING_RATE * (took - known),
         });
     }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a positive number of tokens; saturates"
+)]
+const fn whole_tokens(tokens: f64) -> u32 {
+    tokens.round() as u32
 }
 
 fn saturate(n: u64) -> u32 {

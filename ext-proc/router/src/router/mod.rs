@@ -303,7 +303,7 @@ impl Router {
     }
 
     fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
-        let news = self.pool.replicas.probed(id, load, sent, self.pool.now);
+        let news = self.pool.probed(id, load, sent);
         if news && let Some(tokens) = load.kv_capacity_tokens {
             self.budget(id, tokens);
         }

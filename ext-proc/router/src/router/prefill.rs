@@ -64,7 +64,8 @@ impl Router {
         let uncached = uncached_tokens(request, matched.depth);
         let (permit, claim) = pool.replicas.prefill_dispatched(index, uncached, now)?;
         let recorded = pool.index.record(blocks, index, &matched);
-        self.share(Target::Replica(replica), blocks, matched.depth);
+        let target = Target::Replica(replica);
+        self.share(target, blocks, matched.depth, Some(uncached));
         self.counters.prefills += 1;
         Some(Box::new(InFlightPrefill {
             replica,

@@ -174,6 +174,7 @@ fn placement(message: wire::Placement) -> Result<(Arc<str>, SharedPlacement), De
         target,
         parent: parent.map(|parent| block((parent.hash, parent.end_bytes))),
         blocks: hashes.zip(message.ends_bytes).map(block).collect(),
+        uncached_tokens: message.uncached_tokens,
     };
     Ok((name(message.model)?, placement))
 }

@@ -129,5 +129,6 @@ fn placement((model, placement): &(Arc<str>, SharedPlacement)) -> wire::Placemen
         }),
         hashes: blocks.clone().map(|block| block.hash).collect(),
         ends_bytes: blocks.map(|block| block.end_bytes).collect(),
+        uncached_tokens: placement.uncached_tokens,
     }
 }

@@ -46,11 +46,12 @@ fn examples() -> Vec<Message> {
         hash: u64::MAX - u64::from(n),
         end_bytes: n,
     };
-    let placement = |target, parent| {
+    let placement = |target, parent, uncached_tokens| {
         let placement = SharedPlacement {
             target,
             parent,
             blocks: (1..300).map(block).collect(),
+            uncached_tokens,
         };
         (Arc::from("llama"), placement)
     };
@@ -113,8 +114,12 @@ fn examples() -> Vec<Message> {
             successors: SuccessorList::default(),
         })),
         Message::Placements(vec![
-            placement(SharedTarget::Replica(([10, 0, 0, 1], 8000).into()), None),
-            placement(SharedTarget::Peer("eu".into()), Some(block(0))),
+            placement(
+                SharedTarget::Replica(([10, 0, 0, 1], 8000).into()),
+                None,
+                Some(0),
+            ),
+            placement(SharedTarget::Peer("eu".into()), Some(block(0)), None),
         ]),
     ]
 }
@@ -201,6 +206,7 @@ fn invalid_messages_are_refused() {
             parent: None,
             hashes,
             ends_bytes,
+            uncached_tokens: None,
         };
         decode(Payload::Placements(wire::Placements {
             placements: vec![placement],

@@ -166,6 +166,8 @@ pub struct Placement {
     pub hashes: ::prost::alloc::vec::Vec<u64>,
     #[prost(uint32, repeated, tag = "6")]
     pub ends_bytes: ::prost::alloc::vec::Vec<u32>,
+    #[prost(uint32, optional, tag = "7")]
+    pub uncached_tokens: ::core::option::Option<u32>,
     #[prost(oneof = "placement::Target", tags = "2, 3")]
     pub target: ::core::option::Option<placement::Target>,
 }

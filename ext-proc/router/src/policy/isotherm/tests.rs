@@ -134,7 +134,7 @@ impl Pool {
                     kv_capacity_tokens: Some(10_000),
                     ..Load::default()
                 };
-                pool.replicas.probed(id, load, pool.now, pool.now);
+                pool.probed(id, load, pool.now);
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Events of replicas: added, removed, probed, sent requests, finished requests.
 
 use core::hint::black_box;
+use core::time::Duration;
 
 use super::{CostInputs, Rank, Replicas};
 use crate::engine_counters::CounterChange;
 use crate::pool_state::InFlightRequest;
 use crate::replica::{
-    Backlog, BacklogClaim, BreakerPermit, ComputedShare, Evidence, FalseHits, Replica,
-    ReplicaLatency, SourceLog,
+    Backlog, BacklogClaim, BreakerPermit, ComputedShare, Evidence, FalseHits, OtherRequests,
+    Replica, ReplicaLatency, SourceLog,
 };
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Load, ReplicaId, Role, Time};
@@ -68,8 +69,15 @@ impl Replicas {
         self.change(id, now, |replica| replica.role = role);
     }
 
-    /// Applies a probe; returns whether it is newer than the last one.
-    pub(crate) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time, now: Time) -> bool {
+    /// Applies a probe; returns whether it is newer than the last one. A request occupies a replica for about `service`.
+    pub(crate) fn probed(
+        &mut self,
+        id: ReplicaId,
+        load: Load,
+        sent: Time,
+        service: Duration,
+        now: Time,
+    ) -> bool {
         let mut news = false;
         let pool = self.speed.model;
         self.change(id, now, |replica| {
@@ -89,11 +97,12 @@ impl Replicas {
             replica.headroom.probed(&load, sent, replica.outstanding);
             replica.stall.probed(&load, sent);
             replica.age(pool, now);
-            let has_others = replica.headroom.has_siblings_pushes();
+            let since = replica.headroom.pushes_since(sent);
+            let own = replica.outstanding.saturating_sub(since);
+            replica.others.probed(&load, sent, own, service, now);
+            replica.backlog.keep_of_siblings(replica.others.count());
             let token_s = replica.token_s();
-            replica
-                .backlog
-                .probed(load.pending, sent, token_s, has_others);
+            replica.backlog.probed(load.pending, sent, token_s);
             replica.probe = Some((load, sent));
             replica.failed = false;
         });
@@ -115,6 +124,7 @@ impl Replicas {
         let pool = self.speed.model;
         self.change(id, now, |replica| {
             replica.backlog = Backlog::default();
+            replica.others = OtherRequests::default();
             replica.speed = ReplicaLatency::new(pool);
             replica.prompt_sources = SourceLog::default();
             replica.output_sources = SourceLog::default();
@@ -125,9 +135,15 @@ impl Replicas {
     }
 
     /// Applies a probe that the replica answered without metrics.
-    pub(crate) fn answered_without_metrics(&mut self, id: ReplicaId, sent: Time, now: Time) {
+    pub(crate) fn answered_without_metrics(
+        &mut self,
+        id: ReplicaId,
+        sent: Time,
+        service: Duration,
+        now: Time,
+    ) {
         self.change(id, now, |replica| {
-            replica.answered_without_metrics(sent.min(now));
+            replica.answered_without_metrics(sent.min(now), service, now);
         });
     }
 
@@ -192,13 +208,32 @@ impl Replicas {
         sent
     }
 
-    /// Registers a request that a sibling dispatched.
-    pub(crate) fn pushed_by_sibling(&mut self, slot: ReplicaIndex, now: Time) {
+    /// Registers a request that a sibling dispatched, with `tokens` prompt tokens to compute. A sibling that does not tell
+    /// them counts as the mean of the pool.
+    pub(crate) fn pushed_by_sibling(
+        &mut self,
+        slot: ReplicaIndex,
+        tokens: Option<f64>,
+        service: Duration,
+        now: Time,
+    ) {
+        let pool = self.speed.model;
+        let tokens = tokens.unwrap_or_else(|| self.work_s(now) / pool.prefill.each_s);
+        let takes_s = self.prefill_s(slot, tokens);
+        if self.has_requests(slot) {
+            // A prompt that a prefill replica computes counts among the arrivals of the pool with its request.
+            self.arrivals.add(takes_s, now);
+        }
         self.turn += 1;
         let turn = self.turn;
         self.change_slot(slot, now, |replica| {
+            replica.age(pool, now);
             replica.turn = turn;
             replica.headroom.pushed_by_sibling(now);
+            replica.others.pushed(service, now);
+            let token_s = replica.token_s();
+            replica.backlog.pushed_by_sibling(tokens, token_s, now);
+            replica.arrivals.add(takes_s, now);
         });
     }
 

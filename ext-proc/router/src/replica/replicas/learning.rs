@@ -119,10 +119,14 @@ impl Replicas {
         let slots = self.replicas.len().max(1);
         self.aged = (self.aged + 1) % slots;
         let pool = self.speed.model;
-        if let Some(Some(replica)) = self.replicas.get_mut(self.aged) {
+        if let Some(Some(replica)) = self.replicas.get_mut(self.aged)
+            && let Ok(slot) = u16::try_from(self.aged).map(ReplicaIndex)
+        {
             replica.age(pool, now);
-            if let Ok(slot) = u16::try_from(self.aged) {
-                self.update_cost_inputs(ReplicaIndex(slot));
+            if replica.others.fades() {
+                self.change_slot(slot, now, |replica| replica.others.refresh(now));
+            } else {
+                self.update_cost_inputs(slot);
             }
         }
     }

@@ -71,7 +71,7 @@ impl Replicas {
         // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
         let healthy = !replica.draining && replica.ill(&rules, now).is_none();
-        let rank = Rank::new(replica.outstanding, replica.turn, slot);
+        let rank = Rank::new(replica.requests(), replica.turn, slot);
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = rank;
         }
@@ -105,7 +105,7 @@ impl Replicas {
         };
         let is_open = replica.prefill_availability(&rules, now) == Availability::Available;
         if let Some(place) = self.ranks.get_mut(slot.index()) {
-            *place = Rank::new(replica.outstanding, replica.turn, slot);
+            *place = Rank::new(replica.requests(), replica.turn, slot);
         }
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::of(replica);
@@ -135,7 +135,7 @@ impl Replicas {
             return;
         };
         if self.available.set(slot, false) {
-            let rank = Rank::new(replica.outstanding, replica.turn, slot);
+            let rank = Rank::new(replica.requests(), replica.turn, slot);
             self.by_load.remove(&rank);
             let listed = u64::from(replica.listed_capacity);
             self.free_capacity = self.free_capacity.saturating_sub(listed);

@@ -16,7 +16,7 @@ use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
 /// Order by load: the load, sequence number of the last dispatch, and replica index, packed into one number. The load is the
-/// number of outstanding requests, or what a policy estimates.
+/// number of requests at the replica, those of other services included, or what a policy estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(u128);
 
@@ -27,8 +27,8 @@ impl Rank {
     /// Rank behind every replica.
     pub(crate) const LAST: Self = Self(u128::MAX);
 
-    const fn new(outstanding: u32, turn: u64, slot: ReplicaIndex) -> Self {
-        let high = (outstanding as u128) << LOAD_BIT;
+    const fn new(requests: u32, turn: u64, slot: ReplicaIndex) -> Self {
+        let high = (requests as u128) << LOAD_BIT;
         Self(high | (turn as u128) << 16 | slot.0 as u128)
     }
 

@@ -72,6 +72,7 @@ impl Naive {
             target,
             parent: blocks[..known].last().copied(),
             blocks: blocks[known..].into(),
+            uncached_tokens: known.is_multiple_of(2).then_some(64),
         }));
     }
 

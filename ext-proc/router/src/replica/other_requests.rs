@@ -1,0 +1,160 @@
+//! Requests that other services have at a replica: siblings, and routers that this service does not know.
+//!
+//! A sibling tells each dispatch and no end. The gauges of a probe count the requests of all services, so what they show
+//! beyond this service's own requests is others'. Both are late, in opposite directions: a gauge shows a request up to
+//! [`SETTLE`] after its dispatch, and may still count one that has ended. So the requests that siblings told shortly before
+//! a probe count at least, and a gauge may include own requests that ended lately.
+//!
+//! Without a gauge, a told request counts for the mean time that a request occupies a replica.
+
+use core::time::Duration;
+
+use super::headroom::SETTLE;
+use super::pushes::Pushes;
+use crate::{Load, Time};
+
+/// Requests of other services at one replica, by estimate.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OtherRequests {
+    count: u32,
+    /// Time that a request occupies the replica.
+    service: Duration,
+    /// Requests that siblings told.
+    told: Pushes,
+    /// Requests beyond this service's own that the gauges of the last probe showed, with the time when it was sent.
+    shown: Option<(u32, Time)>,
+    /// This service's requests that ended since the last probe, and between the last two.
+    ended: [u32; 2],
+}
+
+impl OtherRequests {
+    /// Number of the requests.
+    pub(crate) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Registers a request that a sibling dispatched. A request occupies the replica for about `service`.
+    pub(crate) fn pushed(&mut self, service: Duration, now: Time) {
+        self.service = service;
+        self.told.push(now);
+        self.count = self.count.saturating_add(1);
+    }
+
+    /// Registers that a request of this service ended.
+    pub(crate) const fn own_ended(&mut self) {
+        let [since, before] = self.ended;
+        self.ended = [since.saturating_add(1), before];
+    }
+
+    /// Applies a probe that was sent at `sent`, when the replica had at most `own` of the present requests of this service.
+    /// A request occupies the replica for about `service`.
+    pub(crate) fn probed(
+        &mut self,
+        load: &Load,
+        sent: Time,
+        own: u32,
+        service: Duration,
+        now: Time,
+    ) {
+        let [since, before] = self.ended;
+        self.ended = [0, since];
+        let own = own.saturating_add(since).saturating_add(before);
+        self.shown = load.running.map(|running| {
+            let all = running.saturating_add(load.pending);
+            (all.saturating_sub(own), sent)
+        });
+        self.service = service;
+        self.refresh(now);
+    }
+
+    /// Applies a probe that showed no gauges.
+    pub(crate) fn probed_without_metrics(&mut self, service: Duration, now: Time) {
+        self.shown = None;
+        self.service = service;
+        self.refresh(now);
+    }
+
+    /// Whether the number falls as time passes, without an event.
+    pub(crate) const fn fades(&self) -> bool {
+        self.count > 0 && self.shown.is_none()
+    }
+
+    /// Computes the number anew, and forgets what is too old to count.
+    pub(crate) fn refresh(&mut self, now: Time) {
+        let (told, service) = (&mut self.told, self.service);
+        told.forget_before(now.before(service.max(SETTLE)));
+        self.count = match self.shown {
+            Some((shown, sent)) => {
+                let since = told.since(sent);
+                let fresh = told.since(sent.before(service.min(SETTLE))) - since;
+                shown.max(fresh).saturating_add(since)
+            }
+            None => told.since(now.before(service)),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SERVICE: Duration = Duration::from_secs(2);
+
+    fn ms(ms: u64) -> Time {
+        Time::ZERO.after(Duration::from_millis(ms))
+    }
+
+    fn load(running: Option<u32>, pending: u32) -> Load {
+        Load {
+            pending,
+            running,
+            ..Load::default()
+        }
+    }
+
+    #[test]
+    fn a_gauge_beyond_the_own_requests_shows_those_of_others() {
+        let mut others = OtherRequests::default();
+        others.probed(&load(Some(7), 2), ms(100), 4, SERVICE, ms(101));
+        assert_eq!(others.count(), 5);
+        others.probed(&load(Some(3), 0), ms(200), 4, SERVICE, ms(201));
+        assert_eq!(others.count(), 0);
+    }
+
+    #[test]
+    fn an_own_request_that_has_just_ended_is_not_taken_for_one_of_others() {
+        let mut others = OtherRequests::default();
+        others.own_ended();
+        for at in [100, 200] {
+            others.probed(&load(Some(1), 0), ms(at), 0, SERVICE, ms(at));
+            assert_eq!(others.count(), 0);
+        }
+        others.probed(&load(Some(1), 0), ms(300), 0, SERVICE, ms(300));
+        assert_eq!(others.count(), 1);
+    }
+
+    #[test]
+    fn a_told_request_counts_until_the_gauge_can_show_it_and_then_as_the_gauge_says() {
+        let mut others = OtherRequests::default();
+        others.pushed(SERVICE, ms(90));
+        others.probed(&load(Some(0), 0), ms(100), 0, SERVICE, ms(101));
+        assert_eq!(others.count(), 1, "the gauge lags");
+        others.pushed(SERVICE, ms(150));
+        assert_eq!(others.count(), 2);
+        others.probed(&load(Some(1), 0), ms(500), 0, SERVICE, ms(501));
+        assert_eq!(others.count(), 1, "one has ended");
+    }
+
+    #[test]
+    fn without_a_gauge_a_told_request_counts_for_the_time_of_a_request() {
+        let mut others = OtherRequests::default();
+        others.pushed(SERVICE, ms(0));
+        others.pushed(SERVICE, ms(1_500));
+        others.probed(&load(None, 0), ms(1_900), 0, SERVICE, ms(1_900));
+        assert_eq!(others.count(), 2);
+        others.refresh(ms(2_500));
+        assert_eq!(others.count(), 1);
+        others.probed_without_metrics(SERVICE, ms(4_000));
+        assert_eq!(others.count(), 0);
+    }
+}
