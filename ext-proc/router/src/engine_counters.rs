@@ -41,8 +41,10 @@ pub struct Total {
 pub(crate) enum CounterChange {
     /// Growth of each counter between the reports. A counter that either report lacks is missing.
     Grown(EngineCounters),
-    /// The reports are of two processes.
+    /// The later report is of a process that started later.
     Restarted,
+    /// A counter fell: the reports are of two processes.
+    RanBack,
 }
 
 /// A later value of a counter less an earlier one.
@@ -106,10 +108,21 @@ impl EngineCounters {
             ttft: grown(self.ttft, earlier.ttft, &mut has_run_back),
         };
         Some(if has_run_back {
-            CounterChange::Restarted
+            CounterChange::RanBack
         } else {
             CounterChange::Grown(grown)
         })
+    }
+}
+
+impl EngineCounters {
+    /// Sum of the counters of tokens and requests, as a measure of what a process has done.
+    pub(crate) fn work(&self) -> f64 {
+        let counts = [self.prefill, self.decode, self.queue, self.ttft];
+        let counts = counts.map(|total| total.map(|total| total.count));
+        let tokens = [self.prompt_tokens, self.generation_tokens];
+        let all = tokens.into_iter().chain(counts).flatten();
+        all.filter(|number| number.is_valid()).sum()
     }
 }
 
@@ -156,15 +169,12 @@ mod tests {
     #[test]
     fn a_later_start_or_counters_that_run_back_show_a_restart() {
         let before = counters(Some(5_000), 100.0);
-        for now in [counters(Some(9_000), 300.0), counters(Some(5_000), 99.0)] {
-            assert_eq!(
-                now.since(&before),
-                Some(CounterChange::Restarted),
-                "{now:?}"
-            );
-        }
+        let later = counters(Some(9_000), 300.0).since(&before);
+        assert_eq!(later, Some(CounterChange::Restarted));
+        let ran_back = counters(Some(5_000), 99.0).since(&before);
+        assert_eq!(ran_back, Some(CounterChange::RanBack));
         let unknown = counters(None, 99.0).since(&counters(None, 100.0));
-        assert_eq!(unknown, Some(CounterChange::Restarted));
+        assert_eq!(unknown, Some(CounterChange::RanBack));
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct ReplicaStatus {
     pub probed: Option<Time>,
     /// Whether that probe showed a load. Without one, the pool counts the replica's outstanding requests.
     pub has_metrics: bool,
+    /// Whether the counters of its metrics page are those of several processes in turn, so that they tell nothing.
+    pub has_several_processes: bool,
     /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
     pub headroom: Option<u32>,
     /// Requests that the replica held when it was last seen full.

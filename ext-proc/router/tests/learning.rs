@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use isotherm_router::{
     End, EngineCounters, Event, Load, PolicyName, Push, ReplicaId, RequestId, RouterConfig,
-    ServedBy, Source, Total,
+    ServedBy, Signals, Source, Total,
 };
 use support::request;
 use support::script::Script;
@@ -48,6 +48,8 @@ fn millis(seconds: f64) -> u64 {
 struct Engine {
     script: Script,
     counters: EngineCounters,
+    /// Counters of another process, which answers every second probe.
+    other: Option<EngineCounters>,
     /// The shortest answer, in tokens.
     answer: u64,
     next: u64,
@@ -68,6 +70,7 @@ impl Engine {
                 ttft: total,
                 ..EngineCounters::default()
             },
+            other: None,
             answer: 20,
             next: 0,
         }
@@ -103,14 +106,19 @@ impl Engine {
             });
             self.count(tokens, output as f64, ttft_s, writing_s);
             if told.counters {
-                self.script.event(Event::CountersReported {
-                    replica: ReplicaId(0),
-                    counters: self.counters,
-                    sent: self.script.now,
-                });
+                let processes = self.other.into_iter().chain([self.counters]);
+                processes.for_each(|counters| self.report(counters));
             }
             self.script.sleep(100);
         }
+    }
+
+    fn report(&mut self, counters: EngineCounters) {
+        self.script.event(Event::CountersReported {
+            replica: ReplicaId(0),
+            counters,
+            sent: self.script.now,
+        });
     }
 
     fn count(&mut self, tokens: f64, output: f64, ttft_s: f64, writing_s: f64) {
@@ -326,11 +334,7 @@ fn an_engine_without_hits_loses_its_credit_by_counters_alone() {
             engine.script.sleep(300);
             engine.script.finish(id);
             engine.count(1_920.0, 10.0, 1.0, 0.3);
-            engine.script.event(Event::CountersReported {
-                replica: ReplicaId(0),
-                counters: engine.counters,
-                sent: engine.script.now,
-            });
+            engine.report(engine.counters);
         }
         engine.next += rounds;
     };
@@ -339,6 +343,33 @@ fn an_engine_without_hits_loses_its_credit_by_counters_alone() {
     report(&mut engine, 40);
     let measured = explained(&engine);
     assert!(measured > 5.0 * credited, "{measured} after {credited}");
+}
+
+#[test]
+fn counters_of_several_processes_teach_nothing() {
+    let mut engine = Engine::new();
+    let slow = Some(Total {
+        seconds: 900_000.0,
+        count: 9_000.0,
+    });
+    engine.other = Some(EngineCounters {
+        prompt_tokens: Some(9e7),
+        generation_tokens: Some(9e6),
+        cache_queries: Some(9e7),
+        cache_hits: Some(8e7),
+        prefill: slow,
+        decode: slow,
+        ttft: slow,
+        ..EngineCounters::default()
+    });
+    let told = ReportedParts {
+        counters: true,
+        ..ReportedParts::default()
+    };
+    engine.serve(60, 3.0, told);
+    let learned = engine.script.router.estimates();
+    assert_eq!(learned.signals, Signals::default(), "{learned:?}");
+    assert!(engine.script.stats().counters.engine_restarts <= 2);
 }
 
 #[test]

@@ -131,11 +131,15 @@ impl World {
     }
 
     fn report(&mut self, replica: u32, started_ms: u64, prompt_tokens: f64) {
+        self.report_counters(replica, Some(started_ms), prompt_tokens);
+    }
+
+    fn report_counters(&mut self, replica: u32, started_ms: Option<u64>, prompt_tokens: f64) {
         let sent: Time = self.script.now;
         self.script.event(Event::CountersReported {
             replica: ReplicaId(replica),
             counters: EngineCounters {
-                started_ms: Some(started_ms),
+                started_ms,
                 prompt_tokens: Some(prompt_tokens),
                 ..EngineCounters::default()
             },
@@ -193,6 +197,32 @@ fn counters_that_run_back_after_failed_probes_show_a_restart() {
     assert_eq!(world.prefix_bytes(2), 0);
     world.run(2);
     assert_eq!(world.mispredicted, 0);
+}
+
+/// Prompt tokens of two processes behind one address, which answer the probes of replica 1 in turn.
+fn alternate(world: &mut World, probes: u32) {
+    for probe in 0..probes {
+        world.script.sleep(1_000);
+        let done = if probe % 2 == 0 { 900_000.0 } else { 40_000.0 };
+        world.report_counters(1, None, done + f64::from(probe));
+    }
+}
+
+#[test]
+fn several_processes_behind_one_address_do_not_restart_over_and_over() {
+    let mut world = World::new(false);
+    alternate(&mut world, 6);
+    let restarts = world.script.stats().counters.engine_restarts;
+    assert!(restarts <= 2, "{restarts} before the second jump");
+    world.run(2);
+    let held = world.prefix_bytes(1);
+    assert!(held > 0);
+    alternate(&mut world, 60);
+    assert_eq!(world.prefix_bytes(1), held, "nothing is forgotten");
+    assert_eq!(world.script.stats().counters.engine_restarts, restarts);
+    let several = world.script.router.replicas(world.script.now);
+    let several: Vec<bool> = several.map(|status| status.has_several_processes).collect();
+    assert_eq!(several, [false, true, false, false]);
 }
 
 #[test]

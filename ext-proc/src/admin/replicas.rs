@@ -115,6 +115,7 @@ fn replica_view(
         kv_usage: status.load.and_then(|load| load.kv_usage),
         kv_capacity_tokens: status.load.and_then(|load| load.kv_capacity_tokens),
         without_metrics: !status.has_metrics,
+        several_processes: status.has_several_processes,
         probe_age_ms: status.probed.map(|sent| millis(now.since(sent))),
         adapters: None,
     }

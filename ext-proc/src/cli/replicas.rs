@@ -119,8 +119,16 @@ pub(super) fn row(replica: &view::ReplicaView) -> Vec<String> {
         or_dash(replica.headroom),
         or_dash(replica.kv_usage.map(|usage| percent(usage.into()))),
         or_dash(replica.adapters.as_ref().map(adapters)),
-        or_dash(replica.probe_age_ms.map(|age| format!("{age} ms ago"))),
+        or_dash(replica.probe_age_ms.map(|age| probed(age, replica))),
     ]
+}
+
+/// Says how long ago the replica was probed, and whether several processes answer its probes.
+fn probed(age_ms: u64, replica: &view::ReplicaView) -> String {
+    match replica.several_processes {
+        true => format!("{age_ms} ms ago, several processes"),
+        false => format!("{age_ms} ms ago"),
+    }
 }
 
 /// Names the adapters that the replica holds, and says how many it lists.

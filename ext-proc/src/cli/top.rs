@@ -245,6 +245,7 @@ mod tests {
             kv_capacity_tokens: None,
             probe_age_ms: Some(40),
             without_metrics: false,
+            several_processes: false,
             adapters: None,
         };
         Snapshot {

@@ -359,6 +359,12 @@ fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
         each().map(|(_, replica, labels)| (labels, flag(replica.has_metrics))),
     )?;
     page.gauges(
+        "replica_several_processes",
+        "1 while the counters of the replica's metrics page are those of several processes in turn; nothing is then learned \
+         from them, and they show no restart",
+        each().map(|(_, replica, labels)| (labels, flag(replica.has_several_processes))),
+    )?;
+    page.gauges(
         "replica_available",
         "1 while the replica accepts another request; state is available or the reason why not (failing: its requests \
          fail, whatever its probes report), role the part of a request that it serves: both, prefill, decode",

@@ -7,12 +7,13 @@ use crate::sans_io::Driver;
 
 impl Pool {
     /// Reports the counters of a replica's engine, by a probe that was sent at `sent`. A replica that has left is ignored.
+    /// Returns whether the counters are those of several processes, which tell nothing.
     pub(crate) fn counters_reported(
         &self,
         replica: ReplicaId,
         counters: EngineCounters,
         sent: Time,
-    ) {
+    ) -> bool {
         self.drive(|state, now| {
             if state.membership.addr_of(replica).is_some() {
                 let event = Event::CountersReported {
@@ -22,7 +23,8 @@ impl Pool {
                 };
                 state.router.handle(now, event);
             }
-        });
+            state.router.has_several_processes(replica, now)
+        })
     }
 
     /// Estimates of the pool's engines, with their sources.

@@ -144,7 +144,14 @@ fn apply(
             }
             pool.probed(id, load, sent);
             if let Some(counters) = counters {
-                pool.counters_reported(id, counters, sent);
+                let has_several = pool.counters_reported(id, counters, sent);
+                if schedule.counted(has_several) {
+                    tracing::warn!(
+                        pool = %pool.name(), replica = %addr,
+                        "several processes answer at the replica's address in turn: their counters tell nothing; give each \
+                         process an address of its own (docs/engines.md)"
+                    );
+                }
             }
         }
         Err(error) if error.is_without_metrics() => {

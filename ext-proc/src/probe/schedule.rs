@@ -18,6 +18,8 @@ pub(super) struct ProbeSchedule {
     failures: u32,
     /// Whether the last answer had no metrics.
     without_metrics: bool,
+    /// Whether the last counters were those of several processes.
+    several_processes: bool,
 }
 
 impl ProbeSchedule {
@@ -36,6 +38,12 @@ impl ProbeSchedule {
     pub(super) const fn answered_without_metrics(&mut self) -> bool {
         self.failures = 0;
         !std::mem::replace(&mut self.without_metrics, true)
+    }
+
+    /// Records whether counters were those of several processes. Returns whether these are the first such ones in a row.
+    pub(super) const fn counted(&mut self, has_several: bool) -> bool {
+        let had_several = std::mem::replace(&mut self.several_processes, has_several);
+        has_several && !had_several
     }
 
     /// Records a failed probe. Returns whether it is the first one after a success.
@@ -108,5 +116,7 @@ mod tests {
         assert!(!schedule.answered_without_metrics());
         assert!(!schedule.succeeded(), "it answered before");
         assert!(schedule.answered_without_metrics());
+        let told = [false, true, true, false, true].map(|several| schedule.counted(several));
+        assert_eq!(told, [false, true, false, false, true]);
     }
 }

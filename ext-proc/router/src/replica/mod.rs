@@ -22,6 +22,7 @@ use arrival_rate::ArrivalRate;
 use backlog::Backlog;
 pub(crate) use backlog::{BacklogClaim, ComputedShare};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
+pub(crate) use counter_history::CounterEvent;
 use counter_history::CounterHistory;
 pub(crate) use counter_sums::{CounterSums, ServedPrompt};
 use headroom::Headroom;
@@ -357,6 +358,7 @@ impl Replica {
             load: self.load().copied(),
             probed: self.probed(),
             has_metrics: self.has_metrics(),
+            has_several_processes: self.counters.has_several(now),
             headroom: self.headroom(rules),
             capacity: self.headroom.capacity(),
             prefix_bytes: 0,

@@ -1,7 +1,7 @@
 //! Counters of engines: what they show of a replica between two probes.
 
 use super::Router;
-use crate::engine_counters::CounterChange;
+use crate::replica::CounterEvent;
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, ReplicaId, Source, Time};
 
@@ -12,10 +12,19 @@ impl Router {
             return;
         };
         match pool.replicas.counted(replica, counters, sent.min(now)) {
-            Some(CounterChange::Restarted) => self.restarted(id, replica),
-            Some(CounterChange::Grown(grown)) => self.learn_counters(replica, &grown),
+            Some(CounterEvent::Restarted) => self.restarted(id, replica),
+            Some(CounterEvent::Grown(grown)) => self.learn_counters(replica, &grown),
+            Some(CounterEvent::SeveralFound) => pool.replicas.forget_counters(replica),
             None => {}
         }
+    }
+
+    /// Whether the counters at a replica's address are those of several processes in turn, which tell nothing.
+    #[must_use]
+    pub fn has_several_processes(&self, replica: ReplicaId, now: Time) -> bool {
+        let replicas = &self.pool.replicas;
+        let slot = replicas.slot_of(replica);
+        slot.is_some_and(|slot| replicas.has_several_processes(slot, now))
     }
 
     fn learn_counters(&mut self, replica: ReplicaIndex, grown: &EngineCounters) {

@@ -123,6 +123,9 @@ pub(crate) struct ReplicaView {
     /// Whether the replica answers probes without metrics, so that its outstanding requests decide.
     #[serde(default)]
     pub without_metrics: bool,
+    /// Whether several processes answer at the address in turn, so that their counters tell nothing.
+    #[serde(default)]
+    pub several_processes: bool,
     /// Adapters of the replica, if it told of any.
     #[serde(default)]
     pub adapters: Option<AdaptersView>,

@@ -4,11 +4,10 @@ use core::hint::black_box;
 use core::time::Duration;
 
 use super::{CostInputs, Rank, Replicas};
-use crate::engine_counters::CounterChange;
 use crate::pool_state::InFlightRequest;
 use crate::replica::{
-    Backlog, BacklogClaim, BreakerPermit, ComputedShare, Evidence, FalseHits, OtherRequests,
-    Replica, ReplicaLatency, SourceLog,
+    Backlog, BacklogClaim, BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits,
+    OtherRequests, Replica, ReplicaLatency, SourceLog,
 };
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Load, ReplicaId, Role, Time};
@@ -109,13 +108,13 @@ impl Replicas {
         news
     }
 
-    /// Takes in the counters of a replica's engine; returns how they differ from the last report.
+    /// Takes in the counters of a replica's engine; returns what they tell.
     pub(crate) fn counted(
         &mut self,
         slot: ReplicaIndex,
         counters: &EngineCounters,
         sent: Time,
-    ) -> Option<CounterChange> {
+    ) -> Option<CounterEvent> {
         self.get_mut(slot)?.counters.reported(counters, sent)
     }
 

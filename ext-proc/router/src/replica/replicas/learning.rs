@@ -91,6 +91,21 @@ impl Replicas {
         self.lower_latency_bound(Some(slot));
     }
 
+    /// Whether the counters at a replica's address are those of several processes.
+    pub(crate) fn has_several_processes(&self, slot: ReplicaIndex, now: Time) -> bool {
+        self.get(slot)
+            .is_some_and(|replica| replica.counters.has_several(now))
+    }
+
+    /// Forgets what the counters of a replica taught of it, since they are those of several processes.
+    pub(crate) fn forget_counters(&mut self, slot: ReplicaIndex) {
+        if let Some(replica) = self.get_mut(slot) {
+            replica.counted = None;
+            replica.hit_discount = 0.0;
+            self.update_cost_inputs(slot);
+        }
+    }
+
     /// Means of all engines' counters.
     pub(crate) const fn counter_sums(&self) -> &CounterSums {
         &self.counted
