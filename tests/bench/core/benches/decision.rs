@@ -175,51 +175,12 @@ fn queue(c: &mut Criterion) {
     }
 }
 
-/// The longest event in a pool of 1,000 replicas where 10,000 requests wait. `router/tests/bounds.rs` counts what the rare
-/// events consider there.
-fn worst(c: &mut Criterion) {
-    for policy in [
-        PolicyName::Isotherm,
-        PolicyName::DualMap,
-        PolicyName::PrefixTree,
-    ] {
-        let make = || Load::waiting(policy, 1_000, 10_000);
-        let mut load = Later::new(&make);
-        for (name, ends) in [("a request ends", true), ("a request arrives", false)] {
-            longest(c, &format!("{policy}, {name}"), || {
-                let load = load.get();
-                let request = load.request(Kind::Mixed);
-                let start = Instant::now();
-                load.finish(End::Answered);
-                let finished = start.elapsed();
-                black_box(load.decide(request));
-                if ends {
-                    finished
-                } else {
-                    start.elapsed() - finished
-                }
-            });
-        }
-    }
-}
-
-/// Reports the longest of some runs.
-fn longest(c: &mut Criterion, name: &str, mut one: impl FnMut() -> Duration) {
-    c.benchmark_group("worst event, 1000 replicas, 10000 wait")
-        .bench_function(BenchmarkId::from_parameter(name), |b| {
-            b.iter_custom(|iterations| {
-                let longest = (0..iterations.max(100)).map(|_| one()).max();
-                longest.unwrap_or_default() * u32::try_from(iterations).unwrap()
-            });
-        });
-}
-
 criterion_group! {
     name = benches;
     config = Criterion::default()
         .sample_size(30)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
-    targets = decisions, evictions, lengths, policies, regions, queue, worst
+    targets = decisions, evictions, lengths, policies, regions, queue
 }
 criterion_main!(benches);

@@ -6,7 +6,9 @@
 pub mod body;
 pub mod load;
 mod numbers;
+mod steps;
 pub mod units;
+pub mod worst;
 
 pub use load::{Kind, Load};
 pub use numbers::Numbers;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{
-    Effect, End, Event, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
+    AdapterKey, Effect, End, Event, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
     RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope, ServedBy, SessionKey,
     Tier, Time,
 };
@@ -52,14 +52,16 @@ struct Conversation {
 /// A router, and the state of its clients.
 #[derive(Debug)]
 pub struct Load {
-    router: Router,
+    pub(crate) policy: PolicyName,
+    pub(crate) router: Router,
     numbers: Numbers,
-    now: u64,
-    next_request: u64,
+    pub(crate) now: u64,
+    pub(crate) next_request: u64,
     conversations: Vec<Conversation>,
     next_conversation: u64,
-    scope: Scope,
-    running: VecDeque<RequestId>,
+    pub(crate) scope: Scope,
+    pub(crate) adapter: Option<AdapterKey>,
+    pub(crate) running: VecDeque<RequestId>,
 }
 
 impl Load {
@@ -67,6 +69,7 @@ impl Load {
     #[must_use]
     pub fn new(config: RouterConfig, replicas: u32, nodes: usize) -> Self {
         let mut load = Self {
+            policy: config.policy,
             router: Router::new(config, 1),
             numbers: Numbers::new(1),
             now: 1,
@@ -74,6 +77,7 @@ impl Load {
             conversations: Vec::new(),
             next_conversation: 0,
             scope: Scope::Local,
+            adapter: None,
             running: VecDeque::new(),
         };
         for id in 0..replicas {
@@ -166,8 +170,13 @@ impl Load {
 
     /// A peer region reports its load.
     pub fn heartbeat(&mut self, id: u16) {
+        let event = self.heartbeat_event(id);
+        self.event(event);
+    }
+
+    pub(crate) fn heartbeat_event(&mut self, id: u16) -> Event {
         let draw = self.numbers.draw();
-        self.event(Event::PeerReported {
+        Event::PeerReported {
             peer: PeerId(id),
             report: PeerReport {
                 available: 10,
@@ -179,7 +188,7 @@ impl Load {
             },
             as_of: Time::from_nanos(self.now),
             round_trip: Duration::from_micros(50_000 + draw % 100_000),
-        });
+        }
     }
 
     /// Advances the clock.
@@ -248,7 +257,7 @@ impl Load {
             prompt_tokens: tokens,
             output_tokens_max: None,
             subset: None,
-            adapter: None,
+            adapter: self.adapter,
             scope: self.scope.clone(),
         }
     }
