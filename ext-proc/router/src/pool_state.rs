@@ -168,6 +168,12 @@ impl PoolState {
             .set_rules(self.config.region, of(shares.peers), self.now);
     }
 
+    /// Goes on with the eviction of what exceeds the bounds of the indexes.
+    pub(crate) fn evict_excess(&mut self) {
+        self.index.evict_excess();
+        self.peers.evict_index_excess();
+    }
+
     /// Time until a busy replica can be sent a request, beyond its queued prefill and behind the requests that wait for it, in
     /// seconds.
     #[expect(clippy::cast_precision_loss, reason = "a number of requests")]

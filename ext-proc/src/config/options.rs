@@ -217,7 +217,7 @@ section! {
 section! {
     /// `pools[].index`.
     pub(super) struct RawIndex {
-        /// The most memory of the prefix index. A sixteenth of it is for the last replicas of sessions (about 48 bytes each), another one for the lengths of answers (about 72). A larger pool needs more.
+        /// The most memory of the prefix index. A sixteenth of it is for the last replicas of sessions (about 48 bytes each), another one for the lengths of answers (about 64). A larger pool needs more.
         bytes_max as "bytes_max": usize = RouterConfig::default().index.bytes_max, number("bytes", 1 << 20..=1 << 40);
         /// The order of eviction: `lru` evicts the least recently used prefix, `fifo` the oldest.
         eviction as "eviction": Eviction = RouterConfig::default().index.eviction,

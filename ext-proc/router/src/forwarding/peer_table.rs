@@ -78,6 +78,16 @@ impl PeerTable {
         self.index.stats()
     }
 
+    /// Whether the index over peers exceeds its bounds after the last event.
+    pub(crate) fn has_index_excess(&self) -> bool {
+        self.index.has_excess()
+    }
+
+    /// Goes on with the eviction of what exceeds the bounds of the index over peers.
+    pub(crate) fn evict_index_excess(&mut self) {
+        self.index.evict_excess();
+    }
+
     /// Status of every peer, in order of id.
     pub(crate) fn statuses(&self, now: Time) -> impl Iterator<Item = PeerStatus> + '_ {
         self.slots.values().filter_map(move |slot| {

@@ -2,8 +2,11 @@
 //!
 //! No fingerprint covers answers, so the index cannot hold them. `docs/design/default-policy.md` has the expectation.
 
+use core::num::NonZero;
+
 use isotherm_fingerprint::Fingerprint;
 
+use super::process::{Process, Processes};
 use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
 use crate::{ReplicaId, Request, SessionKey};
@@ -20,11 +23,11 @@ const RECORDS_MAX: usize = 4_096;
 const REPEATED_MIN: f64 = 0.8;
 
 /// The prompt of an answer: its last block and its session. A popular opening has many answers, one per session. A first
-/// message is often too short for a block.
+/// message is often too short for a block. A hash of 0 counts as the largest one, so that a key takes 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AnswerKey {
-    block: Option<u64>,
-    session: Option<SessionKey>,
+    block: Option<NonZero<u64>>,
+    session: Option<NonZero<u64>>,
 }
 
 impl AnswerKey {
@@ -46,18 +49,30 @@ impl AnswerKey {
     }
 
     /// A key needs a block or a session.
-    const fn new(block: Option<u64>, session: Option<SessionKey>) -> Option<Self> {
+    fn new(block: Option<u64>, session: Option<SessionKey>) -> Option<Self> {
         if block.is_none() && session.is_none() {
             return None;
         }
-        Some(Self { block, session })
+        let non_zero = |hash| NonZero::new(hash).unwrap_or(NonZero::<u64>::MAX);
+        Some(Self {
+            block: block.map(non_zero),
+            session: session.map(|session| non_zero(session.0)),
+        })
     }
+}
+
+/// Tokens that a process holds behind a prompt.
+#[derive(Clone, Copy, Debug)]
+struct HeldTokens {
+    process: Process,
+    tokens: u32,
 }
 
 /// The last answer of each recent prompt.
 #[derive(Debug)]
 pub(crate) struct Answers {
-    by_key: RecencyMap<AnswerKey, (ReplicaId, u32)>,
+    by_key: RecencyMap<AnswerKey, HeldTokens>,
+    processes: Processes,
     /// Share of the remembered tokens that engines find.
     hit_share: f64,
     /// Longest answers, in tokens: of the latest records, and of those before.
@@ -69,17 +84,18 @@ pub(crate) struct Answers {
 impl RecencyKey for AnswerKey {
     fn mixed(&self, mixer: &HashMixer) -> u64 {
         // The block is mixed once more, so that equal numbers of a block and of a session differ.
-        let block = self.block.map_or(0, |block| mixer.mix(block));
-        let session = self.session.map_or(0, |session| session.0);
+        let block = self.block.map_or(0, |block| mixer.mix(block.get()));
+        let session = self.session.map_or(0, NonZero::get);
         mixer.mix(block ^ session)
     }
 }
 
 impl Answers {
-    /// No answers, and room for so many bytes of them, about 72 each. The seed decides where entries lie in memory.
+    /// No answers, and room for so many bytes of them, about 64 each. The seed decides where entries lie in memory.
     pub(crate) fn new(bytes_max: usize, seed: u64) -> Self {
         Self {
             by_key: RecencyMap::new(bytes_max, seed),
+            processes: Processes::default(),
             hit_share: HIT_SHARE_START,
             longest: [0; 2],
             records: 0,
@@ -100,16 +116,22 @@ impl Answers {
         self.records += 1;
         let [latest, _] = &mut self.longest;
         *latest = tokens.max(*latest);
-        self.by_key.put(key, (replica, tokens));
+        let process = self.processes.current(replica);
+        self.by_key.put(key, HeldTokens { process, tokens });
         if key.block.is_some() {
             // The session has continued the prompt that was too short for a block.
             self.by_key.remove_key(&AnswerKey { block: None, ..key });
         }
     }
 
-    /// Forgets the answers of a replica.
-    pub(crate) fn forget(&mut self, replica: ReplicaId) {
-        self.by_key.remove_where(|(at, _)| *at == replica);
+    /// Forgets the answers of the ended process of a replica.
+    pub(crate) fn restarted(&mut self, replica: ReplicaId) {
+        self.processes.restart(replica);
+    }
+
+    /// Forgets a removed replica.
+    pub(crate) fn removed(&mut self, replica: ReplicaId) {
+        self.processes.remove(replica);
     }
 
     /// Expected number of cached tokens, of the remembered ones.
@@ -127,7 +149,11 @@ impl Answers {
 
     /// The replica that holds tokens for a prompt with `tokens` behind the key, and their number.
     pub(crate) fn at(&self, key: AnswerKey, tokens: f64) -> Option<(ReplicaId, f64)> {
-        let (at, held) = *self.by_key.get(&key)?;
+        let HeldTokens {
+            process,
+            tokens: held,
+        } = *self.by_key.get(&key)?;
+        let at = self.processes.replica_of(process)?;
         let held = f64::from(held.min(self.longest()));
         (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
     }
@@ -209,6 +235,19 @@ mod tests {
         assert!(bound(&answers) < 301.0);
         let held = answers.remembered(key(Some(7), None), REPLICA, 1e6);
         assert!(held <= 300.0, "no answer exceeds the bound: {held}");
+    }
+
+    #[test]
+    fn answers_of_an_ended_process_are_forgotten_and_later_ones_are_kept() {
+        let mut answers = Answers::new(1 << 16, 1);
+        let (before, after) = (key(Some(7), None), key(Some(8), None));
+        answers.record(before, REPLICA, 100);
+        answers.record(after, ReplicaId(2), 100);
+        answers.restarted(REPLICA);
+        assert_eq!(answers.at(before, 500.0), None);
+        assert!(answers.remembered(after, ReplicaId(2), 500.0) > 0.0);
+        answers.record(after, REPLICA, 100);
+        assert!(answers.remembered(after, REPLICA, 500.0) > 0.0);
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! Eviction: leaves first, oldest first, until every bound holds.
+//!
+//! A recording evicts about as much as it adds. A bound that shrinks may leave millions of entries beyond it: one event
+//! evicts a bounded number of them, and the router is called again at once.
 
 use core::hint::black_box;
+use std::collections::BTreeSet;
 
 use super::node::NodeId;
 use super::order::RECORD_BYTES;
@@ -11,6 +15,18 @@ use crate::replica_index::ReplicaIndex;
 
 /// Leaves of retired targets that one recording purges at most.
 const PURGED_PER_RECORD_MAX: usize = 16;
+
+/// Entries that one event evicts at most for each bound. A prompt adds fewer.
+pub(super) const EVICTED_PER_EVENT_MAX: usize = 4_096;
+
+/// What is left to be evicted after an event: a bound has become smaller than what the index holds.
+#[derive(Debug, Default)]
+pub(super) struct Excess {
+    /// Targets beyond their budgets.
+    targets: BTreeSet<ReplicaIndex>,
+    /// Whether the index is beyond the bound over all targets.
+    is_over_bytes: bool,
+}
 
 impl PrefixIndex {
     /// Evicts a few leaves of retired targets.
@@ -25,36 +41,70 @@ impl PrefixIndex {
 
     /// Applies a target's budget and the bound over all targets.
     pub(super) fn enforce(&mut self, slot: ReplicaIndex) {
+        self.enforce_budget(slot, EVICTED_PER_EVENT_MAX);
+        self.enforce_bytes(EVICTED_PER_EVENT_MAX);
+    }
+
+    /// Evicts up to so many entries beyond a target's budget. Returns the number of evicted entries.
+    fn enforce_budget(&mut self, slot: ReplicaIndex, entries_max: usize) -> usize {
+        let mut total = 0;
         while self.order.over_budget(slot, 0) {
+            if total >= entries_max {
+                self.excess.targets.insert(slot);
+                return total;
+            }
             let evicted = self.evict_run_of(slot, BLOCKS_AHEAD, |index, run| {
-                !index.order.over_budget(slot, run.held)
+                total + run.entries >= entries_max || !index.order.over_budget(slot, run.held)
             });
             if evicted == 0 {
                 break;
             }
             self.evicted += evicted as u64;
+            total += evicted;
         }
-        self.enforce_bytes();
+        self.excess.targets.remove(&slot);
+        total
     }
 
-    /// Applies the bound over all targets: retired targets first, then the oldest leaf of all.
-    pub(super) fn enforce_bytes(&mut self) {
+    /// Evicts up to so many entries beyond the bound over all targets: of retired targets first, then the oldest leaf of all.
+    pub(super) fn enforce_bytes(&mut self, entries_max: usize) {
         let bytes_max = self.limits.bytes_max;
+        let mut total = 0;
+        self.excess.is_over_bytes = false;
         while let Some(excess) = self.bytes().checked_sub(bytes_max).filter(|by| *by > 0) {
+            if total >= entries_max {
+                self.excess.is_over_bytes = true;
+                return;
+            }
             let victim = self
                 .order
                 .retired()
                 .or_else(|| self.order.oldest_of_all(&self.nodes));
             let evicted = victim.map_or(0, |slot| {
                 let about = excess.div_ceil(NODE_BYTES).min(BLOCKS_AHEAD);
-                self.evict_run_of(slot, about, |index, _| {
-                    index.bytes() + RECORD_BYTES <= bytes_max
+                self.evict_run_of(slot, about, |index, run| {
+                    total + run.entries >= entries_max || index.bytes() + RECORD_BYTES <= bytes_max
                 })
             });
             if evicted == 0 {
                 return;
             }
             self.evicted += evicted as u64;
+            total += evicted;
+        }
+    }
+
+    /// Whether the last event evicted as many entries as one event may, and has left some beyond a bound.
+    pub(crate) fn has_excess(&self) -> bool {
+        self.excess.is_over_bytes || !self.excess.targets.is_empty()
+    }
+
+    /// Goes on with the eviction that the last event has left.
+    pub(crate) fn evict_excess(&mut self) {
+        let first = self.excess.targets.first().copied();
+        let evicted = first.map_or(0, |slot| self.enforce_budget(slot, EVICTED_PER_EVENT_MAX));
+        if self.excess.is_over_bytes {
+            self.enforce_bytes(EVICTED_PER_EVENT_MAX.saturating_sub(evicted));
         }
     }
 

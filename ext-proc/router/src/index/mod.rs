@@ -13,6 +13,7 @@ mod evict;
 mod node;
 mod order;
 mod prefetch;
+mod process;
 mod recent;
 mod search;
 mod sessions;
@@ -24,6 +25,7 @@ pub(crate) use answers::{AnswerKey, Answers};
 use isotherm_fingerprint::BlockHash;
 pub(crate) use sessions::Sessions;
 
+use self::evict::{EVICTED_PER_EVENT_MAX, Excess};
 use self::node::{Entry, Node, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
 use self::prefetch::BLOCKS_AHEAD;
@@ -70,6 +72,7 @@ pub(crate) struct PrefixIndex {
     limits: IndexLimits,
     tick: u64,
     evicted: u64,
+    excess: Excess,
 }
 
 impl PrefixIndex {
@@ -82,6 +85,7 @@ impl PrefixIndex {
             limits,
             tick: 0,
             evicted: 0,
+            excess: Excess::default(),
         }
     }
 
@@ -183,10 +187,10 @@ impl PrefixIndex {
         self.order.held(slot).saturating_mul(u64::from(SPAN_BYTES))
     }
 
-    /// Replaces the bounds and applies them at once.
+    /// Replaces the bounds, and begins to apply them.
     pub(crate) fn set_limits(&mut self, limits: IndexLimits) {
         self.limits = limits;
-        self.enforce_bytes();
+        self.enforce_bytes(EVICTED_PER_EVENT_MAX);
     }
 
     pub(crate) fn stats(&self) -> IndexStats {

@@ -10,6 +10,12 @@ use super::table::{HashMixer, Key};
 
 const NO_ENTRY: u32 = u32::MAX;
 
+/// Shards of the table: each grows by itself, so that no growth is a pause.
+const SHARDS: usize = 64;
+
+/// Entries that a map keeps at most when its bound shrinks below what it holds, so that no change of the bound is a pause.
+const KEPT_MAX: usize = 4_096;
+
 /// Memory that the table takes for an entry, in bytes: a place of 8 bytes, where at least three of eight are in use.
 const PLACE_BYTES: usize = 24;
 
@@ -22,7 +28,7 @@ pub(super) trait RecencyKey: Copy + Eq {
 #[derive(Debug)]
 pub(super) struct RecencyMap<K, V> {
     mixed: HashMixer,
-    table: Shard,
+    shards: Box<[Shard; SHARDS]>,
     entries: Vec<Entry<K, V>>,
     /// First free entry; each free entry names the next one.
     free: u32,
@@ -55,7 +61,7 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
     fn with_most(most: usize, mixed: HashMixer) -> Self {
         Self {
             mixed,
-            table: Shard::default(),
+            shards: Box::new(core::array::from_fn(|_| Shard::default())),
             entries: Vec::new(),
             free: NO_ENTRY,
             newest: NO_ENTRY,
@@ -65,20 +71,23 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         }
     }
 
-    /// Replaces the bound in bytes. Memory beyond it is given back; the newest entries stay.
+    /// Replaces the bound in bytes. Memory beyond it is given back; of the entries, some of the newest stay then.
     pub(super) fn set_bytes_max(&mut self, bytes_max: usize) {
         let mut resized = Self::with_most(Self::most_in(bytes_max), self.mixed);
         if self.entries.len() <= resized.most {
             self.most = resized.most;
             return;
         }
-        while self.len > resized.most {
-            self.remove(self.oldest);
+        let mut kept = Vec::new();
+        let mut at = self.newest;
+        while kept.len() < resized.most.min(KEPT_MAX)
+            && let Some(entry) = self.entries.get(at as usize)
+        {
+            kept.push((entry.key, entry.value));
+            at = entry.older;
         }
-        let mut at = self.oldest;
-        while let Some(entry) = self.entries.get(at as usize) {
-            resized.put(entry.key, entry.value);
-            at = entry.newer;
+        for (key, value) in kept.into_iter().rev() {
+            resized.put(key, value);
         }
         *self = resized;
     }
@@ -94,7 +103,9 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
 
     /// Prefetches the bucket where a search begins.
     pub(super) fn prefetch(&self, key: &K) {
-        black_box(self.table.prefetch(self.tag(key)));
+        let key = self.table_key(key);
+        let shard = self.shards.get(key.shard() % SHARDS);
+        black_box(shard.map(|shard| shard.prefetch(key.tag)));
     }
 
     /// Inserts a value and returns the previous one.
@@ -112,26 +123,16 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
             self.remove(self.oldest);
         }
         let at = self.place(key, value)?;
-        self.table.make_room();
-        let tag = self.tag(&key);
-        if let Err(free) = self.table.find(tag, |_| false) {
-            self.table.insert(free, tag, at);
+        let key = self.table_key(&key);
+        if let Some(shard) = self.shards.get_mut(key.shard() % SHARDS) {
+            shard.make_room();
+            if let Err(free) = shard.find(key.tag, |_| false) {
+                shard.insert(free, key.tag, at);
+            }
         }
         self.link(at);
         self.len += 1;
         None
-    }
-
-    /// Removes the entries whose values match.
-    pub(super) fn remove_where(&mut self, matches: impl Fn(&V) -> bool) {
-        let mut at = self.newest;
-        while let Some(entry) = self.entries.get(at as usize) {
-            let (older, is_match) = (entry.older, matches(&entry.value));
-            if is_match {
-                self.remove(at);
-            }
-            at = older;
-        }
     }
 
     pub(super) fn remove_key(&mut self, key: &K) {
@@ -145,22 +146,24 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
             let entry = self.entries.get(at as usize);
             entry.is_some_and(|entry| entry.key == *key)
         };
-        self.table
-            .find(self.tag(key), matches)
-            .ok()
-            .map(|(_, at)| at)
+        let key = self.table_key(key);
+        let shard = self.shards.get(key.shard() % SHARDS)?;
+        shard.find(key.tag, matches).ok().map(|(_, at)| at)
     }
 
     #[inline]
-    fn tag(&self, key: &K) -> u32 {
-        Key::of(key.mixed(&self.mixed)).tag
+    fn table_key(&self, key: &K) -> Key {
+        Key::of(key.mixed(&self.mixed))
     }
 
     fn remove(&mut self, at: u32) {
         let Some(entry) = self.entries.get(at as usize) else {
             return;
         };
-        self.table.remove(self.tag(&entry.key), at);
+        let key = self.table_key(&entry.key);
+        if let Some(shard) = self.shards.get_mut(key.shard() % SHARDS) {
+            shard.remove(key.tag, at);
+        }
         self.unlink(at);
         if let Some(entry) = self.entries.get_mut(at as usize) {
             entry.older = self.free;
@@ -238,7 +241,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_least_recently_used_entry_is_evicted(
-            ops in prop::collection::vec((0_u8..5, 0_u64..12), 0..200),
+            ops in prop::collection::vec((0_u8..4, 0_u64..12), 0..200),
             most in 1_usize..8,
             seed: u64,
         ) {
@@ -250,10 +253,6 @@ mod tests {
                 if op == 0 {
                     recent.remove_key(&key);
                     at.map(|at| model.remove(at));
-                } else if op == 4 {
-                    let is_removed = |value: &usize| value.is_multiple_of(3);
-                    recent.remove_where(is_removed);
-                    model.retain(|(_, value)| !is_removed(value));
                 } else {
                     let before = at.map(|at| model.remove(at).1);
                     prop_assert_eq!(recent.put(key, value), before);
@@ -270,6 +269,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_much_smaller_bound_keeps_a_bounded_number_of_the_newest_entries() {
+        let entry_bytes = size_of::<Entry<u64, usize>>() + PLACE_BYTES;
+        let mut recent = RecencyMap::new(20_000 * entry_bytes, 1);
+        for key in 0..20_000 {
+            recent.put(key, 0_usize);
+        }
+        recent.set_bytes_max(10_000 * entry_bytes);
+        assert_eq!(recent.len, KEPT_MAX);
+        assert!(recent.get(&19_999).is_some() && recent.get(&15_904).is_some());
+        assert_eq!(recent.get(&15_903), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Of the tokens that the index takes for uncached, the share that engines find is learned twice: for requests that follow
 //! their session, and for the others. The difference is the value of the hint.
 
+use super::process::{Process, Processes};
 use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
 use crate::{ReplicaId, SessionKey};
@@ -14,7 +15,8 @@ const LEARNING_RATE: f64 = 0.05;
 /// The last replica of each of the latest sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    last: RecencyMap<SessionKey, ReplicaId>,
+    last: RecencyMap<SessionKey, Process>,
+    processes: Processes,
     hit_share_same: f64,
     hit_share_elsewhere: f64,
 }
@@ -30,6 +32,7 @@ impl Sessions {
     pub(crate) fn new(bytes_max: usize, seed: u64) -> Self {
         Self {
             last: RecencyMap::new(bytes_max, seed),
+            processes: Processes::default(),
             hit_share_same: HIT_SHARE_START,
             hit_share_elsewhere: 0.0,
         }
@@ -41,12 +44,19 @@ impl Sessions {
 
     /// Records the replica of a session's request. Returns whether the session's last request had the same replica.
     pub(crate) fn record(&mut self, session: SessionKey, replica: ReplicaId) -> Option<bool> {
-        self.last.put(session, replica).map(|last| last == replica)
+        let process = self.processes.current(replica);
+        let last = self.last.put(session, process)?;
+        Some(self.processes.replica_of(last)? == replica)
     }
 
-    /// Forgets which sessions a replica served.
-    pub(crate) fn forget(&mut self, replica: ReplicaId) {
-        self.last.remove_where(|last| *last == replica);
+    /// Forgets which sessions the ended process of a replica served.
+    pub(crate) fn restarted(&mut self, replica: ReplicaId) {
+        self.processes.restart(replica);
+    }
+
+    /// Forgets a removed replica.
+    pub(crate) fn removed(&mut self, replica: ReplicaId) {
+        self.processes.remove(replica);
     }
 
     /// Prefetches what [`Self::last`] reads.
@@ -55,7 +65,7 @@ impl Sessions {
     }
 
     pub(crate) fn last(&self, session: SessionKey) -> Option<ReplicaId> {
-        self.last.get(&session).copied()
+        self.processes.replica_of(*self.last.get(&session)?)
     }
 
     /// Share of "uncached" tokens that engines find on the session's last replica, beyond the share on other replicas.
@@ -71,5 +81,23 @@ impl Sessions {
             &mut self.hit_share_elsewhere
         };
         *hit_share += LEARNING_RATE * (share.clamp(0.0, 1.0) - *hit_share);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_whose_last_replica_restarted_is_new_until_its_next_request() {
+        let (replica, session) = (ReplicaId(1), SessionKey(5));
+        let mut sessions = Sessions::new(1 << 16, 1);
+        assert_eq!(sessions.record(session, replica), None);
+        assert_eq!(sessions.record(session, replica), Some(true));
+        sessions.restarted(replica);
+        assert_eq!(sessions.last(session), None);
+        assert_eq!(sessions.record(session, replica), None);
+        assert_eq!(sessions.last(session), Some(replica));
+        assert_eq!(sessions.record(session, ReplicaId(2)), Some(false));
     }
 }

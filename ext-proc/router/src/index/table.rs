@@ -148,7 +148,7 @@ impl Key {
         }
     }
 
-    const fn shard(self) -> usize {
+    pub(super) const fn shard(self) -> usize {
         self.shard as usize
     }
 }

@@ -56,12 +56,19 @@ impl EligibleSet {
         self.pinned.len()
     }
 
-    /// The restricted requests of a replica.
-    pub(super) fn pinned_to(&self, replica: ReplicaIndex) -> Vec<QueueSeq> {
+    /// The oldest restricted requests of a replica, up to so many.
+    pub(super) fn pinned_to(&self, replica: ReplicaIndex, at_most: usize) -> Vec<QueueSeq> {
+        self.all_pinned_to(replica).take(at_most).collect()
+    }
+
+    pub(super) fn has_pinned_to(&self, replica: ReplicaIndex) -> bool {
+        self.all_pinned_to(replica).next().is_some()
+    }
+
+    fn all_pinned_to(&self, replica: ReplicaIndex) -> impl Iterator<Item = QueueSeq> + '_ {
         self.pinned
             .range((replica, QueueSeq::FIRST)..=(replica, QueueSeq::LAST))
             .map(|(_, seq)| *seq)
-            .collect()
     }
 
     /// The requests between two positions that a replica may serve, oldest first.

@@ -96,9 +96,9 @@ impl Queue {
         self.queued.len()
     }
 
-    /// Whether any request is restricted to some replicas.
-    pub(crate) fn has_pinned(&self) -> bool {
-        self.eligible.pins() > 0
+    /// Whether any request is restricted to this replica among others.
+    pub(crate) fn has_pinned_to(&self, replica: ReplicaIndex) -> bool {
+        self.eligible.has_pinned_to(replica)
     }
 
     /// Number of pairs of a restricted request and a replica that may serve it.
@@ -279,13 +279,13 @@ impl Queue {
         self.queued.range(from..to).take(at_most).count()
     }
 
-    /// Puts the requests that have waited for this long behind the others. They may be overtaken without bound.
-    pub(crate) fn mark_past_slo(&mut self, now: Time, after: Duration) {
-        while let Some((seq, queued)) = self.queued.range(self.past_slo..).next() {
-            if queued.arrived.after(after) > now {
-                return;
-            }
-            self.past_slo = seq.next();
+    /// Puts the requests that have waited for this long behind the others, up to so many of them. They may be overtaken
+    /// without bound.
+    pub(crate) fn mark_past_slo(&mut self, now: Time, after: Duration, at_most: usize) {
+        let queued = self.queued.range(self.past_slo..).take(at_most);
+        let late = queued.take_while(|(_, queued)| queued.arrived.after(after) <= now);
+        if let Some((last, _)) = late.last() {
+            self.past_slo = last.next();
         }
     }
 
@@ -410,9 +410,9 @@ impl Queue {
         at_limit.next()
     }
 
-    /// Removes a replica from all restrictions; returns the requests that no replica may serve now.
-    pub(crate) fn unpin(&mut self, replica: ReplicaIndex) -> Vec<QueueSeq> {
-        let seqs = self.eligible.pinned_to(replica);
+    /// Removes a replica from up to so many restrictions; returns the requests that no replica may serve now.
+    pub(crate) fn unpin(&mut self, replica: ReplicaIndex, at_most: usize) -> Vec<QueueSeq> {
+        let seqs = self.eligible.pinned_to(replica, at_most);
         let mut unroutable = Vec::new();
         for seq in seqs {
             self.eligible.unpin(seq, replica);
@@ -519,7 +519,7 @@ mod tests {
         let seq = queue.seq_of(RequestId(2)).unwrap();
         assert!(queue.remove(seq).is_some());
         assert!(queue.remove(seq).is_none());
-        assert!(!queue.has_pinned());
+        assert_eq!(queue.pins(), 0);
         assert_eq!(queue.order(), [1, 3]);
     }
 
@@ -528,9 +528,24 @@ mod tests {
         let mut queue = Queue::default();
         queue.push(queued(1, Some(&[7])));
         queue.push(queued(2, Some(&[7, 8])));
-        let unroutable = queue.unpin(ReplicaIndex(7));
+        let unroutable = queue.unpin(ReplicaIndex(7), 64);
         assert_eq!(unroutable, [queue.seq_of(RequestId(1)).unwrap()]);
         assert_eq!(eligible(&queue, 8), [2]);
+    }
+
+    #[test]
+    fn requests_past_the_slo_are_marked_a_bounded_number_at_a_time() {
+        let mut queue = Queue::default();
+        for id in 1..=10 {
+            queue.push(queued(id, None));
+        }
+        let (now, slo) = (Time::from_nanos(8), Duration::ZERO);
+        let first = |queue: &Queue| queue.first_in_order().map(|seq| seq.0);
+        assert_eq!(first(&queue), Some(1));
+        queue.mark_past_slo(now, slo, 5);
+        assert_eq!(first(&queue), Some(6));
+        queue.mark_past_slo(now, slo, 5);
+        assert_eq!(first(&queue), Some(9), "9 and 10 are within it");
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Queued requests that leave for a peer, as soon as one is available.
 //!
 //! A request that starts earlier here stays, and those behind it may still be better off elsewhere: more requests are in front
-//! of them. Each event considers the oldest request, and some more behind the point that the last event reached.
+//! of them. Each event considers the oldest request, and some more behind the point that the last event reached. A peer may
+//! report room for thousands: one event forwards a bounded number of requests, and the rest is due at once.
 
 use super::Router;
 use crate::queue::QueueSeq;
 
 /// Requests that stay although they may leave, considered in one event at most.
 const STAYING_MAX: usize = 16;
+/// Requests that one event forwards at most.
+const FORWARDED_PER_EVENT_MAX: usize = 64;
 /// Requests between two considered ones that are counted, at most.
 const COUNTED_MAX: usize = 256;
 
@@ -35,8 +38,10 @@ impl Router {
     /// Forwards queued requests, oldest first, while no local replica and some peer is available.
     pub(super) fn forward_queued(&mut self) {
         let mut cursor = ForwardCursor::default();
+        self.has_more_to_forward = false;
+        let mut left = FORWARDED_PER_EVENT_MAX;
         for _ in 0..STAYING_MAX {
-            let Some(stayed) = self.forward_from(cursor) else {
+            let Some(stayed) = self.forward_from(cursor, &mut left) else {
                 return;
             };
             // Behind the oldest one that stays, the last event's walk goes on.
@@ -48,8 +53,13 @@ impl Router {
         }
     }
 
-    /// Forwards requests from this point on, up to the first one that stays. Returns the point behind that one.
-    fn forward_from(&mut self, mut cursor: ForwardCursor) -> Option<ForwardCursor> {
+    /// Forwards requests from this point on, up to the first one that stays. Returns the point behind that one. Forwards at most
+    /// `left` requests.
+    fn forward_from(
+        &mut self,
+        mut cursor: ForwardCursor,
+        left: &mut usize,
+    ) -> Option<ForwardCursor> {
         while self.pool.replicas.available().is_empty() && !self.pool.peers.available().is_empty() {
             let (peers, queue) = (&self.pool.peers, &self.pool.queue);
             let next = queue.next_forwardable(cursor.next, |tried| peers.has_available(tried));
@@ -66,6 +76,11 @@ impl Router {
                     ahead: cursor.ahead + 1,
                 });
             };
+            if *left == 0 {
+                self.has_more_to_forward = true;
+                return None;
+            }
+            *left -= 1;
             let queued = self.dequeue(seq)?;
             self.forward(queued, &target);
         }

@@ -17,6 +17,7 @@ mod forward;
 mod forward_queued;
 mod learning;
 mod prefill;
+mod reject;
 mod restart;
 mod serve;
 mod token_length;
@@ -26,6 +27,7 @@ use std::collections::VecDeque;
 
 use self::fairness::PastSloCredit;
 use self::forward_queued::ForwardCursor;
+use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
 use self::token_length::TokenLength;
@@ -34,14 +36,12 @@ use crate::pool_state::PoolState;
 use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    Counters, Effect, Event, Load, PeerId, PeerReport, Placement, RejectReason, ReplicaId,
-    ReplicaStatus, RequestId, Role, RouterConfig, Stats, Time,
+    Counters, Effect, Event, Load, PeerId, PeerReport, Placement, ReplicaId, ReplicaStatus, Role,
+    RouterConfig, Stats, Time,
 };
 
-/// The shortest time after which a client may retry a rejected request,
-const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-/// and the longest.
-const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// Queued requests that one event finds to be past the SLO, at most.
+const MARKED_PER_EVENT_MAX: usize = 2_048;
 
 /// Routes the requests of one pool.
 #[derive(Debug)]
@@ -52,6 +52,8 @@ pub struct Router {
     review: Review,
     pending_service: PendingService,
     forward_cursor: ForwardCursor,
+    /// Whether the last event forwarded as many requests as one event may.
+    has_more_to_forward: bool,
     past_slo_credit: PastSloCredit,
     /// Placements that the driver has not taken yet, oldest first.
     placements: VecDeque<Placement>,
@@ -59,6 +61,7 @@ pub struct Router {
     counters: Counters,
     token_length: TokenLength,
     forgetting: ForgetQueue,
+    unpinning: UnpinQueue,
 }
 
 impl Router {
@@ -73,12 +76,14 @@ impl Router {
             review: Review::default(),
             pending_service: PendingService::default(),
             forward_cursor: ForwardCursor::default(),
+            has_more_to_forward: false,
             past_slo_credit: PastSloCredit::default(),
             placements: VecDeque::new(),
             effects: VecDeque::new(),
             counters: Counters::default(),
             token_length: TokenLength::default(),
             forgetting: ForgetQueue::default(),
+            unpinning: UnpinQueue::default(),
         }
     }
 
@@ -144,7 +149,7 @@ impl Router {
             } => self.add(replica, name, role),
             Event::RoleChanged(replica, role) => self.change_role(replica, role),
             Event::Draining(replica) => self.drain(replica),
-            Event::Resumed(replica) => self.pool.replicas.resume(replica, self.pool.now),
+            Event::Resumed(replica) => self.resume(replica),
             Event::Removed(replica) => self.remove(replica),
             Event::PeerAdded { peer, name } => self.add_peer(peer, name),
             Event::PeerRemoved(peer) => self.remove_peer(peer),
@@ -180,20 +185,20 @@ impl Router {
 
     /// The time of the next call of [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
-        let deadline = self
-            .pool
-            .queue
-            .oldest()
-            .map(|(_, queued)| queued.arrived.after(self.pool.config.queue.wait_max));
         let changes = [
             self.pool.replicas.next_expiry(),
             self.pool.peers.next_change(),
         ];
         let changes = changes.into_iter().flatten();
         let service = self.next_service();
-        let forgetting = self.forgetting.is_pending().then_some(self.pool.now);
-        let due = deadline.into_iter().chain(changes);
-        due.chain(service).chain(forgetting).min()
+        let is_pending = self.forgetting.is_pending()
+            || self.unpinning.is_pending()
+            || self.has_more_to_forward
+            || self.pool.index.has_excess()
+            || self.pool.peers.has_index_excess();
+        let rest = is_pending.then_some(self.pool.now);
+        let due = self.next_rejection().into_iter().chain(changes);
+        due.chain(service).chain(rest).min()
     }
 
     /// Handles the time that [`Self::poll_timeout`] named. An early call does no harm.
@@ -279,27 +284,16 @@ impl Router {
         self.pool.replicas.expire(self.pool.now);
         self.pool.peers.expire(self.pool.now);
         self.forget_more();
+        self.pool.evict_excess();
         if self.policy.rules().past_slo_last {
-            self.pool
-                .queue
-                .mark_past_slo(self.pool.now, self.pool.config.ttft_slo);
+            self.pool.queue.mark_past_slo(
+                self.pool.now,
+                self.pool.config.ttft_slo,
+                MARKED_PER_EVENT_MAX,
+            );
         }
-        let wait_max = self.pool.config.queue.wait_max;
-        if self.pool.queue.expired(self.pool.now, wait_max).is_none() {
-            return;
-        }
-        let reason = if self.pool.replicas.staying().is_empty() {
-            RejectReason::NoReplica
-        } else if self.pool.replicas.any_healthy() {
-            RejectReason::WaitedTooLong
-        } else {
-            RejectReason::NoHealthyReplica
-        };
-        while let Some(seq) = self.pool.queue.expired(self.pool.now, wait_max) {
-            if let Some(queued) = self.dequeue(seq) {
-                self.reject(queued.request.id, reason);
-            }
-        }
+        self.unpin_more();
+        self.reject_expired();
     }
 
     fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
@@ -335,10 +329,11 @@ impl Router {
         let Some(index) = self.pool.replicas.slot_of(id) else {
             return;
         };
+        self.finish_unpin(index);
         self.pool.replicas.change_role(id, role, self.pool.now);
         if !role.has_requests() {
             self.forget_preferred(index);
-            self.reject_unroutable(index);
+            self.unpin(index);
         }
     }
 
@@ -356,7 +351,14 @@ impl Router {
         if let Some(index) = self.pool.replicas.slot_of(id) {
             self.pool.replicas.drain(id, self.pool.now);
             self.forget_preferred(index);
-            self.reject_unroutable(index);
+            self.unpin(index);
+        }
+    }
+
+    fn resume(&mut self, id: ReplicaId) {
+        if let Some(index) = self.pool.replicas.slot_of(id) {
+            self.finish_unpin(index);
+            self.pool.replicas.resume(id, self.pool.now);
         }
     }
 
@@ -369,11 +371,12 @@ impl Router {
             self.policy.on_event(event);
         }
         self.pool.replicas.remove(id, self.pool.now);
-        self.pool.index.leave(index);
+        self.pool.answers.removed(id);
+        self.pool.sessions.removed(id);
         self.forgetting.remove(index);
         self.pool.adapters.remove(index);
         self.forget_preferred(index);
-        self.reject_unroutable(index);
+        self.unpin_removed(index);
     }
 
     /// Clears this replica as a preferred one; the requests that waited for it are offered the others again.
@@ -381,41 +384,9 @@ impl Router {
         self.review.is_pending |= self.pool.queue.forget_preferred(index);
     }
 
-    /// Rejects the requests that only this replica could have served.
-    fn reject_unroutable(&mut self, index: ReplicaIndex) {
-        if !self.pool.queue.has_pinned() {
-            return;
-        }
-        for seq in self.pool.queue.unpin(index) {
-            if let Some(queued) = self.dequeue(seq) {
-                self.reject(queued.request.id, RejectReason::EmptySubset);
-            }
-        }
-    }
-
     fn shutdown(&mut self) {
         self.pool.is_shutting_down = true;
-        while let Some((seq, _)) = self.pool.queue.oldest() {
-            if let Some(queued) = self.dequeue(seq) {
-                self.reject(queued.request.id, RejectReason::ShuttingDown);
-            }
-        }
-    }
-
-    fn reject(&mut self, id: RequestId, reason: RejectReason) {
-        // A new request has to expect the wait of the oldest one.
-        let oldest_wait = self
-            .pool
-            .queue
-            .oldest()
-            .map(|(_, queued)| self.pool.now.since(queued.arrived))
-            .unwrap_or_default();
-        *self.counters.rejects.entry(reason).or_default() += 1;
-        self.effects.push_back(Effect::Reject {
-            id,
-            reason,
-            retry_after: oldest_wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX),
-        });
+        self.reject_expired();
     }
 }
 

@@ -58,8 +58,8 @@ impl Router {
     pub(super) fn restarted(&mut self, id: ReplicaId, replica: ReplicaIndex) {
         let (now, pool) = (self.pool.now, &mut self.pool);
         pool.replicas.restarted(id, now);
-        pool.answers.forget(id);
-        pool.sessions.forget(id);
+        pool.answers.restarted(id);
+        pool.sessions.restarted(id);
         pool.adapters.forget_loaded(replica);
         let tick = pool.index.last_tick();
         self.forgetting.add_empty(replica, tick, tick);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::policy::{Dispatch, Selection, View};
 use crate::replica_index::ReplicaIndex;
-use crate::{End, Push, Reason, Request, Scope, ServedBy, SessionKey, Tier};
+use crate::{End, Push, Reason, Request, RequestId, Scope, ServedBy, SessionKey, Tier};
 
 /// Sends each session to the replica of its number, and lets it wait for that one while it is busy.
 #[derive(Debug)]

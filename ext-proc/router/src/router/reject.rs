@@ -1,0 +1,148 @@
+//! Rejections of requests that wait: for too long, for replicas that left, or during a shutdown.
+//!
+//! Thousands of requests may arrive at once, and expire at once. One event rejects a bounded number of them, and the rest is
+//! due at once. A replica that left stays in the restrictions of such requests for that long. Nothing is dispatched to it,
+//! and its index is not reused before.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use super::Router;
+use crate::queue::QueueSeq;
+use crate::replica_index::ReplicaIndex;
+use crate::{Effect, RejectReason, RequestId, Time};
+
+/// The shortest time after which a client may retry a rejected request,
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+/// and the longest.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+
+/// Queued requests that one event rejects at most, because their time is over.
+const EXPIRED_PER_EVENT_MAX: usize = 1_024;
+/// Restricted requests that one event takes a replica from, at most.
+const UNPINNED_PER_EVENT_MAX: usize = 1_024;
+
+/// Replicas that restricted requests do not wait for any more.
+#[derive(Debug, Default)]
+pub(super) struct UnpinQueue(BTreeMap<ReplicaIndex, Departure>);
+
+/// What becomes of a replica that gets no requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Departure {
+    /// The replica stays in the pool.
+    Stays,
+    /// The replica was removed, and its index is to be retired.
+    Removed,
+}
+
+impl UnpinQueue {
+    pub(super) fn is_pending(&self) -> bool {
+        !self.0.is_empty()
+    }
+}
+
+impl Router {
+    /// Lets no restricted request wait for a replica that gets no requests.
+    pub(super) fn unpin(&mut self, replica: ReplicaIndex) {
+        self.begin_unpin(replica, Departure::Stays);
+    }
+
+    /// Lets no restricted request wait for a removed replica, and retires its index afterwards.
+    pub(super) fn unpin_removed(&mut self, replica: ReplicaIndex) {
+        self.begin_unpin(replica, Departure::Removed);
+    }
+
+    fn begin_unpin(&mut self, replica: ReplicaIndex, departure: Departure) {
+        self.unpinning.0.insert(replica, departure);
+        self.unpin_some(replica, departure);
+    }
+
+    /// Goes on with the replicas that left.
+    pub(super) fn unpin_more(&mut self) {
+        if let Some((replica, departure)) = self.unpinning.0.first_key_value() {
+            let (replica, departure) = (*replica, *departure);
+            self.unpin_some(replica, departure);
+        }
+    }
+
+    /// Ends what a replica's last departure began, since it may get requests again: those that wait must not go to it.
+    pub(super) fn finish_unpin(&mut self, replica: ReplicaIndex) {
+        while let Some(departure) = self.unpinning.0.get(&replica).copied() {
+            self.unpin_some(replica, departure);
+        }
+    }
+
+    fn unpin_some(&mut self, replica: ReplicaIndex, departure: Departure) {
+        for seq in self.pool.queue.unpin(replica, UNPINNED_PER_EVENT_MAX) {
+            self.reject_queued(seq, RejectReason::EmptySubset);
+        }
+        if self.pool.queue.has_pinned_to(replica) {
+            return;
+        }
+        self.unpinning.0.remove(&replica);
+        if departure == Departure::Removed {
+            self.pool.index.leave(replica);
+        }
+    }
+
+    /// The time at which the next queued request is rejected.
+    pub(super) fn next_rejection(&self) -> Option<Time> {
+        let (_, oldest) = self.pool.queue.oldest()?;
+        if self.pool.is_shutting_down {
+            return Some(self.pool.now);
+        }
+        Some(oldest.arrived.after(self.pool.config.queue.wait_max))
+    }
+
+    /// Rejects the requests that have waited too long, and during a shutdown all others, oldest first.
+    pub(super) fn reject_expired(&mut self) {
+        if self.next_expired().is_none() {
+            return;
+        }
+        let reason = if self.pool.is_shutting_down {
+            RejectReason::ShuttingDown
+        } else if self.pool.replicas.staying().is_empty() {
+            RejectReason::NoReplica
+        } else if self.pool.replicas.any_healthy() {
+            RejectReason::WaitedTooLong
+        } else {
+            RejectReason::NoHealthyReplica
+        };
+        for _ in 0..EXPIRED_PER_EVENT_MAX {
+            let Some(seq) = self.next_expired() else {
+                return;
+            };
+            self.reject_queued(seq, reason);
+        }
+    }
+
+    fn next_expired(&self) -> Option<QueueSeq> {
+        let queue = &self.pool.queue;
+        if self.pool.is_shutting_down {
+            return queue.oldest().map(|(seq, _)| seq);
+        }
+        queue.expired(self.pool.now, self.pool.config.queue.wait_max)
+    }
+
+    fn reject_queued(&mut self, seq: QueueSeq, reason: RejectReason) {
+        if let Some(queued) = self.dequeue(seq) {
+            self.reject(queued.request.id, reason);
+        }
+    }
+
+    pub(super) fn reject(&mut self, id: RequestId, reason: RejectReason) {
+        // A new request has to expect the wait of the oldest one.
+        let oldest_wait = self
+            .pool
+            .queue
+            .oldest()
+            .map(|(_, queued)| self.pool.now.since(queued.arrived))
+            .unwrap_or_default();
+        *self.counters.rejects.entry(reason).or_default() += 1;
+        self.effects.push_back(Effect::Reject {
+            id,
+            reason,
+            retry_after: oldest_wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX),
+        });
+    }
+}
