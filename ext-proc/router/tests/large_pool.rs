@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use isotherm_router::{
     Effect, Event, IndexLimits, Load, PeerReport, PolicyName, Push, QueueLimits, RejectReason,
-    ReplicaId, Request, RouterConfig,
+    ReplicaId, Request, Role, RouterConfig,
 };
 use support::script::Script;
-use support::{request, traveller};
+use support::{request, serves_in_order, traveller};
 
 const WAITING: u64 = 3_000;
 /// Requests that one event rejects at most, and that it forwards at most.
@@ -235,4 +235,35 @@ fn less_memory_for_the_index_evicts_in_bounded_calls() {
         "{:?}",
         script.stats()
     );
+}
+
+#[test]
+fn a_restricted_request_goes_to_its_free_replica_however_many_others_are_less_loaded() {
+    for &policy in PolicyName::ALL {
+        let mut script = pool(policy, 200);
+        for id in 0..3 {
+            script.arrive(restricted(id, &[7]));
+            assert_eq!(script.sent(), [(id, 7)], "{policy}");
+            script.finish(id);
+        }
+    }
+}
+
+#[test]
+fn the_service_of_a_restricted_request_ends_at_once_in_a_large_pool() {
+    for &policy in PolicyName::ALL {
+        let mut script = pool(policy, 200);
+        for id in 0..100 {
+            script.arrive(restricted(id, &[7, 8]));
+        }
+        script.add_as(300, Role::Both);
+        script.probe(300, 0);
+        for id in 0..100 {
+            script.finish(id);
+            effects_of_calls(&mut script);
+        }
+        if serves_in_order(policy) {
+            assert_eq!(script.stats().queue_length, 0, "{policy}");
+        }
+    }
 }

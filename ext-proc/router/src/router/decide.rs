@@ -100,14 +100,16 @@ impl Router {
             waited: queued.waited(self.pool.now),
             ..self.pool.view(candidates)
         };
-        let preferred = match self.policy.select_replica(&queued.request, &view) {
+        let (preferred, has_none) = match self.policy.select_replica(&queued.request, &view) {
             Some(Selection::Dispatch(dispatch)) if candidates.contains(dispatch.replica) => {
                 return RoutingDecision::Dispatch(dispatch);
             }
-            Some(Selection::WaitFor(replica)) => Some(replica),
-            Some(Selection::Dispatch(_)) | None => None,
+            Some(Selection::WaitFor(replica)) => (Some(replica), false),
+            Some(Selection::Dispatch(_)) => (None, false),
+            // A policy looks at some of the least loaded replicas. A restricted request may go to none of those.
+            None => (None, allowed.is_some()),
         };
-        match least_loaded(&view, &[]).filter(|_| must_go) {
+        match least_loaded(&view, &[]).filter(|_| must_go || has_none) {
             Some(replica) => RoutingDecision::Dispatch(Dispatch {
                 replica,
                 reason: Reason::LeastLoaded,

@@ -48,6 +48,8 @@ pub(super) struct Review {
 pub(super) struct PendingService {
     /// Replicas that are to be offered.
     freed: Vec<ReplicaIndex>,
+    /// Requests that were offered one of them, and wait for another. Without them, the service would begin anew and never end.
+    skipped: SkippedRequests,
     /// The point up to which the requests have selected, where they select.
     cursor: Option<Cursor>,
 }
@@ -97,9 +99,15 @@ impl Router {
         }
         let mut round = Round {
             freed: core::mem::take(&mut self.pending_service.freed),
-            ..Round::default()
+            skipped: core::mem::take(&mut self.pending_service.skipped),
+            considered: 0,
         };
-        round.freed.extend(self.pool.replicas.take_freed());
+        let freed = self.pool.replicas.take_freed();
+        if !freed.is_empty() {
+            // They may be the ones that the skipped requests wait for.
+            round.skipped.clear();
+        }
+        round.freed.extend(freed);
         if self.next_review().is_some_and(|next| next <= self.pool.now) {
             round.freed.extend(self.begin_review());
         }
@@ -127,6 +135,7 @@ impl Router {
             };
             if round.is_over() {
                 self.pending_service.freed = core::mem::take(&mut round.freed);
+                self.pending_service.skipped = core::mem::take(&mut round.skipped);
                 return;
             }
             if !self.offer(replica, round) {

@@ -146,3 +146,23 @@ fn the_end_of_the_idle_peer_throttle_asks_a_bounded_number_of_questions() {
     assert_eq!(available(&pool), REPLICAS as usize - 1);
     assert!(questions <= QUESTIONS_MAX, "{questions}");
 }
+
+#[test]
+fn the_service_of_requests_that_wait_for_others_ends_without_the_passing_of_time() {
+    let mut router = pool(3, Push::Outstanding { max: 1 }, SessionAffinity);
+    arrive(&mut router, 100, 1);
+    // A few more than one event considers, and fewer than make the queue crowded.
+    for id in 0..=60 {
+        arrive(&mut router, id, 0);
+    }
+    assert_eq!(dispatched(&mut router), [(100, 1), (0, 0)]);
+    finish(&mut router, 100);
+    let is_due = |router: &Router| router.poll_timeout().is_some_and(|at| at <= Time::ZERO);
+    assert!(is_due(&router), "one event does not consider all");
+    let calls = (0..100).take_while(|_| {
+        router.handle_timeout(Time::ZERO);
+        is_due(&router)
+    });
+    assert!(calls.count() < 10);
+    assert_eq!(router.stats(Time::ZERO).queue_length, 60);
+}
