@@ -5,65 +5,19 @@
 //! nearly always the empty set. Each operation costs the logarithm of the queue's length.
 
 mod eligible;
+mod order;
+mod preferred;
+mod request;
 
-use core::cell::Cell;
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
 use self::eligible::EligibleSet;
-use crate::index::PrefixMatch;
+pub(crate) use self::request::{QueueSeq, QueuedRequest, WaitTimes};
 use crate::replica_index::ReplicaIndex;
 use crate::{PeerId, Request, RequestId, Time};
-
-/// A request's position in the order of arrival.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct QueueSeq(u64);
-
-#[derive(Clone, Debug)]
-pub(crate) struct QueuedRequest {
-    pub(crate) seq: QueueSeq,
-    pub(crate) request: Request,
-    /// Prompt tokens, by the estimate of the filter; `request` has them by the learned length of a token.
-    pub(crate) estimated_tokens: u32,
-    pub(crate) arrived: Time,
-    /// Whether the request returned from a peer. A full queue does not reject it.
-    pub(crate) has_returned: bool,
-    /// Whether the prompt takes longer to compute than the SLO, so that the request is past it in any case.
-    pub(crate) is_long_prompt: bool,
-    /// Number of later requests that went first to a replica which this request would have taken.
-    pub(crate) overtaken: u32,
-    /// The replicas that may serve the request, where the gateway or its adapter restricts them.
-    pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
-    /// The replica that the request waits for, although others may be free.
-    pub(crate) preferred: Option<ReplicaIndex>,
-    /// Since when the request waits for a particular replica while others are free.
-    pub(crate) delayed_since: Option<Time>,
-    /// The replica whose cache suits the request best, where the policy named one when the request began to wait.
-    pub(crate) affinity: Option<ReplicaIndex>,
-    /// The longest known prefix of the prompt at the last lookup, where the next one begins.
-    pub(crate) known: Cell<PrefixMatch>,
-}
-
-/// Wait of a request so far, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WaitTimes {
-    /// Time since the request arrived.
-    pub(crate) waited_s: f64,
-    /// Time that the request has waited for a particular replica while others were free.
-    pub(crate) delayed_s: f64,
-}
-
-impl QueuedRequest {
-    pub(crate) fn waited(&self, now: Time) -> WaitTimes {
-        let since = |then: Time| now.since(then).as_secs_f64();
-        WaitTimes {
-            waited_s: since(self.arrived),
-            delayed_s: self.delayed_since.map_or(0.0, since),
-        }
-    }
-}
 
 /// The peers that a request has returned from, in order of id.
 type TriedPeers = SmallVec<[PeerId; 2]>;
@@ -115,74 +69,6 @@ impl Queue {
         let seq = QueueSeq(self.next);
         self.next += 1;
         seq
-    }
-
-    /// Whether any request waits for a particular replica.
-    pub(crate) fn has_preferences(&self) -> bool {
-        !self.preferred_counts.is_empty()
-    }
-
-    /// The number of requests that wait for a particular replica.
-    pub(crate) const fn delayed(&self) -> usize {
-        self.delayed
-    }
-
-    /// The number of requests that wait for this replica in particular.
-    pub(crate) fn preferring(&self, replica: ReplicaIndex) -> usize {
-        self.preferred_counts
-            .get(&replica)
-            .copied()
-            .unwrap_or_default()
-    }
-
-    /// Lets a request wait for this replica, or for any.
-    pub(crate) fn set_preferred(
-        &mut self,
-        seq: QueueSeq,
-        preferred: Option<ReplicaIndex>,
-        now: Time,
-    ) {
-        let Some(queued) = self.queued.get_mut(&seq) else {
-            return;
-        };
-        if preferred.is_some() {
-            queued.delayed_since.get_or_insert(now);
-        }
-        let before = core::mem::replace(&mut queued.preferred, preferred);
-        self.count_preferred(before, preferred);
-    }
-
-    /// Lets the requests that waited for this replica wait for any; returns whether there were some.
-    pub(crate) fn forget_preferred(&mut self, replica: ReplicaIndex) -> bool {
-        let Some(count) = self.preferred_counts.remove(&replica) else {
-            return false;
-        };
-        self.delayed = self.delayed.saturating_sub(count);
-        for queued in self.queued.values_mut() {
-            if queued.preferred == Some(replica) {
-                queued.preferred = None;
-                queued.delayed_since = None;
-            }
-        }
-        true
-    }
-
-    fn count_preferred(&mut self, before: Option<ReplicaIndex>, after: Option<ReplicaIndex>) {
-        if before == after {
-            return;
-        }
-        self.delayed = self.delayed + usize::from(after.is_some()) - usize::from(before.is_some());
-        if let Some(replica) = before
-            && let Some(count) = self.preferred_counts.get_mut(&replica)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.preferred_counts.remove(&replica);
-            }
-        }
-        if let Some(replica) = after {
-            *self.preferred_counts.entry(replica).or_default() += 1;
-        }
     }
 
     /// Enters a request at its position: at the end, unless it returned from a peer.
@@ -279,102 +165,6 @@ impl Queue {
         self.queued.range(from..to).take(at_most).count()
     }
 
-    /// Puts the requests that have waited for this long behind the others, up to so many of them. They may be overtaken
-    /// without bound.
-    pub(crate) fn mark_past_slo(&mut self, now: Time, after: Duration, at_most: usize) {
-        let queued = self.queued.range(self.past_slo..).take(at_most);
-        let late = queued.take_while(|(_, queued)| queued.arrived.after(after) <= now);
-        if let Some((last, _)) = late.last() {
-            self.past_slo = last.next();
-        }
-    }
-
-    /// Forgets which requests are past the SLO, since the SLO has changed.
-    pub(crate) const fn clear_past_slo(&mut self) {
-        self.past_slo = QueueSeq::FIRST;
-    }
-
-    pub(crate) fn is_within_slo(&self, seq: QueueSeq) -> bool {
-        seq >= self.past_slo
-    }
-
-    /// The first request in the order of service: oldest first, those past the SLO behind the others.
-    pub(crate) fn first_in_order(&self) -> Option<QueueSeq> {
-        let within_slo = self.queued.range(self.past_slo..).next();
-        let first = within_slo.or_else(|| self.queued.first_key_value());
-        first.map(|(seq, _)| *seq)
-    }
-
-    /// The request behind this position in the order of service.
-    pub(crate) fn next_in_order(&self, seq: QueueSeq) -> Option<QueueSeq> {
-        let next = self.queued.range(seq.next()..).next().map(|(seq, _)| *seq);
-        if self.is_within_slo(seq) {
-            let first = self.queued.first_key_value().map(|(seq, _)| *seq);
-            next.or_else(|| first.filter(|first| !self.is_within_slo(*first)))
-        } else {
-            next.filter(|next| !self.is_within_slo(*next))
-        }
-    }
-
-    /// The requests that this replica may serve, oldest first; those past the SLO behind the others.
-    pub(crate) fn eligible(
-        &self,
-        replica: ReplicaIndex,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let past_slo = self.last_past_slo();
-        let past_slo = past_slo.map(|last| self.between(replica, QueueSeq::FIRST, last));
-        self.within_slo(replica)
-            .chain(past_slo.into_iter().flatten())
-    }
-
-    /// The last position of a request past the SLO, if there may be one.
-    fn last_past_slo(&self) -> Option<QueueSeq> {
-        self.past_slo.0.checked_sub(1).map(QueueSeq)
-    }
-
-    /// The oldest request past the SLO with a long prompt that this replica may serve.
-    pub(crate) fn long_prompt_past_slo(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        let last = self.last_past_slo()?;
-        let mut long_prompts = self.long_prompts.between(replica, QueueSeq::FIRST, last);
-        long_prompts.next()
-    }
-
-    /// The requests within the SLO that this replica may serve, oldest first.
-    pub(crate) fn within_slo(
-        &self,
-        replica: ReplicaIndex,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        self.between(replica, self.past_slo, QueueSeq::LAST)
-    }
-
-    /// The requests between two positions that this replica may serve, oldest first.
-    fn between(
-        &self,
-        replica: ReplicaIndex,
-        from: QueueSeq,
-        to: QueueSeq,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let seqs = self.eligible.between(replica, from, to);
-        seqs.filter_map(|seq| Some((seq, self.queued.get(&seq)?)))
-    }
-
-    /// The requests behind `after` whose affinity replica this one is, in the order of [`Self::eligible`].
-    pub(crate) fn with_affinity(
-        &self,
-        replica: ReplicaIndex,
-        after: QueueSeq,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let is_past_slo = after < self.past_slo;
-        let last = if is_past_slo {
-            QueueSeq(self.past_slo.0.saturating_sub(1))
-        } else {
-            QueueSeq::LAST
-        };
-        self.by_affinity
-            .range((replica, after.next())..=(replica, last.max(after.next())))
-            .filter_map(|(_, seq)| Some((*seq, self.queued.get(seq)?)))
-    }
-
     /// Counts an overtake for each of the first older requests that the replica could have served and that would have taken it.
     pub(crate) fn count_overtakes(
         &mut self,
@@ -400,14 +190,6 @@ impl Queue {
                 }
             }
         }
-    }
-
-    /// The oldest request that must not be overtaken on this replica any more.
-    pub(crate) fn at_overtake_limit(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        let mut at_limit = self
-            .at_overtake_limit
-            .between(replica, self.past_slo, QueueSeq::LAST);
-        at_limit.next()
     }
 
     /// Removes a replica from up to so many restrictions; returns the requests that no replica may serve now.
@@ -444,21 +226,10 @@ fn tried_of(request: &Request) -> Option<TriedPeers> {
     Some(tried)
 }
 
-impl QueueSeq {
-    /// In front of all requests.
-    pub(crate) const FIRST: Self = Self(0);
-
-    /// Behind all requests.
-    pub(crate) const LAST: Self = Self(u64::MAX);
-
-    /// The position behind this one.
-    pub(crate) const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use core::cell::Cell;
+
     use super::*;
     use crate::{Scope, Tier};
     use isotherm_fingerprint::Fingerprint;
