@@ -16,13 +16,13 @@ mod feedback;
 mod forward;
 mod forward_queued;
 mod learning;
+mod members;
 mod prefill;
 mod reject;
 mod restart;
 mod serve;
 mod token_length;
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::fairness::PastSloCredit;
@@ -33,12 +33,7 @@ use self::serve::{PendingService, Review};
 use self::token_length::TokenLength;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
-use crate::replica::Replica;
-use crate::replica_index::ReplicaIndex;
-use crate::{
-    Counters, Effect, Event, Load, PeerId, PeerReport, Placement, ReplicaId, ReplicaStatus, Role,
-    RouterConfig, Stats, Time,
-};
+use crate::{Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, Time};
 
 /// Queued requests that one event finds to be past the SLO, at most.
 const MARKED_PER_EVENT_MAX: usize = 2_048;
@@ -165,19 +160,6 @@ impl Router {
         }
     }
 
-    fn peer_reported(
-        &mut self,
-        peer: PeerId,
-        report: PeerReport,
-        as_of: Time,
-        round_trip: Duration,
-    ) {
-        let now = self.pool.now;
-        self.pool
-            .peers
-            .on_report(peer, report, as_of, round_trip, now);
-    }
-
     /// The next effect that the driver must carry out, oldest first; called until it returns `None`.
     pub fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
@@ -294,94 +276,6 @@ impl Router {
         }
         self.unpin_more();
         self.reject_expired();
-    }
-
-    fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
-        let news = self.pool.probed(id, load, sent);
-        if news && let Some(tokens) = load.kv_capacity_tokens {
-            self.budget(id, tokens);
-        }
-    }
-
-    fn probe_failed(&mut self, id: ReplicaId) {
-        self.pool.replicas.probe_failed(id, self.pool.now);
-        if let Some(replica) = self.pool.replicas.slot_of(id) {
-            self.pool.adapters.forget_loaded(replica);
-        }
-    }
-
-    fn add(&mut self, id: ReplicaId, name: String, role: Role) {
-        if self.pool.replicas.slot_of(id).is_some() {
-            return;
-        }
-        let Some(index) = self.pool.index.join() else {
-            self.counters.replicas_refused += 1;
-            return;
-        };
-        let event = PolicyEvent::ReplicaAdded(index, &name);
-        self.policy.on_event(event);
-        self.pool
-            .replicas
-            .add(index, Replica::new(id, name, role), self.pool.now);
-    }
-
-    fn change_role(&mut self, id: ReplicaId, role: Role) {
-        let Some(index) = self.pool.replicas.slot_of(id) else {
-            return;
-        };
-        self.finish_unpin(index);
-        self.pool.replicas.change_role(id, role, self.pool.now);
-        if !role.has_requests() {
-            self.forget_preferred(index);
-            self.unpin(index);
-        }
-    }
-
-    fn add_peer(&mut self, peer: PeerId, name: String) {
-        self.pool.peers.add(peer, name, self.pool.now);
-        self.divide_index_memory();
-    }
-
-    fn remove_peer(&mut self, peer: PeerId) {
-        self.pool.peers.remove(peer, self.pool.now);
-        self.divide_index_memory();
-    }
-
-    fn drain(&mut self, id: ReplicaId) {
-        if let Some(index) = self.pool.replicas.slot_of(id) {
-            self.pool.replicas.drain(id, self.pool.now);
-            self.forget_preferred(index);
-            self.unpin(index);
-        }
-    }
-
-    fn resume(&mut self, id: ReplicaId) {
-        if let Some(index) = self.pool.replicas.slot_of(id) {
-            self.finish_unpin(index);
-            self.pool.replicas.resume(id, self.pool.now);
-        }
-    }
-
-    fn remove(&mut self, id: ReplicaId) {
-        let Some(index) = self.pool.replicas.slot_of(id) else {
-            return;
-        };
-        if let Some(replica) = self.pool.replicas.get(index) {
-            let event = PolicyEvent::ReplicaRemoved(index, &replica.name);
-            self.policy.on_event(event);
-        }
-        self.pool.replicas.remove(id, self.pool.now);
-        self.pool.answers.removed(id);
-        self.pool.sessions.removed(id);
-        self.forgetting.remove(index);
-        self.pool.adapters.remove(index);
-        self.forget_preferred(index);
-        self.unpin_removed(index);
-    }
-
-    /// Clears this replica as a preferred one; the requests that waited for it are offered the others again.
-    fn forget_preferred(&mut self, index: ReplicaIndex) {
-        self.review.is_pending |= self.pool.queue.forget_preferred(index);
     }
 
     fn shutdown(&mut self) {

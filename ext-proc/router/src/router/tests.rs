@@ -3,12 +3,15 @@
 mod bounds;
 mod fairness;
 
-use super::*;
+use core::time::Duration;
 use std::sync::Arc;
 
+use super::*;
 use crate::policy::{Dispatch, Selection, View};
 use crate::replica_index::ReplicaIndex;
-use crate::{End, Push, Reason, Request, RequestId, Scope, ServedBy, SessionKey, Tier};
+use crate::{
+    End, Load, Push, Reason, ReplicaId, Request, RequestId, Scope, ServedBy, SessionKey, Tier,
+};
 
 /// Sends each session to the replica of its number, and lets it wait for that one while it is busy.
 #[derive(Debug)]

@@ -1,0 +1,112 @@
+//! Members of a pool: replicas and peers that join, leave, change or are probed.
+
+use core::time::Duration;
+
+use super::Router;
+use crate::policy::PolicyEvent;
+use crate::replica::Replica;
+use crate::replica_index::ReplicaIndex;
+use crate::{Load, PeerId, PeerReport, ReplicaId, Role, Time};
+
+impl Router {
+    pub(super) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
+        let news = self.pool.probed(id, load, sent);
+        if news && let Some(tokens) = load.kv_capacity_tokens {
+            self.budget(id, tokens);
+        }
+    }
+
+    pub(super) fn probe_failed(&mut self, id: ReplicaId) {
+        self.pool.replicas.probe_failed(id, self.pool.now);
+        if let Some(replica) = self.pool.replicas.slot_of(id) {
+            self.pool.adapters.forget_loaded(replica);
+        }
+    }
+
+    pub(super) fn add(&mut self, id: ReplicaId, name: String, role: Role) {
+        if self.pool.replicas.slot_of(id).is_some() {
+            return;
+        }
+        let Some(index) = self.pool.index.join() else {
+            self.counters.replicas_refused += 1;
+            return;
+        };
+        let event = PolicyEvent::ReplicaAdded(index, &name);
+        self.policy.on_event(event);
+        self.pool
+            .replicas
+            .add(index, Replica::new(id, name, role), self.pool.now);
+    }
+
+    pub(super) fn change_role(&mut self, id: ReplicaId, role: Role) {
+        let Some(index) = self.pool.replicas.slot_of(id) else {
+            return;
+        };
+        self.finish_unpin(index);
+        self.pool.replicas.change_role(id, role, self.pool.now);
+        if !role.has_requests() {
+            self.forget_preferred(index);
+            self.unpin(index);
+        }
+    }
+
+    pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
+        self.pool.peers.add(peer, name, self.pool.now);
+        self.divide_index_memory();
+    }
+
+    pub(super) fn remove_peer(&mut self, peer: PeerId) {
+        self.pool.peers.remove(peer, self.pool.now);
+        self.divide_index_memory();
+    }
+
+    pub(super) fn drain(&mut self, id: ReplicaId) {
+        if let Some(index) = self.pool.replicas.slot_of(id) {
+            self.pool.replicas.drain(id, self.pool.now);
+            self.forget_preferred(index);
+            self.unpin(index);
+        }
+    }
+
+    pub(super) fn resume(&mut self, id: ReplicaId) {
+        if let Some(index) = self.pool.replicas.slot_of(id) {
+            self.finish_unpin(index);
+            self.pool.replicas.resume(id, self.pool.now);
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: ReplicaId) {
+        let Some(index) = self.pool.replicas.slot_of(id) else {
+            return;
+        };
+        if let Some(replica) = self.pool.replicas.get(index) {
+            let event = PolicyEvent::ReplicaRemoved(index, &replica.name);
+            self.policy.on_event(event);
+        }
+        self.pool.replicas.remove(id, self.pool.now);
+        self.pool.answers.removed(id);
+        self.pool.sessions.removed(id);
+        self.forgetting.remove(index);
+        self.pool.adapters.remove(index);
+        self.forget_preferred(index);
+        self.unpin_removed(index);
+    }
+
+    /// Clears this replica as a preferred one; the requests that waited for it are offered the others again.
+    fn forget_preferred(&mut self, index: ReplicaIndex) {
+        self.review.is_pending |= self.pool.queue.forget_preferred(index);
+    }
+
+    pub(super) fn peer_reported(
+        &mut self,
+        peer: PeerId,
+        report: PeerReport,
+        as_of: Time,
+        round_trip: Duration,
+    ) {
+        let now = self.pool.now;
+        self.pool
+            .peers
+            .on_report(peer, report, as_of, round_trip, now);
+    }
+}
