@@ -1,4 +1,4 @@
-//! Workloads that differ from those on which the policy was tuned, and pools that fail: what people run in fact.
+//! Workloads that differ from the standard ones, and pools that fail: what people run in fact.
 //!
 //! Contents of other densities, images, answers of thousands of tokens, adapters, a replica that is slow for a minute, one that
 //! restarts silently, one without prefix caching, and pools of many sizes at the same load per replica. Each has its fleet, as the

@@ -8,7 +8,7 @@
 //! - [`content`], [`reasoning`], [`adapters`]: bytes per token, lengths of answers and adapters as people have them
 //! - [`lengths`], [`rng`]: lengths and distributions
 //! - [`generator`]: generators of every kind; [`catalogue`]: all workloads by name
-//! - [`standard()`]: the workloads that judge policies, with their fleets; [`adverse`]: those on which no policy was tuned
+//! - [`standard()`]: the workloads that judge policies, with their fleets; [`adverse`]: workloads and pools that are harder
 
 pub mod adapters;
 pub mod adverse;
