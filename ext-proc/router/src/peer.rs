@@ -27,19 +27,41 @@ pub struct PeerReport {
     pub prompt_cost: Option<PromptCost>,
 }
 
-/// Cost of a prompt of which no replica of a pool holds a part, in seconds of all requests' time: `fixed_s + token_s x tokens`.
+/// Cost of a prompt of which no replica of a pool holds a part, in parts that another region adds its own wait and SLO to. A
+/// prompt of n tokens has its first token after `first_token_s + prompt_token_s x n`, and costs other requests
+/// `others_s + others_token_s x n`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PromptCost {
-    /// Cost of an empty prompt: the wait for its first token, and its answer.
-    pub fixed_s: f32,
-    /// Cost of each prompt token.
-    pub token_s: f32,
+    /// Time to the first token of an empty prompt, in seconds.
+    pub first_token_s: f32,
+    /// Time to compute a prompt token, in seconds.
+    pub prompt_token_s: f32,
+    /// Cost of an empty prompt and its answer to other requests and to the answer itself, in seconds.
+    pub others_s: f32,
+    /// Cost of each prompt token to other requests, in seconds.
+    pub others_token_s: f32,
 }
 
 impl PromptCost {
-    /// Cost of so many prompt tokens, in seconds.
-    pub(crate) fn of(&self, tokens: f64) -> f64 {
-        f64::from(self.fixed_s) + f64::from(self.token_s) * tokens
+    /// Every part, in the order of their declaration.
+    #[must_use]
+    pub const fn parts(&self) -> [f32; 4] {
+        [
+            self.first_token_s,
+            self.prompt_token_s,
+            self.others_s,
+            self.others_token_s,
+        ]
+    }
+
+    /// The cost of so many prompts at once on one replica.
+    pub(crate) fn times(self, prompts: f32) -> Self {
+        Self {
+            first_token_s: self.first_token_s,
+            prompt_token_s: self.prompt_token_s * prompts,
+            others_s: self.others_s * prompts,
+            others_token_s: self.others_token_s * prompts,
+        }
     }
 }
 

@@ -14,6 +14,8 @@ use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
 use crate::{AdapterKey, IndexLimits, Load, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
+/// Prompt tokens that a sibling is believed to have dispatched, at most: no engine computes longer prompts.
+const TOLD_TOKENS_MAX: u32 = 1 << 21;
 /// The share of the requests in front that are expected to reach the replica that they wait for; others go elsewhere.
 const FAITHFUL: f64 = 0.5;
 /// The shortest wait for a busy replica, in seconds: about the time until its next probe.
@@ -201,7 +203,8 @@ impl PoolState {
 
     /// Registers a request that a sibling dispatched, with so many prompt tokens to compute, if it told them.
     pub(crate) fn pushed_by_sibling(&mut self, replica: ReplicaIndex, tokens: Option<u32>) {
-        let (tokens, service) = (tokens.map(f64::from), self.service());
+        let tokens = tokens.map(|tokens| f64::from(tokens.min(TOLD_TOKENS_MAX)));
+        let service = self.service();
         let replicas = &mut self.replicas;
         replicas.pushed_by_sibling(replica, tokens, service, self.now);
     }

@@ -73,8 +73,9 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
                         queue: queue.saturating_sub(1),
                         drain_per_s,
                         prompt_cost: (queue % 2 == 0).then_some(PromptCost {
-                            fixed_s: drain_per_s / 10.0,
-                            token_s: 0.000_1,
+                            first_token_s: drain_per_s / 10.0,
+                            others_token_s: 0.000_1,
+                            ..PromptCost::default()
                         }),
                     },
                     late_ms,

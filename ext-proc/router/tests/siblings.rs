@@ -181,8 +181,12 @@ fn the_fit_of_prefill_speed_is_not_biased_by_a_siblings_tokens() {
 }
 
 #[test]
-fn requests_that_no_service_told_count_when_a_gauge_shows_them() {
+fn requests_of_a_sibling_count_when_a_gauge_shows_more_than_it_told() {
     let [_, mut b] = pair(&config(PolicyName::LeastOutstanding), 2);
+    for replica in 0..2 {
+        sibling_sends(&mut b, replica, 100 + u64::from(replica), Some(64));
+    }
+    b.sleep(1_000);
     for (replica, running) in [(0, 5), (1, 0)] {
         let load = Load {
             running: Some(running),

@@ -227,12 +227,13 @@ fn a_cold_request_leaves_when_the_local_wait_exceeds_the_round_trip() {
     assert_eq!(script.forwarded(), [(2, EU)], "90 ms instead of a second");
 }
 
-/// Room for 100 requests, and a cost of this many seconds for each prompt beside a little for each token.
-fn priced(fixed_s: f32) -> PeerReport {
+/// Room for 100 requests, and a first token after so many seconds and a little for each token.
+fn priced(first_token_s: f32) -> PeerReport {
     PeerReport {
         prompt_cost: Some(PromptCost {
-            fixed_s,
-            token_s: 0.000_01,
+            first_token_s,
+            prompt_token_s: 0.000_01,
+            ..PromptCost::default()
         }),
         ..roomy()
     }
@@ -288,7 +289,25 @@ fn as_published_a_cheaper_region_attracts_no_request_that_a_local_replica_can_st
 fn a_report_has_the_cost_of_a_prompt_while_a_replica_is_available() {
     let mut script = measured();
     let cost = script.router.report(script.now).prompt_cost.unwrap();
-    assert!(cost.token_s > 0.000_39, "0.39 ms for each token: {cost:?}");
+    let token_s = cost.prompt_token_s;
+    assert!(
+        (0.000_38..0.000_4).contains(&token_s),
+        "0.39 ms for each token: {cost:?}"
+    );
     script.arrive(traveller(1, 1, &turn(1, 80), &[]));
     assert_eq!(script.router.report(script.now).prompt_cost, None);
+}
+
+#[test]
+fn a_long_prompt_stays_although_a_peer_in_the_same_state_has_room() {
+    for (id, blocks) in [(1, 4), (2, 80), (3, 800), (4, 4_000)] {
+        let mut script = measured();
+        let same = PeerReport {
+            prompt_cost: script.router.report(script.now).prompt_cost,
+            ..roomy()
+        };
+        script.peer_at(EU, 90, same);
+        script.arrive(traveller(id, id, &turn(id, blocks), &[]));
+        assert_eq!(script.sent(), [(id, 0)], "{blocks} blocks");
+    }
 }

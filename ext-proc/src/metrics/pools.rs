@@ -141,7 +141,7 @@ fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
     )?;
     page.gauges(
         "replica_has_metrics",
-        "1 unless the replica answers probes without metrics; the number of its outstanding requests then decides whether it \
+        "1 unless the replica answers probes without metrics; its outstanding requests then decide whether it \
          is available",
         each().map(|(_, replica, labels)| (labels, flag(replica.has_metrics))),
     )?;

@@ -186,8 +186,10 @@ fn prompt_cost(input: &mut Unstructured<'_>) -> Result<Option<PromptCost>> {
         return Ok(None);
     }
     Ok(Some(PromptCost {
-        fixed_s: input.arbitrary()?,
-        token_s: input.arbitrary()?,
+        first_token_s: input.arbitrary()?,
+        prompt_token_s: input.arbitrary()?,
+        others_s: input.arbitrary()?,
+        others_token_s: input.arbitrary()?,
     }))
 }
 

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::window::Window;
 use crate::replica::{Breaker, BreakerPermit, Evidence, Pushes};
-use crate::{PeerAvailability, PeerId, PeerReport, PeerStatus, RegionRules, Time};
+use crate::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost, RegionRules, Time};
 
 /// Lower bound of a queue's drain rate, in requests per second; a peer that has finished no request reports zero.
 const DRAIN_PER_S_MIN: f32 = 0.1;
@@ -247,14 +247,15 @@ impl Peer {
         Some(last.round_trip.saturating_add(wait))
     }
 
-    /// Cost of a request there with so many tokens to compute, in seconds: the way, the wait, and what the report says. Each
-    /// request sent since makes the tokens dearer as if every replica had got its share of them; `None` without a cost.
-    pub(super) fn cost_s(&self, tokens: f64) -> Option<f64> {
+    /// Cost of a prompt there, as if every replica had got its share of the requests sent since the report.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "numbers of requests and replicas"
+    )]
+    pub(super) fn prompt_cost(&self) -> Option<PromptCost> {
         let report = self.report?.report;
-        let cost = report.prompt_cost?;
-        let sent_each = f64::from(self.sent_since) / f64::from(report.replicas.max(1));
-        let way_s = self.estimated_ttft()?.as_secs_f64();
-        Some(way_s + cost.of(tokens * (1.0 + sent_each)))
+        let sent_each = self.sent_since as f32 / report.replicas.max(1) as f32;
+        report.prompt_cost.map(|cost| cost.times(1.0 + sent_each))
     }
 
     /// Free capacity of the report, less the requests sent since.

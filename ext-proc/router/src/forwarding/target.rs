@@ -9,7 +9,7 @@ use super::peer_table::PeerTable;
 use crate::index::PrefixMatch;
 use crate::policy::uncached_tokens;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{PeerId, Reason, Request};
+use crate::{PeerId, PromptCost, Reason, Request};
 
 /// Smallest share of the prompt whose match selects a peer.
 const MATCH_MIN: f64 = 0.5;
@@ -64,36 +64,41 @@ impl PeerTable {
         })
     }
 
-    /// The cheapest of the available peers that were not tried, with its cost in seconds.
+    /// The cheapest of the available peers that report costs and were not tried, with the cost. `price` prices the tokens
+    /// that a peer has to compute, behind a wait in seconds.
     pub(crate) fn cheapest(
         &self,
         request: &Request,
         tried: &[PeerId],
         available: &ReplicaSet,
+        price: impl Fn(&PromptCost, f64, f64) -> f64,
     ) -> Option<(f64, ForwardTarget)> {
         let untried = self.untried(available, tried);
         let candidates = untried.as_ref().unwrap_or(available);
         let blocks = request.fingerprint.blocks();
         let priced = candidates.iter().filter_map(|slot| {
             let peer = self.get(slot)?;
+            let (prompt_cost, estimated_ttft) = (peer.prompt_cost()?, peer.estimated_ttft()?);
             let matched = self.index.deepest_of(blocks, slot);
-            let cost_s = peer.cost_s(uncached_tokens(request, matched.depth))?;
-            Some((cost_s, slot, peer, matched))
+            let tokens = uncached_tokens(request, matched.depth);
+            let is_warm = request.fingerprint.share_at(matched.depth) >= MATCH_MIN;
+            let target = ForwardTarget {
+                slot,
+                peer: peer.id,
+                reason: if is_warm {
+                    Reason::Prefix
+                } else {
+                    Reason::Soonest
+                },
+                matched,
+                estimated_ttft,
+            };
+            Some((
+                price(&prompt_cost, tokens, estimated_ttft.as_secs_f64()),
+                target,
+            ))
         });
-        let (cost_s, slot, peer, matched) = priced.min_by(|a, b| a.0.total_cmp(&b.0))?;
-        let reason = if matched.depth > 0 {
-            Reason::Prefix
-        } else {
-            Reason::Soonest
-        };
-        let target = ForwardTarget {
-            slot,
-            peer: peer.id,
-            reason,
-            matched,
-            estimated_ttft: peer.estimated_ttft()?,
-        };
-        Some((cost_s, target))
+        priced.min_by(|a, b| a.0.total_cmp(&b.0))
     }
 
     fn soonest(&self, candidates: impl Iterator<Item = ReplicaIndex>) -> Option<ReplicaIndex> {

@@ -129,8 +129,6 @@ pub(crate) struct PolicyRules {
     pub(crate) past_slo_last: bool,
     /// Whether the session alone decides. A warm cache in a peer region then attracts no request.
     pub(crate) ignores_prefixes: bool,
-    /// Whether scores are costs in seconds, negative, so that they compare with those of peers.
-    pub(crate) has_costs: bool,
     /// Share of the prompt from which a match selects a fallback.
     pub(crate) fallback_share_min: f64,
 }
@@ -141,7 +139,6 @@ impl Default for PolicyRules {
             is_bound_to_candidates: false,
             past_slo_last: false,
             ignores_prefixes: false,
-            has_costs: false,
             fallback_share_min: 0.0,
         }
     }
@@ -209,9 +206,8 @@ pub(crate) trait Policy: Debug + Send {
     /// Scores a replica for a request, for explanations; more is better.
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64;
 
-    /// Cost of a prompt that no candidate holds, for peers; `None` from a policy that does not price replicas in seconds.
-    fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
-        let _ = view;
+    /// Costs that compare with those of peer regions; `None` for a policy that does not price replicas in seconds.
+    fn region_costs(&self) -> Option<&dyn RegionCosts> {
         None
     }
 
@@ -223,6 +219,24 @@ pub(crate) trait Policy: Debug + Send {
     fn rules(&self) -> PolicyRules {
         PolicyRules::default()
     }
+}
+
+/// Costs of a policy that compare with those of peer regions, in seconds.
+pub(crate) trait RegionCosts {
+    /// Cost of a prompt that no candidate holds, for peers.
+    fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost>;
+
+    /// Cost of a request on a replica, sent after a wait. `None` where the costs of peers leave out what matters to it.
+    fn cost_here(
+        &self,
+        request: &Request,
+        replica: ReplicaIndex,
+        wait_s: f64,
+        view: &View<'_>,
+    ) -> Option<f64>;
+
+    /// Cost of so many tokens to compute where a prompt has this cost, sent after a wait.
+    fn cost_there(&self, cost: &PromptCost, tokens: f64, wait_s: f64, view: &View<'_>) -> f64;
 }
 
 impl PolicyName {

@@ -159,7 +159,7 @@ impl Backlog {
     }
 
     /// Lowers the estimate to what the prompts that have not begun can hold at most.
-    fn limit(&mut self, at: Time, token_s: f64) {
+    pub(crate) fn limit(&mut self, at: Time, token_s: f64) {
         let left = |claim: &BacklogClaim| claim.left(at, token_s);
         let tokens: f64 = self.sent.iter().map(left).sum();
         self.ready = self.ready.min(at.after(takes(tokens, token_s)));

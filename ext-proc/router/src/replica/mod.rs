@@ -43,6 +43,9 @@ use crate::{
 /// Requests of a replica without metrics whose responses have not begun, beyond [`OUTSTANDING_MAX`].
 const UNBEGUN_MAX: u32 = 4;
 
+/// Most outstanding requests of a replica without metrics.
+const BEGUN_MAX: u32 = 8 * OUTSTANDING_MAX;
+
 /// Predicted hits in a row that did not happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FalseHits {
@@ -130,6 +133,7 @@ impl Replica {
             self.failed = false;
             self.others.probed_without_metrics(service, now);
             self.backlog.keep_of_siblings(self.others.count());
+            self.backlog.limit(sent, self.token_s());
         }
     }
 
@@ -334,7 +338,9 @@ impl Replica {
     /// to the earlier ones have begun.
     fn left_without_metrics(&self) -> u32 {
         let below = OUTSTANDING_MAX.saturating_sub(self.outstanding);
-        below.max(UNBEGUN_MAX.saturating_sub(self.unbegun.count()))
+        let unbegun = UNBEGUN_MAX.saturating_sub(self.unbegun.count());
+        // An engine may begin its responses before it computes their prompts.
+        below.max(unbegun.min(BEGUN_MAX.saturating_sub(self.outstanding)))
     }
 
     /// Requests that an available replica can start now; one for a replica on trial.

@@ -5,6 +5,9 @@
 //! [`SETTLE`] after its dispatch, and may still count one that has ended. So the requests that siblings told shortly before
 //! a probe count at least, and a gauge may include own requests that ended lately.
 //!
+//! A gauge may also stand at an earlier batch for many probes while an engine idles. So gauges count only while siblings tell
+//! requests: without siblings, nothing is others'.
+//!
 //! Without a gauge, a told request counts for the mean time that a request occupies a replica.
 
 use core::time::Duration;
@@ -12,6 +15,9 @@ use core::time::Duration;
 use super::headroom::SETTLE;
 use super::pushes::Pushes;
 use crate::{Load, Time};
+
+/// Time after a told request in which gauges show requests of siblings.
+const TELLS: Duration = Duration::from_secs(60);
 
 /// Requests of other services at one replica, by estimate.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +27,8 @@ pub(crate) struct OtherRequests {
     service: Duration,
     /// Requests that siblings told.
     told: Pushes,
+    /// Time of the last told request.
+    last_told: Option<Time>,
     /// Requests beyond this service's own that the gauges of the last probe showed, with the time when it was sent.
     shown: Option<(u32, Time)>,
     /// This service's requests that ended since the last probe, and between the last two.
@@ -37,6 +45,7 @@ impl OtherRequests {
     pub(crate) fn pushed(&mut self, service: Duration, now: Time) {
         self.service = service;
         self.told.push(now);
+        self.last_told = Some(now);
         self.count = self.count.saturating_add(1);
     }
 
@@ -83,10 +92,12 @@ impl OtherRequests {
     pub(crate) fn refresh(&mut self, now: Time) {
         let (told, service) = (&mut self.told, self.service);
         told.forget_before(now.before(service.max(SETTLE)));
+        let has_siblings = self.last_told.is_some_and(|last| now.since(last) < TELLS);
         self.count = match self.shown {
             Some((shown, sent)) => {
                 let since = told.since(sent);
                 let fresh = told.since(sent.before(service.min(SETTLE))) - since;
+                let shown = if has_siblings { shown } else { 0 };
                 shown.max(fresh).saturating_add(since)
             }
             None => told.since(now.before(service)),
@@ -113,23 +124,37 @@ mod tests {
     }
 
     #[test]
-    fn a_gauge_beyond_the_own_requests_shows_those_of_others() {
+    fn a_gauge_beyond_the_own_requests_shows_those_of_siblings() {
         let mut others = OtherRequests::default();
-        others.probed(&load(Some(7), 2), ms(100), 4, SERVICE, ms(101));
+        others.pushed(SERVICE, ms(0));
+        others.probed(&load(Some(7), 2), ms(1_000), 4, SERVICE, ms(1_001));
         assert_eq!(others.count(), 5);
-        others.probed(&load(Some(3), 0), ms(200), 4, SERVICE, ms(201));
+        others.probed(&load(Some(3), 0), ms(1_100), 4, SERVICE, ms(1_101));
         assert_eq!(others.count(), 0);
+    }
+
+    #[test]
+    fn without_siblings_a_gauge_that_stands_at_the_last_batch_shows_none_of_others() {
+        let mut others = OtherRequests::default();
+        for _ in 0..24 {
+            others.own_ended();
+        }
+        for at in 1..100 {
+            others.probed(&load(Some(24), 0), ms(100 * at), 0, SERVICE, ms(100 * at));
+            assert_eq!(others.count(), 0);
+        }
     }
 
     #[test]
     fn an_own_request_that_has_just_ended_is_not_taken_for_one_of_others() {
         let mut others = OtherRequests::default();
+        others.pushed(SERVICE, ms(0));
         others.own_ended();
-        for at in [100, 200] {
+        for at in [1_100, 1_200] {
             others.probed(&load(Some(1), 0), ms(at), 0, SERVICE, ms(at));
             assert_eq!(others.count(), 0);
         }
-        others.probed(&load(Some(1), 0), ms(300), 0, SERVICE, ms(300));
+        others.probed(&load(Some(1), 0), ms(1_300), 0, SERVICE, ms(1_300));
         assert_eq!(others.count(), 1);
     }
 

@@ -10,6 +10,7 @@ use super::dispatch::share_of;
 use super::feedback::evidence_of;
 use super::learning::is_false_hit;
 use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest};
+use crate::policy::RegionCosts;
 use crate::pool_state::InFlightRequest;
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
@@ -21,7 +22,7 @@ use crate::{
 /// Limit of placements that the driver has not taken yet.
 const PLACEMENTS_MAX: usize = 4_096;
 /// Advantage from which a peer is cheaper, in seconds: its report is a heartbeat old, and a session that leaves stays away.
-const FORWARDING_S: f64 = 1.0;
+const FORWARDING_MARGIN_S: f64 = 1.0;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
@@ -56,7 +57,13 @@ impl Router {
     fn prompt_cost(&self) -> Option<PromptCost> {
         let available = self.pool.replicas.available();
         let prices = !self.pool.peers.is_empty() && !available.is_empty();
-        prices.then(|| self.policy.prompt_cost(&self.pool.view(available)))?
+        let costs = self.policy.region_costs().filter(|_| prices)?;
+        let cost = costs.prompt_cost(&self.pool.view(available))?;
+        // A peer refuses a report with another number.
+        cost.parts()
+            .iter()
+            .all(|part| part.is_finite())
+            .then_some(cost)
     }
 
     /// Status of every peer, in order of id.
@@ -175,11 +182,15 @@ impl Router {
         {
             return None;
         }
-        if self.policy.rules().has_costs
-            && let Some((cost_s, target)) = pool.peers.cheapest(request, request.tried()?, at.peers)
+        if let Some(costs) = self.policy.region_costs()
+            && let Some(here_s) = self.cost_here(costs, request, routing)
         {
-            let is_cheaper = cost_s + FORWARDING_S < self.cost_here(request, routing);
-            return is_cheaper.then_some(target);
+            let view = pool.view(pool.replicas.available());
+            let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
+            let tried = request.tried()?;
+            if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
+                return (cost_s + FORWARDING_MARGIN_S < here_s).then_some(target);
+            }
         }
         let target = self.select_peer(request, at.peers)?;
         let is_home_sooner = || match routing {
@@ -190,18 +201,23 @@ impl Router {
         leaves.then_some(target)
     }
 
-    /// Cost of a request on the local replica that the policy selected, or lets it wait for; zero where it selected none.
-    fn cost_here(&self, request: &Request, routing: &RoutingDecision) -> f64 {
+    /// Cost of a request on the local replica that the policy selected, or lets it wait for.
+    fn cost_here(
+        &self,
+        costs: &dyn RegionCosts,
+        request: &Request,
+        routing: &RoutingDecision,
+    ) -> Option<f64> {
         let pool = &self.pool;
-        let view = pool.view(pool.replicas.available());
-        let cost_s = |replica| -self.policy.score(request, replica, &view);
-        match routing {
-            RoutingDecision::Dispatch(dispatch) => cost_s(dispatch.replica),
-            RoutingDecision::Wait(Some(home)) => cost_s(*home) + pool.turn_s(*home),
+        let (replica, wait_s) = match routing {
+            RoutingDecision::Dispatch(dispatch) => (dispatch.replica, 0.0),
+            RoutingDecision::Wait(Some(home)) => (*home, pool.turn_s(*home)),
             RoutingDecision::Wait(None)
             | RoutingDecision::Forward(_)
-            | RoutingDecision::Reject(_) => 0.0,
-        }
+            | RoutingDecision::Reject(_) => return None,
+        };
+        let view = pool.view(pool.replicas.available());
+        costs.cost_here(request, replica, wait_s, &view)
     }
 
     /// Whether the exceptions to SkyLB's rule apply.

@@ -97,10 +97,12 @@ fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError
         return Err(DecodeError::Rate);
     }
     let prompt_cost = message.prompt_cost.map(|cost| PromptCost {
-        fixed_s: cost.fixed_s,
-        token_s: cost.token_s,
+        first_token_s: cost.first_token_s,
+        prompt_token_s: cost.prompt_token_s,
+        others_s: cost.others_s,
+        others_token_s: cost.others_token_s,
     });
-    if prompt_cost.is_some_and(|cost| !is_valid(cost.fixed_s) || !is_valid(cost.token_s)) {
+    if prompt_cost.is_some_and(|cost| !cost.parts().into_iter().all(is_valid)) {
         return Err(DecodeError::Cost);
     }
     let report = PeerReport {

@@ -63,8 +63,10 @@ fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
         queue: report.queue,
         drain_per_s: report.drain_per_s,
         prompt_cost: report.prompt_cost.map(|cost| wire::PromptCost {
-            fixed_s: cost.fixed_s,
-            token_s: cost.token_s,
+            first_token_s: cost.first_token_s,
+            prompt_token_s: cost.prompt_token_s,
+            others_s: cost.others_s,
+            others_token_s: cost.others_token_s,
         }),
     };
     wire::Heartbeat {

@@ -81,8 +81,10 @@ fn examples() -> Vec<Message> {
                     queue: 4,
                     drain_per_s: 0.25,
                     prompt_cost: Some(PromptCost {
-                        fixed_s: 0.5,
-                        token_s: 0.001,
+                        first_token_s: 0.5,
+                        prompt_token_s: 0.001,
+                        others_s: 0.25,
+                        others_token_s: 0.002,
                     }),
                 },
             )],
@@ -168,12 +170,13 @@ fn invalid_messages_are_refused() {
         assert_eq!(rate(invalid), Err(DecodeError::Rate));
     }
 
-    let cost = |token_s| {
+    let cost = |others_token_s| {
         let pool = wire::PoolReport {
             model: "m".into(),
             prompt_cost: Some(wire::PromptCost {
-                fixed_s: 1.0,
-                token_s,
+                first_token_s: 1.0,
+                others_token_s,
+                ..wire::PromptCost::default()
             }),
             ..wire::PoolReport::default()
         };

@@ -90,9 +90,13 @@ pub struct PoolReport {
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct PromptCost {
     #[prost(float, tag = "1")]
-    pub fixed_s: f32,
+    pub first_token_s: f32,
     #[prost(float, tag = "2")]
-    pub token_s: f32,
+    pub prompt_token_s: f32,
+    #[prost(float, tag = "3")]
+    pub others_s: f32,
+    #[prost(float, tag = "4")]
+    pub others_token_s: f32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PeerView {

@@ -9,24 +9,18 @@
 
 use smallvec::SmallVec;
 
-use super::cost::{CandidateCost, CostModel, PromptLoad};
+use super::cost::{CandidateCost, CostModel};
+use super::prompt_load::COMPARED_MAX;
 use super::query::{CandidateQuery, MatchCost};
+use crate::Request;
 use crate::index::PrefixMatch;
 use crate::policy::{View, that_may_serve, uncached_tokens};
-use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{PromptCost, Request};
 
 /// Groups of holders that are priced.
 const DEPTHS_MAX: usize = 4;
-/// Replicas that are priced in each group, and among the least loaded.
-const EACH_MAX: usize = 8;
-/// Holders of one prefix, and replicas with the fewest requests, that are compared by load.
-const COMPARED_MAX: usize = 32;
 /// Replicas with the fewest requests that are searched for one not yet priced.
 const LEAST_MAX: usize = 64;
-/// Tokens of the prompt whose cost a pool reports to its peers.
-const PRICED_TOKENS: f64 = 1_000.0;
 /// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.
 const DISTRUST: f64 = 0.5;
 
@@ -199,24 +193,6 @@ impl CandidateSearch<'_> {
     }
 }
 
-/// The cost of a prompt that no candidate holds, on the cheapest of the least loaded ones.
-#[expect(clippy::cast_possible_truncation, reason = "seconds for a message")]
-pub(super) fn cheapest_prompt(cost_model: &CostModel<'_>) -> Option<PromptCost> {
-    let view = cost_model.view;
-    let cost_of = |tokens: f64| {
-        let least = view.replicas.by_load().take(COMPARED_MAX);
-        let load = cost_model.load_of_prompt(tokens);
-        let least_loaded = load.least_loaded(least, view).replicas();
-        let costs = least_loaded.map(|replica| cost_model.price_unheld(replica, tokens));
-        costs.min_by(f64::total_cmp)
-    };
-    let (empty_s, whole_s) = (cost_of(0.0)?, cost_of(PRICED_TOKENS)?);
-    Some(PromptCost {
-        fixed_s: empty_s as f32,
-        token_s: ((whole_s - empty_s) / PRICED_TOKENS).max(0.0) as f32,
-    })
-}
-
 /// Holders of a prefix in a set, to compare by load: all of them, or some where there are many. The prompt names the first
 /// one, so that prompts which share no more than a system prompt spread over its holders.
 pub(super) fn some_holders<'a>(
@@ -229,52 +205,6 @@ pub(super) fn some_holders<'a>(
     let start = last.map_or(0, |block| block.hash);
     let holders = view.pool.index.targets_from(matched, start, among);
     holders.take(COMPARED_MAX)
-}
-
-/// The replicas with the least load among those offered, least loaded first.
-#[derive(Clone, Copy)]
-struct LeastLoaded {
-    ranks: [Rank; EACH_MAX],
-    offered: usize,
-}
-
-impl Default for LeastLoaded {
-    fn default() -> Self {
-        Self {
-            ranks: [Rank::LAST; EACH_MAX],
-            offered: 0,
-        }
-    }
-}
-
-impl LeastLoaded {
-    #[inline]
-    fn offer(&mut self, mut rank: Rank) {
-        // The direction of each comparison is random, so a branch would be mispredicted.
-        for place in &mut self.ranks {
-            (*place, rank) = (rank.min(*place), rank.max(*place));
-        }
-        self.offered += 1;
-    }
-
-    fn replicas(self) -> impl Iterator<Item = ReplicaIndex> {
-        self.ranks.into_iter().take(self.offered).map(Rank::slot)
-    }
-}
-
-impl PromptLoad {
-    /// A few replicas, least loaded first.
-    fn least_loaded(
-        &self,
-        replicas: impl Iterator<Item = ReplicaIndex>,
-        view: &View<'_>,
-    ) -> LeastLoaded {
-        let mut least_loaded = LeastLoaded::default();
-        for replica in replicas {
-            least_loaded.offer(self.rank(replica, view));
-        }
-        least_loaded
-    }
 }
 
 /// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix, or of the

@@ -7,13 +7,12 @@ use crate::adapters::AdapterCost;
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
 use crate::queue::WaitTimes;
-use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
 const LATENESS: f64 = 12.0;
-/// Slope of that cost beyond the SLO: the request is late already, while others may still be in time.
-const LATE: f64 = 1.0 / 3.0;
+/// Slope of the lateness beyond the SLO: the request is late already, while others may still be in time.
+const LATE_SLOPE: f64 = 1.0 / 3.0;
 /// Weight of a second by which the request's own answer stalls: prompts of some seconds stand for those of the whole answer.
 const OWN_STALL: f64 = 0.25;
 /// Bound on the share of its time that a replica is taken to compute prompts, since a rate over some seconds is rough.
@@ -21,7 +20,7 @@ const COMPUTING_MAX: f64 = 0.7;
 /// Bound on the number of prompts that are counted as delayed.
 const DELAYED_MAX: f64 = 16.0;
 /// Weight of a second by which a larger batch writes slower, next to a second before the first token.
-const WRITING: f64 = 0.1;
+pub(super) const WRITING: f64 = 0.1;
 /// Bound on the utilisation of a pool.
 const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.
@@ -39,29 +38,6 @@ pub(super) struct CostModel<'a> {
     delayed_per_busy_s: f64,
     /// Queued requests for each replica of the pool.
     waiting_for_each: f64,
-}
-
-/// How the replicas that hold the same part of a prompt compare by load, without their prices.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PromptLoad {
-    /// Cost of each request in flight, in seconds.
-    per_request_s: f64,
-}
-
-impl PromptLoad {
-    /// Rank of a replica by its queued prefill and its requests in flight, in microseconds.
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the load is positive, and the cast saturates"
-    )]
-    #[inline]
-    pub(super) fn rank(&self, replica: ReplicaIndex, view: &View<'_>) -> Rank {
-        let rank = view.replicas.rank(replica);
-        let backlog_s = view.replicas.backlog_s(replica, view.now);
-        let load_s = backlog_s + self.per_request_s * f64::from(rank.outstanding());
-        rank.with_load((load_s * 1e6) as u32)
-    }
 }
 
 /// A replica with the cost of sending a request to it.
@@ -91,16 +67,6 @@ impl<'a> CostModel<'a> {
         }
     }
 
-    /// The comparison by load for a prompt with so many tokens to compute, at the pool's speed.
-    pub(super) fn load_of_prompt(&self, tokens: f64) -> PromptLoad {
-        let replicas = &self.view.replicas;
-        let latency = replicas.latency();
-        let writing_s = latency.decode.each_s * replicas.output_tokens();
-        PromptLoad {
-            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING * writing_s,
-        }
-    }
-
     /// Prices a replica whose match is not known yet.
     pub(super) fn price(&self, query: &CandidateQuery<'_>, replica: ReplicaIndex) -> CandidateCost {
         let blocks = query.request.fingerprint.blocks();
@@ -112,12 +78,11 @@ impl<'a> CostModel<'a> {
         self.priced(replica, matched, query.work(tokens), query.waited, adapter)
     }
 
-    /// Cost of a prompt of so many tokens on a replica that holds nothing of it.
-    pub(super) fn price_unheld(&self, replica: ReplicaIndex, tokens: f64) -> f64 {
+    /// Prices a replica for a prompt of so many tokens of which it holds nothing.
+    pub(super) fn price_unheld(&self, replica: ReplicaIndex, tokens: f64) -> CandidateCost {
         let (prompt, waited) = (PromptWork::here(tokens), WaitTimes::default());
         let adapter = AdapterCost::default();
-        let candidate = self.priced(replica, PrefixMatch::default(), prompt, waited, adapter);
-        candidate.cost
+        self.priced(replica, PrefixMatch::default(), prompt, waited, adapter)
     }
 
     /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
@@ -278,7 +243,7 @@ impl Costs {
 }
 
 /// The cost of a time to first token to the request itself.
-fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
+pub(super) fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
     let slo_s = view.ttft_slo_s;
     if slo_s <= 0.0 {
         return ttft_s;
@@ -287,7 +252,7 @@ fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
     let lateness = if share <= 1.0 {
         share.powi(3)
     } else {
-        1.0 + LATE * (share - 1.0)
+        1.0 + LATE_SLOPE * (share - 1.0)
     };
     ttft_s + LATENESS * slo_s * lateness
 }
@@ -301,7 +266,7 @@ fn marginal_lateness(waited_s: f64, view: &View<'_>) -> f64 {
     let slope = if share <= 1.0 {
         3.0 * share.powi(2)
     } else {
-        LATE
+        LATE_SLOPE
     };
     1.0 + LATENESS * slope
 }

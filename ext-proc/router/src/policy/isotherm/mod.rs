@@ -6,19 +6,21 @@
 
 mod candidates;
 mod cost;
+mod prompt_load;
 mod query;
+mod region_costs;
 
 use smallvec::SmallVec;
 
 use super::{
     DelayedRequests, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest, Policy, PolicyRules,
-    Selection, View, that_may_serve, uncached_tokens,
+    RegionCosts, Selection, View, that_may_serve, uncached_tokens,
 };
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
-use crate::{PromptCost, Reason, Request};
+use crate::{Reason, Request};
 
-use self::candidates::{affinity_replica, cheapest_now, cheapest_prompt, some_holders};
+use self::candidates::{affinity_replica, cheapest_now, some_holders};
 use self::cost::CostModel;
 use self::query::CandidateQuery;
 
@@ -113,14 +115,13 @@ impl Policy for Isotherm {
         -CostModel::new(view).price(&query, replica).cost
     }
 
-    fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
-        cheapest_prompt(&CostModel::new(view))
+    fn region_costs(&self) -> Option<&dyn RegionCosts> {
+        Some(self)
     }
 
     fn rules(&self) -> PolicyRules {
         PolicyRules {
             past_slo_last: true,
-            has_costs: true,
             ..PolicyRules::default()
         }
     }

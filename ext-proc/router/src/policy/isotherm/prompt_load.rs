@@ -1,0 +1,92 @@
+//! The load of replicas that hold the same part of a prompt, to compare them without their prices.
+
+use super::cost::{CostModel, WRITING};
+use crate::policy::View;
+use crate::replica::Rank;
+use crate::replica_index::ReplicaIndex;
+
+/// Replicas that are priced in each group, and among the least loaded.
+const EACH_MAX: usize = 8;
+/// Holders of one prefix, and replicas with the fewest requests, that are compared by load.
+pub(super) const COMPARED_MAX: usize = 32;
+
+/// How the replicas that hold the same part of a prompt compare by load, without their prices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromptLoad {
+    /// Cost of each request in flight, in seconds.
+    per_request_s: f64,
+}
+
+impl PromptLoad {
+    /// Rank of a replica by its queued prefill and its requests in flight, in microseconds.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the load is positive, and the cast saturates"
+    )]
+    #[inline]
+    fn rank(&self, replica: ReplicaIndex, view: &View<'_>) -> Rank {
+        let rank = view.replicas.rank(replica);
+        let backlog_s = view.replicas.backlog_s(replica, view.now);
+        let load_s = backlog_s + self.per_request_s * f64::from(rank.outstanding());
+        rank.with_load((load_s * 1e6) as u32)
+    }
+}
+
+impl CostModel<'_> {
+    /// The comparison by load for a prompt with so many tokens to compute, at the pool's speed.
+    pub(super) fn load_of_prompt(&self, tokens: f64) -> PromptLoad {
+        let replicas = &self.view.replicas;
+        let latency = replicas.latency();
+        let writing_s = latency.decode.each_s * replicas.output_tokens();
+        PromptLoad {
+            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING * writing_s,
+        }
+    }
+}
+
+/// The replicas with the least load among those offered, least loaded first.
+#[derive(Clone, Copy)]
+pub(super) struct LeastLoaded {
+    ranks: [Rank; EACH_MAX],
+    pub(super) offered: usize,
+}
+
+impl Default for LeastLoaded {
+    fn default() -> Self {
+        Self {
+            ranks: [Rank::LAST; EACH_MAX],
+            offered: 0,
+        }
+    }
+}
+
+impl LeastLoaded {
+    #[inline]
+    fn offer(&mut self, mut rank: Rank) {
+        // The direction of each comparison is random, so a branch would be mispredicted.
+        for place in &mut self.ranks {
+            (*place, rank) = (rank.min(*place), rank.max(*place));
+        }
+        self.offered += 1;
+    }
+
+    pub(super) fn replicas(self) -> impl Iterator<Item = ReplicaIndex> {
+        self.ranks.into_iter().take(self.offered).map(Rank::slot)
+    }
+}
+
+impl PromptLoad {
+    /// A few replicas, least loaded first.
+    pub(super) fn least_loaded(
+        &self,
+        replicas: impl Iterator<Item = ReplicaIndex>,
+        view: &View<'_>,
+    ) -> LeastLoaded {
+        let mut least_loaded = LeastLoaded::default();
+        for replica in replicas {
+            least_loaded.offer(self.rank(replica, view));
+        }
+        least_loaded
+    }
+}

@@ -1,0 +1,75 @@
+//! Costs that compare with those of peer regions.
+//!
+//! A pool tells its peers what a prompt costs that none of its replicas holds, in parts: the wait, and the cost to others. The
+//! lateness is not linear, and each region has its own SLO, so the region that asks adds it. A local replica is priced from
+//! the same parts: two regions in the same state differ by the way between them, whatever the parts leave out.
+
+use super::Isotherm;
+use super::cost::{CandidateCost, CostModel, with_lateness};
+use super::prompt_load::COMPARED_MAX;
+use super::query::{CandidateQuery, MatchCost};
+use crate::policy::{RegionCosts, View};
+use crate::replica_index::ReplicaIndex;
+use crate::{PromptCost, Request};
+
+/// Tokens of the prompt whose cost a pool reports: about those of the prompts that weigh.
+const PRICED_TOKENS: f64 = 4_000.0;
+
+impl RegionCosts for Isotherm {
+    fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
+        let cost_model = CostModel::new(view);
+        let fewest = view.replicas.by_load().take(COMPARED_MAX);
+        let load = cost_model.load_of_prompt(PRICED_TOKENS);
+        let priced = load.least_loaded(fewest, view).replicas();
+        let priced = priced.map(|replica| cost_model.price_unheld(replica, PRICED_TOKENS));
+        let cheapest = priced.min_by(|a, b| a.cost.total_cmp(&b.cost))?;
+        (!leaves_out(view)).then(|| parts(cheapest.replica, &cost_model))
+    }
+
+    fn cost_here(
+        &self,
+        request: &Request,
+        replica: ReplicaIndex,
+        wait_s: f64,
+        view: &View<'_>,
+    ) -> Option<f64> {
+        if request.adapter.is_some() || leaves_out(view) {
+            return None;
+        }
+        let query = CandidateQuery::new(request, view);
+        let blocks = request.fingerprint.blocks();
+        let matched = view.index.deepest_of_within(blocks, &query.known, replica);
+        let tokens = MatchCost::of(matched, &query, view).uncached_on(replica, &query, view);
+        let parts = parts(replica, &CostModel::new(view));
+        Some(self.cost_there(&parts, tokens, wait_s, view))
+    }
+
+    fn cost_there(&self, cost: &PromptCost, tokens: f64, wait_s: f64, view: &View<'_>) -> f64 {
+        let [first_token_s, prompt_token_s, others_s, others_token_s] = cost.parts().map(f64::from);
+        let ttft_s = wait_s + first_token_s + prompt_token_s * tokens;
+        with_lateness(ttft_s, view) + others_s + others_token_s * tokens
+    }
+}
+
+/// Whether the parts leave out what matters in this pool: other replicas that compute prompts.
+fn leaves_out(view: &View<'_>) -> bool {
+    !view.replicas.prefillers().is_empty()
+}
+
+/// The cost of a prompt of which the replica holds nothing, in parts.
+#[expect(clippy::cast_possible_truncation, reason = "seconds for a message")]
+fn parts(replica: ReplicaIndex, cost_model: &CostModel<'_>) -> PromptCost {
+    let view = cost_model.view;
+    let empty = cost_model.price_unheld(replica, 0.0);
+    let whole = cost_model.price_unheld(replica, PRICED_TOKENS);
+    let others_s = |candidate: &CandidateCost| {
+        (candidate.cost - with_lateness(candidate.ttft_s, view)).max(0.0)
+    };
+    let per_token = |empty_s: f64, whole_s: f64| ((whole_s - empty_s) / PRICED_TOKENS).max(0.0);
+    PromptCost {
+        first_token_s: empty.ttft_s as f32,
+        prompt_token_s: per_token(empty.ttft_s, whole.ttft_s) as f32,
+        others_s: others_s(&empty) as f32,
+        others_token_s: per_token(others_s(&empty), others_s(&whole)) as f32,
+    }
+}
