@@ -19,7 +19,7 @@ const PURGED_PER_RECORD_MAX: usize = 16;
 /// Entries that one event evicts at most for each bound. A prompt adds fewer.
 pub(super) const EVICTED_PER_EVENT_MAX: usize = 4_096;
 
-/// What is left to be evicted after an event: a bound has become smaller than what the index holds.
+/// Evictions left to be done after an event: a bound has become smaller than what the index holds.
 #[derive(Debug, Default)]
 pub(super) struct Excess {
     /// Targets beyond their budgets.

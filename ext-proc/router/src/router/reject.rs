@@ -24,13 +24,13 @@ const UNPINNED_PER_EVENT_MAX: usize = 1_024;
 
 /// Replicas that restricted requests do not wait for any more.
 #[derive(Debug, Default)]
-pub(super) struct UnpinQueue(BTreeMap<ReplicaIndex, Departure>);
+pub(super) struct UnpinQueue(BTreeMap<ReplicaIndex, UnpinReason>);
 
-/// What becomes of a replica that gets no requests.
+/// Reason for which no restricted request waits for a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Departure {
-    /// The replica stays in the pool.
-    Stays,
+enum UnpinReason {
+    /// The replica gets no requests, and stays in the pool.
+    Unavailable,
     /// The replica was removed, and its index is to be retired.
     Removed,
 }
@@ -44,35 +44,36 @@ impl UnpinQueue {
 impl Router {
     /// Lets no restricted request wait for a replica that gets no requests.
     pub(super) fn unpin(&mut self, replica: ReplicaIndex) {
-        self.begin_unpin(replica, Departure::Stays);
+        self.begin_unpin(replica, UnpinReason::Unavailable);
     }
 
     /// Lets no restricted request wait for a removed replica, and retires its index afterwards.
     pub(super) fn unpin_removed(&mut self, replica: ReplicaIndex) {
-        self.begin_unpin(replica, Departure::Removed);
+        self.begin_unpin(replica, UnpinReason::Removed);
     }
 
-    fn begin_unpin(&mut self, replica: ReplicaIndex, departure: Departure) {
-        self.unpinning.0.insert(replica, departure);
-        self.unpin_some(replica, departure);
+    fn begin_unpin(&mut self, replica: ReplicaIndex, reason: UnpinReason) {
+        self.unpinning.0.insert(replica, reason);
+        self.unpin_some(replica, reason);
     }
 
     /// Goes on with the replicas that left.
     pub(super) fn unpin_more(&mut self) {
-        if let Some((replica, departure)) = self.unpinning.0.first_key_value() {
-            let (replica, departure) = (*replica, *departure);
-            self.unpin_some(replica, departure);
+        if let Some((replica, reason)) = self.unpinning.0.first_key_value() {
+            let (replica, reason) = (*replica, *reason);
+            self.unpin_some(replica, reason);
         }
     }
 
-    /// Ends what a replica's last departure began, since it may get requests again: those that wait must not go to it.
+    /// Ends what a replica's last departure began, since it may get requests again: the waiting requests that it lost must not
+    /// go to it.
     pub(super) fn finish_unpin(&mut self, replica: ReplicaIndex) {
-        while let Some(departure) = self.unpinning.0.get(&replica).copied() {
-            self.unpin_some(replica, departure);
+        while let Some(reason) = self.unpinning.0.get(&replica).copied() {
+            self.unpin_some(replica, reason);
         }
     }
 
-    fn unpin_some(&mut self, replica: ReplicaIndex, departure: Departure) {
+    fn unpin_some(&mut self, replica: ReplicaIndex, reason: UnpinReason) {
         for seq in self.pool.queue.unpin(replica, UNPINNED_PER_EVENT_MAX) {
             self.reject_queued(seq, RejectReason::EmptySubset);
         }
@@ -80,7 +81,7 @@ impl Router {
             return;
         }
         self.unpinning.0.remove(&replica);
-        if departure == Departure::Removed {
+        if reason == UnpinReason::Removed {
             self.pool.index.leave(replica);
         }
     }
