@@ -47,7 +47,7 @@ pub struct Scenario {
 }
 
 /// All scenarios.
-pub const SCENARIOS: [Scenario; 17] = [
+pub const SCENARIOS: [Scenario; 16] = [
     scenario("a request ends", pools::waiting, |load, n| {
         let id = load.oldest_running().filter(|_| n < REPEATED)?;
         Some(Input::now(pools::answered(id, None)))
@@ -89,14 +89,6 @@ pub const SCENARIOS: [Scenario; 17] = [
         "a replica of an adapter is removed",
         pools::with_adapter,
         |_, n| (n < 2).then(|| Input::now(Event::Removed(ReplicaId(n)))),
-    ),
-    scenario(
-        "the idle-peer throttle ends",
-        pools::throttled,
-        |load, n| {
-            let request = load.request(crate::Kind::New);
-            (n == 0).then(|| Input::now(Event::Arrived(request)))
-        },
     ),
     scenario(
         "all probes fail, and then not",
@@ -165,22 +157,5 @@ impl Scenario {
     /// The input with this number; `None` behind the last one.
     pub fn input(&self, load: &mut Load, number: u32) -> Option<Input> {
         (self.input)(load, number)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_the_throttle_frees_nearly_all_replicas() {
-        let load = pools::throttled(PolicyName::PrefixTree);
-        let stats = load.stats();
-        assert_eq!((stats.available_replicas, stats.queue_length), (1, WAITING));
-        let mut load = load;
-        let scenario = SCENARIOS.iter().find(|s| s.name.contains("throttle"));
-        let input = scenario.unwrap().input(&mut load, 0).unwrap();
-        load.apply(input);
-        assert!(load.stats().queue_length < WAITING);
     }
 }

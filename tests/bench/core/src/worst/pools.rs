@@ -78,43 +78,6 @@ pub(super) fn with_adapter(policy: PolicyName) -> Load {
     fill(load)
 }
 
-/// A pool in which only one replica is available, because it idles. The others would take two requests each.
-pub(super) fn throttled(policy: PolicyName) -> Load {
-    let config = RouterConfig {
-        push: Push::Pending,
-        ..config_of(policy, INDEX_BYTES)
-    };
-    let mut load = Load::new(config, REPLICAS, 0);
-    let busy = REPLICAS - 1;
-    let idle = ReplicaId(busy);
-    load.handle(Event::Draining(idle));
-    for is_probed in [true, true, false] {
-        for replica in 0..busy {
-            if is_probed {
-                let probe = load.probe(replica, None);
-                load.handle(probe);
-            }
-            for _ in 0..2 {
-                let mut request = load.request(Kind::New);
-                request.subset = Some([ReplicaId(replica)].into());
-                load.decide(request);
-            }
-        }
-        load.take_effects();
-    }
-    let probe = load.probe(busy, None);
-    load.handle(probe);
-    // Requests that may not go to the idle replica wait.
-    load.handle(Event::Resumed(idle));
-    for _ in 0..WAITING {
-        let mut request = load.request(Kind::Mixed);
-        request.subset = Some((0..64).map(ReplicaId).collect());
-        load.decide(request);
-    }
-    load.take_effects();
-    load
-}
-
 /// A full pool that is probed, but dispatches without regard to probes.
 pub(super) fn blind(policy: PolicyName) -> Load {
     let mut load = Load::new(
