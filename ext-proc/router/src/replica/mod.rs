@@ -169,19 +169,27 @@ impl Replica {
         now: Time,
         throttled: bool,
     ) -> Availability {
+        let by_health = self.by_health(rules, now);
+        by_health.unwrap_or_else(|| self.by_push(rules, throttled))
+    }
+
+    /// Whether the replica is available, as far as its health decides; `None` where the push rule does.
+    fn by_health(&self, rules: &Rules, now: Time) -> Option<Availability> {
         if self.draining {
-            return Availability::Draining;
+            return Some(Availability::Draining);
         }
         if let Some(ill) = self.ill(rules, now) {
-            return if rules.is_probe_panic {
+            return Some(if rules.is_probe_panic {
                 Availability::Available
             } else {
                 ill
-            };
+            });
         }
-        if !rules.is_breaker_panic && !self.breaker.admits(now) {
-            return Availability::Failing;
-        }
+        (!rules.is_breaker_panic && !self.breaker.admits(now)).then_some(Availability::Failing)
+    }
+
+    /// Whether a healthy replica is available, or why not.
+    fn by_push(&self, rules: &Rules, throttled: bool) -> Availability {
         match rules.push {
             Push::Blind => Availability::Available,
             Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,

@@ -98,24 +98,32 @@ impl CandidateSearch<'_> {
     ) -> bool {
         let view = self.cost_model.view;
         let match_cost = MatchCost::of(matched, self.query, view);
-        let load = self.cost_model.load_of_prompt(match_cost.uncached());
-        let mut holders = view.index.all_targets(&matched);
-        while *rounds > 0 {
-            let group = holders.by_ref().filter(|holder| unseen.set(*holder, false));
+        let holders = view.index.all_targets(&matched);
+        let mut unseen_holders = holders.filter(|holder| unseen.set(*holder, false));
+        let Some(mut first) = unseen_holders.next() else {
+            return false;
+        };
+        loop {
+            *rounds = rounds.saturating_sub(1);
+            // Most prompts have one holder, which needs no comparison.
+            let Some(second) = unseen_holders.next() else {
+                self.price(first, &match_cost);
+                return true;
+            };
+            let load = self.cost_model.load_of_prompt(match_cost.uncached());
+            let group = [first, second].into_iter().chain(unseen_holders.by_ref());
             let least_loaded = load.least_loaded(group.take(COMPARED_MAX), view);
-            let count = least_loaded.offered;
-            if count == 0 {
-                return false;
-            }
-            *rounds -= 1;
             for replica in least_loaded.replicas() {
                 self.price(replica, &match_cost);
             }
-            if count < COMPARED_MAX {
-                return true;
+            if *rounds == 0 {
+                return false;
             }
+            let Some(next) = unseen_holders.next() else {
+                return true;
+            };
+            first = next;
         }
-        false
     }
 
     /// Whether no replica that holds at most so many blocks can cost less than the best candidate.

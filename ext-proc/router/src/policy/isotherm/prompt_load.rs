@@ -49,7 +49,7 @@ impl CostModel<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct LeastLoaded {
     ranks: [Rank; EACH_MAX],
-    pub(super) offered: usize,
+    offered: usize,
 }
 
 impl Default for LeastLoaded {

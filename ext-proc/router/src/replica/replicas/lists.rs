@@ -64,8 +64,10 @@ impl Replicas {
         if !replica.role.has_requests() {
             return self.list_prefiller(slot, now);
         }
+        let by_health = replica.by_health(&rules, now);
         let is_open = |throttled| {
-            replica.request_availability(&rules, now, throttled) == Availability::Available
+            let availability = by_health.unwrap_or_else(|| replica.by_push(&rules, throttled));
+            availability == Availability::Available
         };
         let (open, throttled) = (is_open(false), is_open(true));
         // A replica on trial does not throttle the others.
