@@ -169,16 +169,22 @@ impl Replica {
         now: Time,
         throttled: bool,
     ) -> Availability {
-        let by_health = self.by_health(rules, now);
+        let by_health = self.by_health(self.ill(rules, now), rules, now);
         by_health.unwrap_or_else(|| self.by_push(rules, throttled))
     }
 
-    /// Whether the replica is available, as far as its health decides; `None` where the push rule does.
-    fn by_health(&self, rules: &Rules, now: Time) -> Option<Availability> {
+    /// Whether the replica is available, as far as its health decides, for which it may be `ill`; `None` where the push rule
+    /// does.
+    fn by_health(
+        &self,
+        ill: Option<Availability>,
+        rules: &Rules,
+        now: Time,
+    ) -> Option<Availability> {
         if self.draining {
             return Some(Availability::Draining);
         }
-        if let Some(ill) = self.ill(rules, now) {
+        if let Some(ill) = ill {
             return Some(if rules.is_probe_panic {
                 Availability::Available
             } else {

@@ -58,6 +58,9 @@ impl Router {
             return RoutingDecision::Wait(None);
         }
         let routing = self.route(queued, false, at.replicas);
+        if at.peers.is_empty() {
+            return routing;
+        }
         match self.find_cheaper_peer(&queued.request, &routing, at) {
             Some(target) => RoutingDecision::Forward(target),
             None => routing,

@@ -176,7 +176,6 @@ impl Router {
         // Without a free replica, the queue decides; without a measured speed, the local replicas do.
         let pool = &self.pool;
         if at.replicas.is_empty()
-            || at.peers.is_empty()
             || pool.replicas.prefill_of_pool_s(0.0).is_none()
             || !self.forwards_by_cost()
         {

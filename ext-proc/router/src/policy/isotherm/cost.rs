@@ -196,9 +196,11 @@ impl<'a> CostModel<'a> {
 
     fn costs_of(&self, work: &Work, waited: WaitTimes) -> Costs {
         let view = self.view;
-        let delayed = work.outstanding
-            + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX)
-            + self.waiting_for_each * marginal_lateness(waited.waited_s, view);
+        let mut delayed =
+            work.outstanding + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX);
+        if self.waiting_for_each > 0.0 {
+            delayed += self.waiting_for_each * marginal_lateness(waited.waited_s, view);
+        }
         let (own_s, theirs_s) = work.writing_s;
         Costs {
             ttft_s: work.ttft_s,

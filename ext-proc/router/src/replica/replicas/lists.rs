@@ -64,7 +64,8 @@ impl Replicas {
         if !replica.role.has_requests() {
             return self.list_prefiller(slot, now);
         }
-        let by_health = replica.by_health(&rules, now);
+        let ill = replica.ill(&rules, now);
+        let by_health = replica.by_health(ill, &rules, now);
         let is_open = |throttled| {
             let availability = by_health.unwrap_or_else(|| replica.by_push(&rules, throttled));
             availability == Availability::Available
@@ -72,7 +73,7 @@ impl Replicas {
         let (open, throttled) = (is_open(false), is_open(true));
         // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
-        let healthy = !replica.draining && replica.ill(&rules, now).is_none();
+        let healthy = !replica.draining && ill.is_none();
         let rank = Rank::new(replica.requests(), replica.turn, slot);
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = rank;
