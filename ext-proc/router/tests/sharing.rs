@@ -7,6 +7,7 @@ use isotherm_router::{
     RouterConfig, Target,
 };
 use support::script::Script;
+use support::siblings::{pair, placements, share};
 use support::{BLOCK_BYTES, request, traveller};
 
 fn config() -> RouterConfig {
@@ -18,21 +19,6 @@ fn config() -> RouterConfig {
             ..RouterConfig::default().region
         },
         ..RouterConfig::default()
-    }
-}
-
-fn pair(config: &RouterConfig, replicas: u32) -> [Script; 2] {
-    [(); 2].map(|()| Script::new(config.clone(), replicas))
-}
-
-fn placements(script: &mut Script) -> Vec<Placement> {
-    std::iter::from_fn(|| script.router.poll_placement()).collect()
-}
-
-/// Passes the placements of one service to the other.
-fn share(from: &mut Script, to: &mut Script) {
-    for placement in placements(from) {
-        to.event(Event::Shared(placement));
     }
 }
 

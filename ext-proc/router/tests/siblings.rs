@@ -14,6 +14,7 @@ use isotherm_router::{
 };
 use support::request;
 use support::script::Script;
+use support::siblings::{pair, share};
 
 /// An engine that computes a prompt token in 0.4 ms behind 50 ms.
 const TOKEN_S: f64 = 0.000_4;
@@ -28,17 +29,6 @@ fn config(policy: PolicyName) -> RouterConfig {
             ..RouterConfig::default().region
         },
         ..RouterConfig::default()
-    }
-}
-
-fn pair(config: &RouterConfig, replicas: u32) -> [Script; 2] {
-    [(); 2].map(|()| Script::new(config.clone(), replicas))
-}
-
-/// Passes the placements of one service to the other.
-fn share(from: &mut Script, to: &mut Script) {
-    while let Some(placement) = from.router.poll_placement() {
-        to.event(Event::Shared(placement));
     }
 }
 

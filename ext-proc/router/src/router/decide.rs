@@ -103,23 +103,15 @@ impl Router {
             waited: queued.waited(self.pool.now),
             ..self.pool.view(candidates)
         };
-        let (preferred, has_none) = match self.policy.select_replica(&queued.request, &view) {
+        let preferred = match self.policy.select_replica(&queued.request, &view) {
             Some(Selection::Dispatch(dispatch)) if candidates.contains(dispatch.replica) => {
                 return RoutingDecision::Dispatch(dispatch);
             }
-            Some(Selection::WaitFor(replica)) => (Some(replica), false),
-            Some(Selection::Dispatch(_)) => (None, false),
-            // A policy looks at some of the least loaded replicas. A restricted request may go to none of those.
-            None => (None, allowed.is_some()),
+            Some(Selection::WaitFor(replica)) => Some(replica),
+            Some(Selection::Dispatch(_)) | None => None,
         };
-        match least_loaded(&view, &[]).filter(|_| must_go || has_none) {
-            Some(replica) => RoutingDecision::Dispatch(Dispatch {
-                replica,
-                reason: Reason::LeastLoaded,
-                matched: None,
-            }),
-            None => RoutingDecision::Wait(preferred),
-        }
+        let least_loaded = must_go.then(|| dispatch_least_loaded(&view)).flatten();
+        least_loaded.map_or(RoutingDecision::Wait(preferred), RoutingDecision::Dispatch)
     }
 
     fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
@@ -172,6 +164,16 @@ impl Router {
         pinned.dedup();
         Some(pinned.into())
     }
+}
+
+/// The dispatch of a request that the policy would let wait, and that must not.
+#[cold]
+fn dispatch_least_loaded(view: &View<'_>) -> Option<Dispatch> {
+    Some(Dispatch {
+        replica: least_loaded(view, &[])?,
+        reason: Reason::LeastLoaded,
+        matched: None,
+    })
 }
 
 /// The members of a set that a restricted request may go to.

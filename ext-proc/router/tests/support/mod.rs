@@ -14,6 +14,7 @@ pub mod home;
 pub mod naive;
 pub mod pool;
 pub mod script;
+pub mod siblings;
 pub mod world;
 
 use std::sync::Arc;

@@ -180,7 +180,12 @@ impl CandidateSearch<'_> {
         let uncached = uncached_tokens(query.request, unseen.longest.depth);
         let load = self.cost_model.load_of_prompt(uncached);
         let mut match_cost: Option<MatchCost> = None;
-        for replica in load.least_loaded(idle.take(COMPARED_MAX), view).replicas() {
+        let mut least_loaded = load.least_loaded(idle.take(COMPARED_MAX), view);
+        if self.best.is_none() && least_loaded.is_empty() {
+            // A restricted request may go to none of the replicas with the fewest requests.
+            least_loaded = load.least_loaded(unseen.replicas.iter().take(COMPARED_MAX), view);
+        }
+        for replica in least_loaded.replicas() {
             let matched = view
                 .index
                 .deepest_of_within(blocks, &unseen.longest, replica);

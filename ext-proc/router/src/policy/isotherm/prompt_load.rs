@@ -71,6 +71,10 @@ impl LeastLoaded {
         self.offered += 1;
     }
 
+    pub(super) const fn is_empty(&self) -> bool {
+        self.offered == 0
+    }
+
     pub(super) fn replicas(self) -> impl Iterator<Item = ReplicaIndex> {
         self.ranks.into_iter().take(self.offered).map(Rank::slot)
     }

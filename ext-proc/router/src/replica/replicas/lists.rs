@@ -70,7 +70,8 @@ impl Replicas {
             let availability = by_health.unwrap_or_else(|| replica.by_push(&rules, throttled));
             availability == Availability::Available
         };
-        let (open, throttled) = (is_open(false), is_open(true));
+        let open = is_open(false);
+        let throttled = open && is_open(true);
         // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
         let healthy = !replica.draining && ill.is_none();
