@@ -24,6 +24,8 @@ pub struct RouterConfig {
     pub cache_aware: CacheAwareRules,
     /// Presumed time in which a replica loads an adapter that it does not hold.
     pub adapter_load: Duration,
+    /// Presumed number of adapters that a replica holds, if its metrics page does not tell.
+    pub adapter_slots: u32,
     /// Age at which a probe is stale and its replica unavailable.
     pub probe_stale_after: Duration,
     /// Fallbacks that a decision names beside the selected replica, at most.
@@ -51,6 +53,7 @@ impl Default for RouterConfig {
             ttft_slo: Duration::from_secs(5),
             cache_aware: CacheAwareRules::default(),
             adapter_load: Duration::from_millis(300),
+            adapter_slots: 4,
             probe_stale_after: Duration::from_secs(3),
             fallbacks_max: 2,
             // One piece of a chunked prefill. Beside running answers, it delays each of them by one step, about as long as

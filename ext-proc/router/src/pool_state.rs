@@ -142,7 +142,7 @@ impl PoolState {
             now: Time::ZERO,
             is_shutting_down: false,
             replicas: Replicas::new(config.push, config.probe_stale_after),
-            adapters: Adapters::default(),
+            adapters: Adapters::new(config.adapter_slots),
             index: PrefixIndex::new(of(shares.prefixes), seed),
             answers: Answers::new(shares.answers, seed),
             sessions: Sessions::new(shares.sessions, seed),

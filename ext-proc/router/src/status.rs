@@ -90,7 +90,7 @@ pub enum Source {
     Counters,
     /// Times to first token, with presumed token counts.
     FirstTokens,
-    /// Durations of whole answers.
+    /// Durations of answers, with presumed parts: the time to first token of a whole answer, or the tokens of a stream.
     Answers,
     /// Nothing: a constant.
     #[default]

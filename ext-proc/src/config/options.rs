@@ -163,6 +163,8 @@ section! {
         prefill_tokens_min as "prefill_tokens_min": u32 = RouterConfig::default().prefill_tokens_min, number("tokens", 0..=10_000_000);
         /// The presumed time in which a replica loads an adapter (LoRA) that it does not hold. `policy: isotherm` adds it to the cost of such a replica.
         adapter_load as "adapter_load_ms": Duration = RouterConfig::default().adapter_load, millis(0..=600_000);
+        /// The presumed number of adapters that a replica holds at once, while its metrics page does not tell (vLLM's does). SGLang: `--max-loras-per-batch`.
+        adapter_slots as "adapter_slots": u32 = RouterConfig::default().adapter_slots, number("adapters", 1..=256);
         /// The engine, which names the metrics of the replicas. `auto` detects it by the names that a replica reports.
         engine as "engine": Option<Engine> = None,
             choice([("auto", None)].into_iter().chain(Engine::ALL.iter().map(|engine| (engine.option(), Some(*engine)))));

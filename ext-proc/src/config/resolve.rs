@@ -144,6 +144,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             ttft_slo: raw.ttft_slo,
             cache_aware: resolve_cache_aware(&raw.cache_aware, raw.policy, option, reader),
             adapter_load: raw.adapter_load,
+            adapter_slots: raw.adapter_slots,
             probe_stale_after: raw.probe.stale_after,
             prefill_tokens_min: raw.prefill_tokens_min,
             ..RouterConfig::default()

@@ -99,9 +99,26 @@ pub(crate) struct Adapters {
     known: BTreeMap<AdapterKey, AdapterReplicas>,
     /// Replicas that ever told of an adapter. Empty in a pool without adapters, so that such a pool pays for one branch.
     replicas: BTreeMap<ReplicaIndex, ReplicaAdapters>,
+    /// Slots of a replica that reports none.
+    slots_presumed: u32,
 }
 
 impl Adapters {
+    pub(crate) fn new(slots_presumed: u32) -> Self {
+        Self {
+            slots_presumed,
+            ..Self::default()
+        }
+    }
+
+    /// Replaces the number of slots of replicas that report none.
+    pub(crate) fn presume_slots(&mut self, slots: u32) {
+        self.slots_presumed = slots;
+        for place in self.replicas.values_mut() {
+            place.slots.presume(slots);
+        }
+    }
+
     /// The replicas that list the adapter of a request; `None` if any replica may serve it.
     pub(crate) fn listers(&self, request: &Request) -> Option<&ReplicaSet> {
         let listers = &self.known.get(&request.adapter?)?.listers;
@@ -124,8 +141,7 @@ impl Adapters {
         }
         self.unlist(replica);
         adapters.retain(|adapter| self.set(*adapter, replica, true, |r| &mut r.listers));
-        let place = self.replicas.entry(replica).or_default();
-        place.listed = Some(adapters.into());
+        self.place(replica).listed = Some(adapters.into());
     }
 
     /// Corrects the belief about a replica by a report that was asked for at `sent`.
@@ -257,8 +273,7 @@ impl Adapters {
 
     /// Changes the slots of a replica, and keeps the sets of holders in step.
     fn change(&mut self, replica: ReplicaIndex, change: impl FnOnce(&mut AdapterSlots)) {
-        let place = self.replicas.entry(replica).or_default();
-        let mut slots = core::mem::take(&mut place.slots);
+        let mut slots = core::mem::take(&mut self.place(replica).slots);
         for adapter in slots.of_state(SlotState::Loaded) {
             self.set(adapter, replica, false, |r| &mut r.holders);
         }
@@ -267,6 +282,16 @@ impl Adapters {
         if let Some(place) = self.replicas.get_mut(&replica) {
             place.slots = slots;
         }
+    }
+
+    /// The adapters of a replica, as it told them and as it is believed to hold them.
+    fn place(&mut self, replica: ReplicaIndex) -> &mut ReplicaAdapters {
+        let slots = self.slots_presumed;
+        let place = self.replicas.entry(replica);
+        place.or_insert_with(|| ReplicaAdapters {
+            listed: None,
+            slots: AdapterSlots::new(slots),
+        })
     }
 
     fn unlist(&mut self, replica: ReplicaIndex) {

@@ -11,8 +11,6 @@ use core::time::Duration;
 use super::AdapterState;
 use crate::{AdapterKey, AdapterReport, Time};
 
-/// Presumed number of slots of a replica that reports none: SGLang's default of `--max-loras-per-batch`.
-const SLOTS_PRESUMED: usize = 8;
 /// The most slots that are followed.
 const SLOTS_MAX: usize = 256;
 /// The most adapters that wait for a slot.
@@ -50,6 +48,8 @@ impl Entry {
 /// The slots of a replica.
 #[derive(Debug, Default)]
 pub(super) struct AdapterSlots {
+    /// Number of slots while the replica reports none.
+    presumed: u32,
     /// Number of slots, as reported.
     reported: Option<u32>,
     /// Least recently used first.
@@ -59,10 +59,21 @@ pub(super) struct AdapterSlots {
 }
 
 impl AdapterSlots {
+    pub(super) fn new(presumed: u32) -> Self {
+        Self {
+            presumed,
+            ..Self::default()
+        }
+    }
+
+    /// Replaces the number of slots that holds while the replica reports none.
+    pub(super) const fn presume(&mut self, slots: u32) {
+        self.presumed = slots;
+    }
+
     pub(super) fn count(&self) -> usize {
-        self.reported
-            .map_or(SLOTS_PRESUMED, |slots| slots as usize)
-            .clamp(1, SLOTS_MAX)
+        let slots = self.reported.unwrap_or(self.presumed) as usize;
+        slots.clamp(1, SLOTS_MAX)
     }
 
     pub(super) const fn reported(&self) -> Option<u32> {
@@ -199,7 +210,7 @@ impl AdapterSlots {
     }
 
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self::new(self.presumed);
     }
 
     /// Keeps the loaded adapters that fulfil a condition, and all that wait.

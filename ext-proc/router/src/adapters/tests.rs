@@ -85,6 +85,33 @@ fn a_dispatched_adapter_counts_as_loaded_at_once_and_loads_for_a_while() {
 }
 
 #[test]
+fn a_replica_that_reports_no_slots_holds_as_many_adapters_as_presumed() {
+    let mut world = World {
+        adapters: Adapters::new(2),
+        now: at(0),
+    };
+    for adapter in 1..=3 {
+        world.dispatch(adapter);
+        world.end(adapter);
+    }
+    assert_eq!(world.loaded(), [2, 3]);
+    world.adapters.presume_slots(3);
+    assert_eq!(world.dispatch(1), AdapterState::FreeSlot);
+    world.adapters.forget_loaded(REPLICA);
+    world.dispatch(1);
+    world.end(1);
+    assert_eq!(world.dispatch(2), AdapterState::FreeSlot);
+    world.end(2);
+    assert_eq!(world.dispatch(3), AdapterState::FreeSlot);
+    world.end(3);
+    assert_eq!(
+        world.dispatch(4),
+        AdapterState::Evicts,
+        "a restart keeps the number"
+    );
+}
+
+#[test]
 fn an_idle_adapter_keeps_its_slot_although_no_report_names_it() {
     let mut world = World::with_slots(2);
     world.dispatch(1);

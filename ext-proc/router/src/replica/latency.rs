@@ -88,6 +88,11 @@ impl LatencyFit {
         }
     }
 
+    /// Forgets how long answers took to write.
+    fn forget_decode(&mut self) {
+        self.decode = DecayingLeastSquares::default();
+    }
+
     /// The larger weight of both lines, before time takes its share.
     const fn weight_max(&self) -> f64 {
         self.prefill
@@ -156,6 +161,12 @@ impl PoolLatency {
         self.refresh();
     }
 
+    /// Forgets how long answers took to write.
+    pub(crate) fn forget_decode(&mut self) {
+        self.fit.forget_decode();
+        self.refresh();
+    }
+
     /// Takes over ratios to the presumed model, as the counters of all engines show them.
     pub(crate) fn learn_counted(&mut self, counted: SpeedRatios) {
         self.counted.prefill = counted.prefill.or(self.counted.prefill);
@@ -204,6 +215,11 @@ impl ReplicaLatency {
     ) {
         self.fit.learn(measured, &self.model, 0.0, now);
         self.refresh(pool, counted, now);
+    }
+
+    /// Forgets how long answers took to write.
+    pub(crate) fn forget_decode(&mut self) {
+        self.fit.forget_decode();
     }
 
     /// Computes the model anew if that was long ago. What is not confirmed drifts back to the pool's model.

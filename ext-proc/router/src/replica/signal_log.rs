@@ -61,6 +61,12 @@ impl SourceLog {
         }
     }
 
+    /// Whether the engines have ever told the quantity themselves.
+    pub(crate) fn is_told(&self) -> bool {
+        let [usage, counters, ..] = self.0;
+        usage.is_some() || counters.is_some()
+    }
+
     /// Whether any source has taught.
     pub(crate) fn is_taught(&self) -> bool {
         self.0.iter().any(Option::is_some)

@@ -202,7 +202,7 @@ impl Router {
                 let prompt = prompt.filter(|_| request.prefill.is_none());
                 RequestMeasurement {
                     prompt,
-                    output: output_measurement(request, usage, writing_s, Source::Usage),
+                    output: self.streamed_answer(request, usage, writing_s),
                 }
             }
             None => RequestMeasurement {
@@ -236,6 +236,33 @@ impl Router {
             tokens: request.ahead_tokens + uncached,
             ttft_s: usage.ttft.unwrap_or_default().as_secs_f64(),
             source,
+        })
+    }
+
+    /// The time to write a streamed answer. While nothing tells tokens, it is taken to be as long as the pool's answers are:
+    /// the times of many answers still show which replica writes slower.
+    fn streamed_answer(
+        &self,
+        request: &InFlightRequest,
+        usage: &ResponseUsage,
+        writing_s: f64,
+    ) -> Option<AnswerMeasurement> {
+        if usage.completion.is_some() {
+            return output_measurement(request, usage, writing_s, Source::Usage);
+        }
+        let replicas = &self.pool.replicas;
+        let is_told = |source| {
+            replicas
+                .signals
+                .decode_speed
+                .is_recent(source, self.pool.now)
+        };
+        let is_unknown = !is_told(Source::Usage) && !is_told(Source::Counters);
+        is_unknown.then(|| AnswerMeasurement {
+            outstanding: f64::from(request.outstanding),
+            tokens: replicas.output_tokens(),
+            seconds: writing_s,
+            source: Source::Answers,
         })
     }
 

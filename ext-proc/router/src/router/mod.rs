@@ -193,6 +193,9 @@ impl Router {
     pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
         let is_new = config.policy != self.pool.config.policy;
         self.pool.config = config;
+        self.pool
+            .adapters
+            .presume_slots(self.pool.config.adapter_slots);
         self.pool.queue.clear_past_slo();
         if is_new {
             self.policy = self.pool.config.policy.build(self.seed);

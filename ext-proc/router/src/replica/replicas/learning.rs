@@ -16,8 +16,11 @@ impl Replicas {
         measured: RequestMeasurement,
         now: Time,
     ) {
-        let signals = &mut self.signals;
         let (prompt, output) = (measured.prompt, measured.output);
+        if output.is_some_and(|output| output.source == Source::Usage) {
+            self.told_writing_speed();
+        }
+        let signals = &mut self.signals;
         let of_pool = RequestMeasurement {
             prompt: prompt.filter(|prompt| signals.prompt_speed.teach(prompt.source, now)),
             output: output.filter(|output| signals.decode_speed.teach(output.source, now)),
@@ -39,6 +42,17 @@ impl Replicas {
         }
         self.lower_latency_bound(slot);
         self.age_next(now);
+    }
+
+    /// Forgets what answers of presumed lengths taught, once the engines tell how fast they write.
+    fn told_writing_speed(&mut self) {
+        if self.signals.decode_speed.is_told() {
+            return;
+        }
+        self.speed.forget_decode();
+        for replica in self.replicas.iter_mut().flatten() {
+            replica.speed.forget_decode();
+        }
     }
 
     /// Learns the length of an answer.
@@ -66,9 +80,13 @@ impl Replicas {
         };
         let counted = replica.counted.get_or_insert_default();
         counted.counted(grown, now);
+        let hit_discount = 1.0 - counted.hit_credit(now);
         self.counted.counted(grown, now);
-        let signals = &mut self.signals;
         let speed = self.counted.speed(&LatencyModel::default());
+        if speed.decode.is_some() {
+            self.told_writing_speed();
+        }
+        let signals = &mut self.signals;
         self.speed.learn_counted(SpeedRatios {
             prefill: speed
                 .prefill
@@ -85,8 +103,10 @@ impl Replicas {
         {
             self.output_tokens = tokens;
         }
-        replica.hit_discount = 1.0 - counted.hit_credit(now);
-        replica.age(self.speed.model, now);
+        if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
+            replica.hit_discount = hit_discount;
+            replica.age(self.speed.model, now);
+        }
         self.update_cost_inputs(slot);
         self.lower_latency_bound(Some(slot));
     }
