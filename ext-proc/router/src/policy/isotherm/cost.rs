@@ -10,7 +10,7 @@ use crate::queue::WaitTimes;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
-const LATENESS: f64 = 12.0;
+const LATENESS: f64 = 24.0;
 /// Slope of the lateness beyond the SLO: the request is late already, while others may still be in time.
 const LATE_SLOPE: f64 = 1.0 / 3.0;
 /// Weight of a second by which the request's own answer stalls: prompts of some seconds stand for those of the whole answer.
@@ -20,7 +20,7 @@ const COMPUTING_MAX: f64 = 0.7;
 /// Bound on the number of prompts that are counted as delayed.
 const DELAYED_MAX: f64 = 16.0;
 /// Weight of a second by which a larger batch writes slower, next to a second before the first token.
-pub(super) const WRITING: f64 = 0.1;
+pub(super) const WRITING: f64 = 0.05;
 /// Bound on the utilisation of a pool.
 const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.

@@ -181,6 +181,8 @@ fn a_request_waits_for_the_least_loaded_of_equal_busy_holders() {
                 pool.run(ReplicaIndex(replica), &sent);
             }
         }
+        // By then, all prompts are computed.
+        pool.0.now = pool.0.now.after(Duration::from_secs(5));
         let none_is_free = ReplicaSet::default();
         let view = pool.0.view(&none_is_free);
         let request = request(0, 22);
