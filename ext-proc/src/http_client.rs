@@ -7,16 +7,24 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::{Request, Response};
-use hyper_util::client::legacy::Client;
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Time that an idle connection is kept: longer than any interval between probes of a live replica.
 const IDLE_MAX: Duration = Duration::from_secs(90);
 
 /// An HTTP client; clones share their connections.
 #[derive(Clone, Debug)]
-pub(crate) struct HttpClient(Client<HttpConnector, Full<Bytes>>);
+pub(crate) enum HttpClient {
+    /// Every connection is in clear.
+    Plain(Client<HttpConnector, Full<Bytes>>),
+    /// Every connection has TLS.
+    Tls(Client<HttpsConnector<HttpConnector>, Full<Bytes>>),
+}
 
 /// Error of a request.
 #[derive(Debug, thiserror::Error)]
@@ -33,16 +41,32 @@ pub(crate) enum HttpError {
 }
 
 impl HttpClient {
-    /// Creates a client. Must be called inside a tokio runtime.
+    /// Creates a client for plain HTTP. Must be called inside a tokio runtime.
     pub(crate) fn new() -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE_MAX)
-            .pool_max_idle_per_host(1)
-            .build(connector);
-        Self(client)
+        Self::Plain(builder().build(connector()))
+    }
+
+    /// Creates a client for HTTP over TLS. It expects `server_name` in certificates, or else the host of the request. Must be
+    /// called inside a tokio runtime.
+    pub(crate) fn with_tls(config: ClientConfig, server_name: Option<ServerName<'static>>) -> Self {
+        let mut connector = connector();
+        connector.enforce_http(false);
+        let tls = HttpsConnectorBuilder::new()
+            .with_tls_config(config)
+            .https_only();
+        let tls = match server_name {
+            Some(name) => tls.with_server_name_resolver(FixedServerNameResolver::new(name)),
+            None => tls,
+        };
+        Self::Tls(builder().build(tls.enable_http1().wrap_connector(connector)))
+    }
+
+    /// Returns the scheme of the addresses that the client reaches.
+    pub(crate) const fn scheme(&self) -> &'static str {
+        match self {
+            Self::Plain(_) => "http",
+            Self::Tls(_) => "https",
+        }
     }
 
     /// Sends a request, and returns the response with its whole body.
@@ -69,9 +93,28 @@ impl HttpClient {
         &self,
         request: Request<Bytes>,
     ) -> Result<Response<Incoming>, HttpError> {
-        let response = self.0.request(request.map(Full::new)).await;
+        let request = request.map(Full::new);
+        let response = match self {
+            Self::Plain(client) => client.request(request).await,
+            Self::Tls(client) => client.request(request).await,
+        };
         response.map_err(|error| connection_error(&error))
     }
+}
+
+fn connector() -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.set_nodelay(true);
+    connector
+}
+
+fn builder() -> Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE_MAX)
+        .pool_max_idle_per_host(1);
+    builder
 }
 
 /// Keeps the cause, which says more than the errors around it ("client error").

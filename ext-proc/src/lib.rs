@@ -12,12 +12,14 @@
 //! | [`regions`], [`peering`] | this region among the others, and the links between them |
 //! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
 //! | [`config`], `file_watcher` | the configuration and its reloads |
+//! | `decision_log`, `spans` | decisions for the live page, spans for a collector |
 //! | [`clock`], `sans_io`, `tasks`, `http_client`, `streaming_server`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, HTTP, gRPC, signals |
 
 pub mod admin;
 pub mod cli;
 pub mod clock;
 pub mod config;
+mod decision_log;
 pub mod eds;
 mod file_watcher;
 mod frontends;
@@ -35,5 +37,6 @@ pub mod regions;
 mod sans_io;
 pub mod server;
 pub mod shutdown;
+mod spans;
 mod streaming_server;
 mod tasks;

@@ -3,6 +3,10 @@
 //! A core never reads a clock or a socket. A [`Driver`] locks it, passes in the time, and takes its effects out under
 //! the same lock. [`run_timer`] calls the core again when its next timeout is due.
 //!
+//! A core that panicked may be half changed, and would decide on that for as long as it lives. So a panic in a step ends the
+//! process: Envoys go on by ring hash, and a supervisor starts the service again. Rejected: to go on and count (each later
+//! decision is in doubt), and to poison the lock (every request would then fail).
+//!
 //! One lock guards all of a core. Steps are short, and finer locks would only add possible orders of events. The
 //! driver reads the clock under the lock, so that the time a core sees never goes back.
 
@@ -50,6 +54,18 @@ impl<C> Drop for DrivenCore<C> {
     }
 }
 
+/// Ends the process when a panic drops it.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!("the core panicked and may be half changed; the service ends");
+            std::process::abort();
+        }
+    }
+}
+
 /// Feeds events to one core and carries out its effects.
 pub(crate) trait Driver {
     /// The state behind the lock.
@@ -75,10 +91,12 @@ pub(crate) trait Driver {
     fn drive<T>(&self, step: impl FnOnce(&mut Self::Core, Time) -> T) -> T {
         let driven = self.driven_core();
         let mut core = driven.lock();
+        let abort = AbortOnPanic;
         let before = Self::poll_timeout(&core);
         let result = step(&mut core, driven.clock.now());
         let deferred = self.take_effects(&mut core);
         let after = Self::poll_timeout(&core);
+        drop(abort);
         drop(core);
         if after.is_some_and(|after| before.is_none_or(|before| after < before)) {
             driven.rescheduled.notify_one();
@@ -110,5 +128,52 @@ pub(crate) async fn run_timer<D: Driver>(driver: Weak<D>) {
             () = timeout => if let Some(driver) = driver.upgrade() { driver.drive(D::handle_timeout) },
             () = rescheduled.notified() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::Command;
+
+    use super::*;
+
+    const SIGABRT: i32 = 6;
+
+    #[derive(Debug)]
+    struct Broken(DrivenCore<()>);
+
+    impl Driver for Broken {
+        type Core = ();
+        type Deferred = ();
+
+        fn driven_core(&self) -> &DrivenCore<()> {
+            &self.0
+        }
+
+        fn poll_timeout(_: &()) -> Option<Time> {
+            None
+        }
+
+        fn handle_timeout(_: &mut (), _: Time) {}
+
+        fn take_effects(&self, _: &mut ()) {}
+
+        fn finish(&self, _: ()) {}
+    }
+
+    #[test]
+    fn a_panic_in_a_core_ends_the_process() {
+        let program = std::env::current_exe().unwrap();
+        let test = ["--exact", "sans_io::tests::a_core_panics", "--ignored"];
+        let output = Command::new(program).args(test).output().unwrap();
+        assert_eq!(output.status.signal(), Some(SIGABRT), "{output:?}");
+    }
+
+    #[test]
+    #[ignore = "ends the process: the test above starts it in one of its own"]
+    fn a_core_panics() {
+        let broken = Broken(DrivenCore::new((), Clock::start()));
+        broken.drive(|(), _| panic!("as a defect would"));
     }
 }

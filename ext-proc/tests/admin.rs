@@ -13,6 +13,7 @@ mod fake;
 
 use fake::service::{Service, TOKEN};
 use fake::{FakeEngine, vllm, wait_until};
+use isotherm_fingerprint::session::SessionSecret;
 use isotherm_router::PeerReport;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -106,6 +107,23 @@ async fn changes_want_the_token_and_reading_does_not() {
     ] {
         let (status, body) = service.request_text("GET", path, None, "").await;
         assert_eq!(status, 200, "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn beyond_loopback_reading_needs_the_token_too() {
+    let service = Service::start("admin: { listen: '0.0.0.0:9003', token_file: token }").await;
+    for path in ["/api/pools", "/api/replicas", "/api/regions"] {
+        assert_eq!(service.request("GET", path, None, "").await.0, 401);
+        assert_eq!(service.request("GET", path, Some(TOKEN), "").await.0, 200);
+    }
+    let explain = r#"{"path": "/v1/models"}"#;
+    let explain = |token| service.request("POST", "/api/explain", token, explain);
+    assert_eq!(explain(None).await.0, 401);
+    assert_eq!(explain(Some(TOKEN)).await.0, 200);
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let (status, _) = service.request_text("GET", path, None, "").await;
+        assert_eq!(status, 200, "{path}");
     }
 }
 
@@ -469,7 +487,8 @@ async fn a_request_is_explained_with_every_candidate() {
     assert_eq!(status, 200, "{explained}");
     assert_eq!(explained["pool"], "llama");
     assert_eq!(explained["request"]["model"], "llama");
-    assert_eq!(explained["request"]["session"], "s%201");
+    let session = SessionSecret::default().hash(b"s 1");
+    assert_eq!(explained["request"]["session"], session);
     assert!(
         explained["request"]["prompt_bytes"].as_u64() > Some(2_000),
         "{explained}"
@@ -531,7 +550,8 @@ async fn a_request_is_explained_as_the_filter_is_configured() {
     let (_, explained) = ask(json!(null)).await;
     assert_eq!(explained["request"]["session"], json!(null), "{explained}");
     let (_, explained) = ask(json!({"role": "request", "session": [{"header": "x-user"}]})).await;
-    assert_eq!(explained["request"]["session"], "me", "{explained}");
+    let session = SessionSecret::default().hash(b"me");
+    assert_eq!(explained["request"]["session"], session, "{explained}");
     for wrong in [
         json!({"role": "response"}),
         json!({"role": "request", "x": 1}),
@@ -571,4 +591,43 @@ async fn silent_connections_do_not_block_other_clients() {
     silent.truncate(100);
     let (status, _) = service.request_text("GET", "/healthz", None, "").await;
     assert_eq!(status, 200);
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_leaves_health_its_own() {
+    let service = Service::start("{}").await;
+    let mut flood = Vec::new();
+    for number in 0..300 {
+        let mut idle = TcpStream::connect(service.admin).await.unwrap();
+        if number % 2 == 0 {
+            // The head of a request that never ends.
+            idle.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n")
+                .await
+                .unwrap();
+        }
+        flood.push(idle);
+    }
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        let (status, body) = service.request_text("GET", path, None, "").await;
+        assert_eq!(status, 200, "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn slow_uploads_keep_no_explanation_waiting() {
+    let service = Service::start("pools: [{ model: llama }]").await;
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        let mut upload = TcpStream::connect(service.admin).await.unwrap();
+        let head = "POST /api/explain HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{";
+        upload.write_all(head.as_bytes()).await.unwrap();
+        slow.push(upload);
+    }
+    let request = json!({"path": "/v1/completions", "body": {"model": "llama", "prompt": "hi"}});
+    let request = request.to_string();
+    let asked = service.request("POST", "/api/explain", None, &request);
+    // The uploads are cut after ten seconds.
+    let asked = tokio::time::timeout(std::time::Duration::from_secs(8), asked);
+    let (status, body) = asked.await.expect("an explanation while others upload");
+    assert_eq!(status, 200, "{body}");
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use fake::service::Service;
 use fake::{FakeEngine, vllm, wait_until};
+use isotherm_fingerprint::session::SessionSecret;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStderr, Command};
 
@@ -201,7 +202,8 @@ async fn explain_shows_every_candidate_and_top_the_state() {
         text.contains(&format!("dispatch to {}", engine.addr)),
         "{text}"
     );
-    assert!(text.contains("session  me"), "{text}");
+    let session = SessionSecret::default().hash(b"me");
+    assert!(text.contains(&format!("session  {session}")), "{text}");
     let file = service.folder().join("body.json");
     std::fs::write(&file, body).unwrap();
     for given in [body, file.to_str().unwrap()] {

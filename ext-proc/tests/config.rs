@@ -9,7 +9,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use isotherm_ext_proc::config::{self, Config, DnsSource, Engine, Listen, StaticReplica};
+use isotherm_ext_proc::config::{
+    self, Config, DnsSource, Engine, Listen, SocketMode, StaticReplica,
+};
 use isotherm_router::{CacheAwareRules, Eviction, PolicyName, Push, Role, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {
@@ -28,7 +30,13 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
             Listen::Unix("/run/isotherm/grpc.sock".into())
         ]
     );
+    assert_eq!(config.unix.mode, SocketMode(0o600));
+    assert_eq!(config.unix.group.as_deref(), Some("envoy"));
+    let tls = config.tls.as_ref().unwrap();
+    assert_eq!(tls.client_ca, Some(data("certs/envoys.pem")));
     assert_eq!(config.admin.listen, "[::1]:9103".parse().unwrap());
+    let metrics = "0.0.0.0:9113".parse().unwrap();
+    assert_eq!(config.admin.metrics_listen, Some(metrics));
     assert!(config.decision_header && config.recording.enabled);
     assert_eq!(config.drain_max, Duration::from_secs(5));
     let pool = &config.pools[0];
@@ -116,9 +124,14 @@ fn the_thresholds_of_cache_aware_are_those_of_sglang() {
 }
 
 #[test]
-fn the_token_file_is_relative_to_the_file_that_names_it() {
+fn secrets_are_relative_to_the_file_that_names_them() {
     let config = config::load(&data("config-full.yaml")).unwrap();
     assert_eq!(config.admin.token_file, Some(data("secrets/token")));
+    let probe = &config.pools[0].probe;
+    assert_eq!(probe.token_file, Some(data("secrets/engine-token")));
+    let tls = probe.tls.as_ref().unwrap();
+    assert_eq!(tls.ca, data("secrets/engines.pem"));
+    assert_eq!(tls.server_name.as_deref(), Some("vllm.internal"));
 }
 
 #[test]
@@ -158,6 +171,33 @@ fn every_mistake_is_reported_at_once_with_its_option_and_line() {
         ],
         "{errors}"
     );
+}
+
+/// The mistakes of a text, as option and message.
+fn mistakes(text: &str) -> Vec<(String, String)> {
+    let errors = config::parse(text).unwrap_err().errors;
+    let errors = errors.into_iter();
+    errors.map(|error| (error.option, error.message)).collect()
+}
+
+#[test]
+fn plaintext_beyond_loopback_must_be_asked_for() {
+    let mistakes = mistakes("listen: [\"127.0.0.1:1\", \"10.0.0.1:2\", \"[::]:3\", \"unix:/s\"]\n");
+    let options: Vec<_> = mistakes.iter().map(|(option, _)| &**option).collect();
+    assert_eq!(options, ["listen[1]", "listen[2]"]);
+    for (_, message) in &mistakes {
+        assert!(message.contains("client_ca") && message.contains("plaintext: true"));
+    }
+    assert!(config::parse("listen: [\"10.0.0.1:2\"]\nplaintext: true\n").is_ok());
+}
+
+#[test]
+fn an_admin_interface_beyond_loopback_needs_a_token() {
+    let mistakes = mistakes("admin: { listen: \"0.0.0.0:9003\" }\n");
+    assert_eq!(mistakes[0].0, "admin.token_file");
+    assert!(mistakes[0].1.contains("metrics_listen"), "{mistakes:?}");
+    assert!(config::parse("admin: { listen: \"0.0.0.0:9003\", token_file: t }\n").is_ok());
+    assert!(config::parse("admin: { metrics_listen: \"0.0.0.0:9005\" }\n").is_ok());
 }
 
 #[test]

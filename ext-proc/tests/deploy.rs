@@ -23,7 +23,7 @@ const GOLDEN: &str = "tests/mesh/golden/chart-defaults.json";
 const KUBERNETES: &str = "1.37.0";
 
 /// Values that change what the chart renders, and the kinds that they add or remove.
-const MATRIX: [(&[&str], &[&str], &[&str]); 9] = [
+const MATRIX: [(&[&str], &[&str], &[&str]); 10] = [
     (
         &[],
         &["Deployment", "NetworkPolicy", "Secret", "Role"],
@@ -78,6 +78,11 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 9] = [
         ],
         &["ServiceMonitor", "PrometheusRule"],
         &[],
+    ),
+    (
+        &["monitoring.alertRules=true", "monitoring.dashboard=true"],
+        &["PrometheusRule", "ConfigMap"],
+        &["ServiceMonitor"],
     ),
     (
         &[

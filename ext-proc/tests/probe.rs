@@ -6,12 +6,17 @@
     reason = "a test stops at what it did not expect"
 )]
 
+#[allow(dead_code, reason = "every test uses its own part")]
+#[path = "peering/authority.rs"]
+mod authority;
 mod fake;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use authority::Authority;
+use fake::tls_engine::TlsEngine;
 use fake::{FakeEngine, FakeResponse, vllm, vllm_with_adapters, wait_until};
 use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::config;
@@ -302,4 +307,106 @@ async fn an_engine_without_a_list_of_models_is_asked_for_it_seldom() {
     wait_until("some probes", || engine.request_count() >= 10).await;
     assert_eq!(probed.status(engine.addr).adapters, None);
     assert_eq!(engine.count_of("/v1/models"), 1);
+}
+
+/// Options of a pool whose probes use TLS and a token. The folder has the authority and the token.
+fn with_tls(folder: &tempfile::TempDir, more: &str) -> String {
+    format!(
+        "probe: {{interval_ms: 20, timeout_ms: 2000, stale_after_ms: 60000, token_file: {0}/token, \
+         tls: {{ca: {0}/ca.pem{more}}}}}",
+        folder.path().display()
+    )
+}
+
+fn folder_with(ca: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("ca.pem"), ca).unwrap();
+    std::fs::write(folder.path().join("token"), "first\n").unwrap();
+    folder
+}
+
+async fn tls_engine(authority: &Authority, name: &str) -> TlsEngine {
+    let issued = authority.issue(name);
+    TlsEngine::start(&issued.certificate, &issued.key).await
+}
+
+#[tokio::test]
+async fn a_replica_with_tls_is_probed_with_the_token_of_the_file() {
+    let authority = Authority::new();
+    let folder = folder_with(&authority.pem);
+    for (name, more) in [
+        ("127.0.0.1", ""),
+        ("vllm.example", ", server_name: vllm.example"),
+    ] {
+        let engine = tls_engine(&authority, name).await;
+        let probed = ProbedReplica::start(&with_tls(&folder, more));
+        probed.pool().add_replica(engine.addr).unwrap();
+        wait_until("available", || {
+            probed.availability(engine.addr) == Availability::Available
+        })
+        .await;
+        let all = engine.authorizations();
+        assert!(all.iter().all(|given| given == "Bearer first"), "{all:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_impostor_at_a_replicas_address_gets_no_token_and_no_request() {
+    let (authority, other) = (Authority::new(), Authority::named("another authority"));
+    let folder = folder_with(&authority.pem);
+    let impostors = [
+        tls_engine(&other, "127.0.0.1").await,
+        tls_engine(&authority, "other.example").await,
+    ];
+    let in_clear = FakeEngine::start(vllm(0)).await;
+    let probed = ProbedReplica::start(&with_tls(&folder, ""));
+    let addresses = impostors.iter().map(|impostor| impostor.addr);
+    for addr in addresses.chain([in_clear.addr]) {
+        probed.pool().add_replica(addr).unwrap();
+        wait_until("left out", || {
+            probed.availability(addr) == Availability::ProbeFailed
+        })
+        .await;
+    }
+    assert!(impostors.iter().all(|one| one.authorizations().is_empty()));
+    assert_eq!(in_clear.request_count(), 0);
+}
+
+#[tokio::test]
+async fn probes_use_a_changed_authority_and_a_changed_token_without_a_restart() {
+    let (old, new) = (Authority::new(), Authority::named("the next authority"));
+    let folder = folder_with(&old.pem);
+    let engine = tls_engine(&new, "127.0.0.1").await;
+    let probed = ProbedReplica::start(&with_tls(&folder, ""));
+    probed.pool().add_replica(engine.addr).unwrap();
+    wait_until("left out", || {
+        probed.availability(engine.addr) == Availability::ProbeFailed
+    })
+    .await;
+    // A file in which no authority is leaves the old one in use.
+    std::fs::write(folder.path().join("ca.pem"), "nonsense").unwrap();
+    std::fs::write(folder.path().join("token"), "second").unwrap();
+    std::fs::write(folder.path().join("ca.pem"), &new.pem).unwrap();
+    wait_until("available", || {
+        probed.availability(engine.addr) == Availability::Available
+    })
+    .await;
+    let is_second = |given: &String| given == "Bearer second";
+    wait_until("the second token", || {
+        engine.authorizations().last().is_some_and(is_second)
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn files_that_cannot_be_read_leave_no_probe_in_clear() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = FakeEngine::start(vllm(0)).await;
+    let probed = ProbedReplica::start(&with_tls(&folder, ""));
+    probed.pool().add_replica(engine.addr).unwrap();
+    wait_until("left out", || {
+        probed.availability(engine.addr) == Availability::ProbeFailed
+    })
+    .await;
+    assert_eq!(engine.request_count(), 0);
 }

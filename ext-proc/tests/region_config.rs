@@ -79,7 +79,7 @@ fn the_least_that_can_be_written_means_the_defaults() {
     assert_eq!(region.silence_max(), Duration::from_millis(600));
     assert_eq!(region.queue_max, 4);
     assert_eq!(region.forwarding, ForwardingRule::Cost);
-    assert!(region.adopt);
+    assert!(!region.adopt);
     assert_eq!(region.give_back_after, Duration::from_secs(10));
     assert_eq!(region.state_file, None);
     assert!(region.peers.is_empty() && region.siblings.is_empty());
@@ -185,4 +185,20 @@ fn more_peers_than_can_be_kept_are_refused() {
     assert_eq!(peers(256).unwrap().unwrap().peers.len(), 256);
     let text = peers(257).unwrap_err().to_string();
     assert!(text.contains("at most 256"), "{text}");
+}
+
+#[test]
+fn adoption_is_off_unless_asked_for_and_needs_the_networks_of_each_peer() {
+    let text = |peer: &str, adopt: &str| {
+        format!(
+            "region: {{ name: us, plaintext: true, listen: '127.0.0.1:1', {adopt} peers: [{{ name: eu, address: '127.0.0.1:2' {peer} }}] }}"
+        )
+    };
+    assert!(!config::parse(&text("", "")).unwrap().region.unwrap().adopt);
+    let errors = config::parse(&text("", "adopt: true,")).unwrap_err().errors;
+    assert_eq!(errors[0].option, "region.peers[0].replicas");
+    let errors = config::parse(&text(", replicas: [10.0.0.300/8]", "")).unwrap_err();
+    assert!(errors.to_string().contains("10.2.0.0/16"), "{errors}");
+    let region = config::parse(&text(", replicas: [10.2.0.0/16]", "adopt: true,"));
+    assert!(region.unwrap().region.unwrap().adopt);
 }

@@ -9,7 +9,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use isotherm_decision_proto::{ImmediateResponse, METHOD, SERVICE};
-use isotherm_wasm_filter_core::decision_stream::{DecisionStream, Effect, FlushTimer, TICK};
+use isotherm_wasm_filter_core::decision_stream::{
+    DecisionStream, Effect, FlushTimer, TICK, is_unanswered,
+};
 use isotherm_wasm_filter_core::request::RequestTarget;
 use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
 use isotherm_wasm_filter_core::{DecisionStreamConfig, HeaderEdit};
@@ -17,7 +19,7 @@ use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
 use crate::metrics::Metric;
-use crate::{gate, host};
+use crate::{access_log, gate, host};
 
 /// A connection that a root context shares with its requests.
 pub(crate) type SharedConnection = Rc<RefCell<Connection>>;
@@ -143,8 +145,17 @@ impl Connection {
                 Effect::Release(request, edits) => {
                     self.in_request(request, || self.release(edits));
                 }
+                Effect::Dispatch(request, edits, record) => {
+                    self.in_request(request, || {
+                        access_log::decision(&record);
+                        self.release(edits);
+                    });
+                }
                 Effect::Respond(request, response) => {
                     self.in_request(request, || respond(&response));
+                }
+                Effect::RespondInstead(request, response) => {
+                    self.in_request(request, || respond_instead(&response));
                 }
                 Effect::Send(message) => {
                     if let Some(grpc) = self.grpc {
@@ -196,8 +207,22 @@ fn set_timer(period: Option<Duration>) {
     }
 }
 
+/// Responds to the client of the current request, unless its response is on the way. A response whose headers have passed is
+/// cut off.
+#[cold]
+#[inline(never)]
+fn respond_instead(response: &ImmediateResponse) {
+    let upstream = host::text_property(["upstream", "address"]);
+    // The host has no map of headers yet, and its library panics over that; the property is missing instead.
+    let media_type = host::text_property(["response", "headers", "content-type"]);
+    if is_unanswered(response, upstream.as_deref(), media_type.as_deref()) {
+        respond(response);
+    }
+}
+
 /// Responds to the client of the current request.
 fn respond(response: &ImmediateResponse) {
+    access_log::reason(&response.reason);
     let headers = response.headers.iter().filter_map(|header| {
         let value = str::from_utf8(&header.value).ok()?;
         Some((header.name.as_str(), value))

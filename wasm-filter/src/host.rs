@@ -3,10 +3,11 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_wasm_filter_core::HeaderEdit;
-use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
+use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow, is_broken};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
+use crate::access_log;
 use crate::metrics::ResponseMetrics;
 
 /// The time of the host's clock.
@@ -16,7 +17,7 @@ pub(crate) fn now() -> Nanoseconds {
     Nanoseconds::try_from(since.as_nanos()).unwrap_or(Nanoseconds::MAX)
 }
 
-pub(crate) fn text_property(path: [&str; 2]) -> Option<String> {
+pub(crate) fn text_property<const N: usize>(path: [&str; N]) -> Option<String> {
     String::from_utf8(hostcalls::get_property(path.to_vec()).ok()??).ok()
 }
 
@@ -68,9 +69,17 @@ pub(crate) fn response_body(flow: &mut ResponseFlow, bytes: usize) {
     }
 }
 
+/// Whether the replica broke on the current request.
+#[cold]
+fn has_broken() -> bool {
+    text_property(["response", "code_details"]).is_some_and(|details| is_broken(&details))
+}
+
 /// The encoded outcome of a response that has ended.
 pub(crate) fn outcome(flow: &ResponseFlow, metrics: &ResponseMetrics) -> Option<String> {
-    let outcome = flow.outcome(text_property(["upstream", "address"]))?;
+    let mut outcome = flow.outcome(text_property(["upstream", "address"]))?;
+    outcome.is_broken = outcome.status >= 500 && has_broken();
     metrics.count(outcome.prompt_tokens.is_some());
+    access_log::usage(&outcome);
     Some(outcome.encode())
 }

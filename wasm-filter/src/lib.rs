@@ -6,6 +6,7 @@
 //! No code here may panic: a panic destroys the VM of the Envoy worker, and every request on that worker loses its affinity
 //! until Envoy has started a new VM.
 
+mod access_log;
 mod decision_stream;
 mod gate;
 mod host;

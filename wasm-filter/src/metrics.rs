@@ -12,6 +12,7 @@ pub(crate) struct Metric(Option<u32>);
 pub(crate) struct RequestMetrics {
     prompts: Vec<(PromptCoverage, Metric)>,
     body_bytes: Metric,
+    rejected_paths: Metric,
     pub(crate) responses: ResponseMetrics,
 }
 
@@ -39,6 +40,7 @@ impl RequestMetrics {
         Self {
             prompts: read.into_iter().chain(skipped).collect(),
             body_bytes: Metric::define(MetricType::Histogram, "isotherm_filter_body_bytes"),
+            rejected_paths: Metric::counter("isotherm_filter_rejected_paths"),
             responses: ResponseMetrics::define(),
         }
     }
@@ -51,6 +53,11 @@ impl RequestMetrics {
         if release.body_bytes > 0 {
             self.body_bytes.record(release.body_bytes);
         }
+    }
+
+    /// Counts a request to a path outside the list.
+    pub(crate) fn count_rejected_path(&self) {
+        self.rejected_paths.add(1);
     }
 }
 

@@ -5,13 +5,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use isotherm_fingerprint::names;
-use isotherm_wasm_filter_core::request::{Release, RequestFlow, strip};
-use isotherm_wasm_filter_core::response::ResponseFlow;
+use isotherm_fingerprint::paths::UNKNOWN_PATH_BODY;
+use isotherm_wasm_filter_core::request::{
+    Release, RequestFlow, has_allowed_path, is_traced, strip,
+};
+use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig, gate};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::{Action, MapType};
 
+use crate::access_log;
 use crate::decision_stream::SharedConnection;
 use crate::host;
 use crate::host_watch::HostWatch;
@@ -49,6 +53,8 @@ pub(crate) struct RequestContext {
     role: Rc<RequestRole>,
     /// The id of the context on the host and of the request on the decision stream.
     id: u32,
+    /// The time of the headers of a request that its caller traces.
+    arrived_at: Option<Nanoseconds>,
     /// Present while the body is read.
     flow: Option<RequestFlow>,
     /// The bytes of the body that Envoy was to hold at the last piece.
@@ -68,6 +74,7 @@ impl RequestContext {
         Self {
             role: Rc::clone(role),
             id,
+            arrived_at: None,
             flow: None,
             held_bytes: 0,
             accepted_bytes: 0,
@@ -83,10 +90,22 @@ impl RequestContext {
             .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
     }
 
+    /// Responds to a request with a path that clients may not use.
+    #[cold]
+    #[inline(never)]
+    fn reject_path(&self) -> Action {
+        self.role.metrics.count_rejected_path();
+        let headers = vec![("content-type", "application/json")];
+        self.send_http_response(404, headers, Some(UNKNOWN_PATH_BODY.as_bytes()));
+        Action::Pause
+    }
+
     /// Releases the request, or sends it on the decision stream.
     fn release(&mut self, flow: RequestFlow) -> Action {
-        let release = flow.release(|| host::text_property(["source", "address"]));
+        let mut release = flow.release(|| host::text_property(["source", "address"]));
         self.role.metrics.count(&release);
+        access_log::request(&release.edits);
+        release.edits.extend(self.held_for());
         match self.send(release) {
             Ok(()) => Action::Pause,
             Err(edits) => {
@@ -151,8 +170,10 @@ impl RequestContext {
     #[cold]
     #[inline(never)]
     fn open_gate(&mut self, flow: RequestFlow) -> Action {
-        let release = flow.release(|| host::text_property(["source", "address"]));
+        let mut release = flow.release(|| host::text_property(["source", "address"]));
         self.role.metrics.count(&release);
+        access_log::request(&release.edits);
+        release.edits.extend(self.held_for());
         // Without the property, the gate takes the wait for a decision for a stalled body, and opens early.
         let _ = hostcalls::set_property(vec![gate::READ], Some(b"1"));
         if let Err(edits) = self.send(release)
@@ -161,6 +182,14 @@ impl RequestContext {
             self.role.watch.on_missing_gate();
         }
         Action::Continue
+    }
+
+    /// The header that tells the service how long a traced request was held.
+    fn held_for(&self) -> Option<HeaderEdit> {
+        let arrived_at = self.arrived_at?;
+        let held_us = host::now().saturating_sub(arrived_at) / 1000;
+        let value = held_us.to_string().into_bytes();
+        Some(HeaderEdit::Set(names::HELD, value))
     }
 
     /// Sends the request on the decision stream, or returns its headers.
@@ -227,7 +256,11 @@ impl HttpContext for RequestContext {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         let headers = self.get_http_request_headers_bytes();
         let config = &self.role.config;
+        if !has_allowed_path(config, &headers) {
+            return self.reject_path();
+        }
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
+        self.arrived_at = is_traced(&headers).then(host::now);
         let mut flow = RequestFlow::new(Arc::clone(config), &headers, !end_of_stream);
         if flow.is_held() && config.has_gate() {
             return self.pass_to_gate(flow, &headers);

@@ -342,6 +342,8 @@ impl Traffic {
                     assert!(!journey.tried.contains(&to), "again to {to}: {journey:?}");
                     journey.at = At::Travelling { to, arrives: at };
                 }
+                // The requests end with their responses.
+                Effect::Hung { .. } => {}
                 Effect::Reject { id, reason, .. } => {
                     let Some((journey, _)) = pool.requests.remove(&id.0) else {
                         continue;

@@ -28,6 +28,8 @@ pub struct RouterConfig {
     pub adapter_slots: u32,
     /// Age at which a probe is stale and its replica unavailable.
     pub probe_stale_after: Duration,
+    /// Time for which no replica gets a prompt on which two replicas broke; zero for no quarantine.
+    pub quarantine: Duration,
     /// Fallbacks that a decision names beside the selected replica, at most.
     pub fallbacks_max: usize,
     /// Uncached prompt tokens from which a prefill replica computes a prompt. Shorter ones are computed where the answer is
@@ -55,6 +57,7 @@ impl Default for RouterConfig {
             adapter_load: Duration::from_millis(300),
             adapter_slots: 4,
             probe_stale_after: Duration::from_secs(3),
+            quarantine: Duration::from_secs(120),
             fallbacks_max: 2,
             // One piece of a chunked prefill. Beside running answers, it delays each of them by one step, about as long as
             // the way over another replica takes: one more request, and the transfer of the KV cache.

@@ -23,6 +23,13 @@ pub enum Effect {
         /// Time after which the client may retry.
         retry_after: Duration,
     },
+    /// A replica hangs: it gets no new requests, except for trials.
+    Hung {
+        /// The replica.
+        replica: ReplicaId,
+        /// Requests there that get no response. The driver answers their clients, and reports each one's end as usual.
+        abandoned: Box<[RequestId]>,
+    },
 }
 
 /// The decision to dispatch a request.
@@ -101,4 +108,6 @@ pub enum RejectReason {
     RegionFull,
     /// The service shuts down.
     ShuttingDown,
+    /// Two replicas broke on the prompt, and for a while no replica gets it.
+    Quarantined,
 }

@@ -83,6 +83,9 @@ pub struct Request {
     pub adapter: Option<AdapterKey>,
     /// Regions that may serve the request.
     pub scope: Scope,
+    /// Whether the driver sends [`Event::Began`] when the response begins. Only then is a request without it one without a
+    /// response.
+    pub tells_start: bool,
 }
 
 /// Load of a replica, from a probe or a load report.
@@ -103,10 +106,15 @@ pub struct Load {
 pub enum End {
     /// Success: the prompt was computed and is in the replica's cache.
     Answered,
-    /// The engine rejected the request (400, 413, 429): nothing was computed, and the replica is not at fault.
+    /// The engine rejected the request (400, 413, 429), or does not support it (501, 505): nothing was computed, and the
+    /// replica is not at fault.
     Refused,
-    /// Server error (5xx), or no response.
+    /// Internal server error (500): the replica is at fault, or this request, which fails on each replica.
+    Errored,
+    /// Another server error (502, 503, 504), or no response.
     Failed,
+    /// The replica broke: its connection ended after it got the request and before the response began.
+    Broke,
 }
 
 impl End {
@@ -115,8 +123,10 @@ impl End {
     pub const fn of_status(status: u16) -> Self {
         match status {
             200..300 => Self::Answered,
-            500.. => Self::Failed,
-            0..200 | 300..500 => Self::Refused,
+            500 => Self::Errored,
+            // Answers to a feature or a protocol that the engine does not have.
+            0..200 | 300..500 | 501 | 505..=511 => Self::Refused,
+            502..=504 | 512.. => Self::Failed,
         }
     }
 }

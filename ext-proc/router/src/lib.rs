@@ -14,6 +14,7 @@ mod index;
 mod peer;
 mod policy;
 mod pool_state;
+mod quarantine;
 mod queue;
 mod replica;
 mod replica_index;

@@ -83,6 +83,10 @@ pub(crate) struct InFlightRequest {
     pub(crate) dispatched_at: Time,
     /// Whether the response has begun.
     pub(crate) has_begun: bool,
+    /// Whether the driver tells when the response begins.
+    pub(crate) tells_start: bool,
+    /// Whether the replica hangs, and the driver was told to end the request.
+    pub(crate) is_abandoned: bool,
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
     pub(crate) matched_bytes: u32,
@@ -124,6 +128,14 @@ pub(crate) struct InFlightPrefill {
 }
 
 impl InFlightRequest {
+    /// Identity of the prompt: equal prompts have equal ones. A prompt without a block has the one of its session.
+    pub(crate) fn identity(&self) -> u64 {
+        let session = || self.session.map_or(0, |session| session.0);
+        let last = self.fingerprint.blocks().last();
+        let hash = last.map_or_else(session, |block| block.hash);
+        hash ^ u64::from(self.fingerprint.total_bytes())
+    }
+
     /// Share of the prompt that the replica was predicted to hold.
     pub(crate) fn matched_share(&self) -> f64 {
         let total = f64::from(self.fingerprint.total_bytes().max(1));

@@ -64,6 +64,8 @@ pub struct Counters {
     pub finished_failed: u64,
     /// Responses of another replica than the selected one.
     pub retried_elsewhere: u64,
+    /// Prompts that came into quarantine because two replicas broke on them.
+    pub quarantines: u64,
     /// Predicted cached tokens of the requests whose engine reported its cached tokens.
     pub predicted_cached_tokens: u64,
     /// Measured cached tokens of these requests.
@@ -74,6 +76,8 @@ pub struct Counters {
     pub measured_prompt_tokens: u64,
     /// False hits, which corrected the index.
     pub false_hits: u64,
+    /// Responses whose usage cannot be of the known prompt, which taught nothing.
+    pub implausible_usage: u64,
     /// Requests forwarded to peers.
     pub forwarded: u64,
     /// Forwarded requests that returned.
@@ -100,6 +104,10 @@ pub struct Counters {
     pub adapter_loads: u64,
     /// Restarts of engines, as their counters showed.
     pub engine_restarts: u64,
+    /// Replicas found to hang.
+    pub hung_replicas: u64,
+    /// Requests abandoned at hung replicas.
+    pub abandoned: u64,
     /// Replicas rejected because there are too many.
     pub replicas_refused: u64,
 }

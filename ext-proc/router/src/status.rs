@@ -59,6 +59,8 @@ pub enum Availability {
     Stale,
     /// The circuit breaker is open: recent requests failed.
     Failing,
+    /// The circuit breaker is open: the replica accepts requests, and nothing comes back.
+    Hung,
     /// The last probe shows a pending request.
     Pending,
     /// The requests since the last probe use up the admission headroom.

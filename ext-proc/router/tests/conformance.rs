@@ -414,7 +414,7 @@ fn only_requests_without_a_free_local_replica_are_forwarded() {
             match effect {
                 Effect::Dispatch(id, _) => stayed.push(id.0),
                 Effect::Forward(id, _) => left.push(id.0),
-                Effect::Reject { .. } => panic!("{name}: {effect:?}"),
+                Effect::Reject { .. } | Effect::Hung { .. } => panic!("{name}: {effect:?}"),
             }
         }
         assert_eq!(stayed, (0..here).collect::<Vec<_>>(), "{name}");

@@ -87,6 +87,53 @@ fn bad_requests_and_aborted_requests_are_no_failures() {
 }
 
 #[test]
+fn one_bad_request_that_a_client_repeats_opens_no_breaker_and_different_ones_do() {
+    let mut repeated = script();
+    for id in 0..MANY {
+        // The session differs, as a client may choose.
+        repeated.arrive(request(id, id, &[1]));
+        repeated.effects();
+        repeated.finish_as(id, End::of_status(500), ServedBy::Unreported, None);
+        for replica in 0..2 {
+            assert_eq!(repeated.availability(replica), Availability::Available);
+        }
+    }
+    let mut different = Script::new(
+        RouterConfig {
+            policy: PolicyName::LeastOutstanding,
+            push: Push::Outstanding { max: 64 },
+            ..RouterConfig::default()
+        },
+        2,
+    );
+    for id in 0..MANY {
+        different.arrive(request(id, id, &[id]));
+        for (id, replica) in different.sent() {
+            let status = if replica == HOLE { 500 } else { 200 };
+            different.finish_as(id, End::of_status(status), ServedBy::Unreported, None);
+        }
+    }
+    assert_eq!(different.availability(HOLE), Availability::Failing);
+}
+
+#[test]
+fn statuses_that_a_client_can_provoke_are_no_failures() {
+    for (status, end) in [
+        (400, End::Refused),
+        (429, End::Refused),
+        (500, End::Errored),
+        (501, End::Refused),
+        (503, End::Failed),
+        (504, End::Failed),
+        (505, End::Refused),
+        (507, End::Refused),
+        (0, End::Refused),
+    ] {
+        assert_eq!(End::of_status(status), end, "{status}");
+    }
+}
+
+#[test]
 fn a_request_served_elsewhere_is_a_failure_of_the_chosen_replica() {
     for served in [ServedBy::Replica(ReplicaId(1)), ServedBy::UnknownHost] {
         let mut script = script();

@@ -62,7 +62,7 @@ impl Outcome {
                 Effect::Reject { id, .. } if id.0 >= LONG => {
                     self.long_refused.insert(id.0);
                 }
-                Effect::Reject { .. } | Effect::Forward(..) => {}
+                Effect::Reject { .. } | Effect::Forward(..) | Effect::Hung { .. } => {}
             }
         }
         sent

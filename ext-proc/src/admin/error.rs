@@ -1,6 +1,7 @@
 //! Errors of the admin interface: a code for programs, and a message that says what to do.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use axum::extract::rejection::{BytesRejection, JsonRejection, QueryRejection};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -29,14 +30,19 @@ impl ApiError {
     }
 
     pub(super) fn no_such_page() -> Self {
-        let message = "no such page; there are /healthz, /readyz, /metrics, /api/pools, /api/replicas, \
-             /api/regions, /api/explain, /api/recording and /api/reload";
+        let message = "no such page; there are /, /healthz, /readyz, /metrics, /api/pools, /api/replicas, \
+             /api/decisions, /api/regions, /api/explain, /api/recording and /api/reload";
         Self::new(StatusCode::NOT_FOUND, "no_such_page", message)
     }
 
     pub(super) fn wrong_method() -> Self {
         let message = "this page does not have this method";
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+    }
+
+    pub(super) fn slow_body(time_max: Duration) -> Self {
+        let message = format!("the body took longer than {} s", time_max.as_secs());
+        Self::new(StatusCode::REQUEST_TIMEOUT, "timeout", message)
     }
 
     /// Creates an error of the service itself.

@@ -4,9 +4,11 @@
 //! those. The service does not know how Envoy configures the filter: the client may send that configuration, or else the
 //! filter's defaults apply.
 //!
-//! A body may have tens of megabytes. The service reads it outside the threads that answer Envoy, two at a time.
+//! A body may have tens of megabytes. The service receives a few bodies at once, each within a bounded time, and reads them
+//! outside the threads that answer Envoy, two at a time. A slow upload keeps no complete one waiting.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
@@ -18,6 +20,7 @@ use isotherm_wasm_filter_core::{HeaderEdit, PluginConfig, RequestConfig};
 use prometheus_client::registry::Registry;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::error::ApiError;
 use super::pools::learned_view;
@@ -30,9 +33,14 @@ use crate::pool::Pool;
 /// The size of the chunks in which the filter gets a body, in bytes: as in Envoy, which reads so much from a socket.
 const CHUNK_BYTES: usize = 16 * 1024;
 
-/// The most requests that are explained at once, in the whole process. It bounds their memory.
+/// The most requests that are explained at once, in the whole process.
 const REQUESTS_MAX: usize = 2;
+/// The most bodies that are received or wait at once. It bounds their memory.
+const BODIES_MAX: usize = 16;
+/// The longest time for a body.
+const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 
+static BODIES: Semaphore = Semaphore::const_new(BODIES_MAX);
 static PERMITS: Semaphore = Semaphore::const_new(REQUESTS_MAX);
 
 type Headers = Vec<(String, Vec<u8>)>;
@@ -41,9 +49,11 @@ pub(super) async fn explain(
     State(admin): AdminState,
     request: Request,
 ) -> Result<Json<view::ExplainResponse>, ApiError> {
-    // The semaphore is never closed.
+    // The semaphores are never closed.
+    let _body = BODIES.acquire().await;
+    let body = timeout(BODY_TIME_MAX, Bytes::from_request(request, &())).await;
+    let body = body.map_err(|_| ApiError::slow_body(BODY_TIME_MAX))??;
     let _permit = PERMITS.acquire().await;
-    let body = Bytes::from_request(request, &()).await?;
     let filtered = tokio::task::spawn_blocking(move || {
         let Json(request) = Json::<view::ExplainRequest>::from_bytes(&body)?;
         filter(request)
@@ -52,7 +62,8 @@ pub(super) async fn explain(
     // Metrics of its own: an explanation counts no request.
     let metrics = Metrics::register(&mut Registry::default());
     let pairs = headers.iter().map(|(name, value)| (&**name, &**value));
-    let head = RequestHead::read(pairs, ListenerKind::Clients, &metrics);
+    let mut head = RequestHead::read(pairs, ListenerKind::Clients, &metrics);
+    head.is_filtered = true;
     let request = view::RequestView {
         model: head.model.clone(),
         session: header(&headers, names::SESSION),
@@ -75,6 +86,7 @@ pub(super) async fn explain(
         RouteTarget::PassThrough(None) => "passed on by Envoy's routes".into(),
         RouteTarget::ModelList | RouteTarget::Model(_) => "answered with the models".into(),
         RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
+        RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
         RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
     };
     Ok(Json(view::ExplainResponse {

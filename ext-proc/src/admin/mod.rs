@@ -2,6 +2,7 @@
 //!
 //! | request | effect |
 //! | --- | --- |
+//! | `GET /` | returns the live page, which reads the pages below |
 //! | `GET /healthz` | returns 200 while the process runs |
 //! | `GET /readyz` | returns 200 once every configured replica has been probed, until the service stops |
 //! | `GET /metrics` | returns the metrics in the OpenMetrics text format |
@@ -12,19 +13,23 @@
 //! | `POST /api/replicas/{address}/drain[?pool=MODEL]` | drains a replica: it gets no new request |
 //! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and adopted replicas |
 //! | `POST /api/regions/{name}/lost` | declares a region lost, so that its replicas may be adopted; `DELETE` takes that back |
+//! | `GET /api/decisions` | returns the last hundred decisions and their outcomes; the service keeps them while a page asks for them |
 //! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | returns the decision on a request, and the reason; changes nothing |
 //! | `POST /api/recording` `{"pool", "requests", "seconds"}` | records live traffic, without any text, and streams it; needs `recording.enabled` |
 //! | `POST /api/reload` | applies the configuration file again |
 //!
-//! `pool` may be absent if there is one pool. Changes need the bearer token of `admin.token_file`; without a configured
-//! token the service rejects them. Replicas added here come on top of those of the file: a reload keeps them, a restart
+//! `pool` may be absent if there is one pool. Changes need a bearer token of `admin.token_file`; without a configured
+//! token the service rejects them. Beyond loopback every page below `/api` needs the token. Each change writes a line to the
+//! log target `isotherm_audit`. Replicas added here come on top of those of the file: a reload keeps them, a restart
 //! does not. On loopback the service answers only requests to an IP address or to `localhost`, so that no web page can send
 //! requests through a browser under a name of its own. Errors are `{"error": {"code", "message"}}`.
 
 mod auth;
+mod connections;
 mod error;
 mod explain;
 mod health;
+mod live;
 mod pools;
 mod recording;
 mod regions;
@@ -38,6 +43,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, State};
+use axum::middleware::from_fn_with_state;
 use axum::response::Json;
 use axum::routing::{delete, get, post};
 use prometheus_client::registry::Registry;
@@ -47,7 +53,6 @@ use tokio::sync::watch;
 use crate::config::{ReloadResult, Reloader};
 use crate::pool::PoolRegistry;
 use crate::regions::RegionsHandle;
-use auth::Authorization;
 use error::ApiError;
 
 /// The largest request, in bytes.
@@ -66,8 +71,10 @@ pub struct Admin {
     pub regions: Option<RegionsHandle>,
     /// The reloader of the configuration file.
     pub reloader: Arc<Reloader>,
-    /// The file with the bearer token.
+    /// The file with the bearer tokens.
     pub token_file: Option<PathBuf>,
+    /// Whether other hosts can reach the listener.
+    pub is_beyond_loopback: bool,
     /// Whether the service is ready, and not stopping.
     pub serving: watch::Receiver<bool>,
 }
@@ -75,37 +82,54 @@ pub struct Admin {
 impl Admin {
     /// Serves on `listener` until `stop` resolves and the requests in flight have ended.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
-        server::serve(listener, self.into_router(), stop).await;
+        let admin = Arc::new(self);
+        let pages = open_pages().route("/", get(live::page));
+        let router = pages.merge(api(&admin)).with_state(admin);
+        server::serve(listener, with_errors(router), stop).await;
     }
 
-    fn into_router(self) -> Router {
-        let explain = post(explain::explain).layer(DefaultBodyLimit::max(EXPLAIN_BYTES_MAX));
-        let lost = post(regions::set_lost).delete(regions::set_lost);
-        Router::new()
-            .route("/healthz", get(health::alive))
-            .route("/readyz", get(health::ready))
-            .route("/metrics", get(health::metrics))
-            .route("/api/pools", get(pools::list))
-            .route("/api/replicas", get(replicas::list).post(replicas::add))
-            .route("/api/replicas/{address}", delete(replicas::change))
-            .route("/api/replicas/{address}/drain", post(replicas::change))
-            .route("/api/regions", get(regions::show))
-            .route("/api/regions/{name}/lost", lost)
-            .route("/api/reload", post(reload))
-            .route("/api/recording", post(recording::record))
-            .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-            .route("/api/explain", explain)
-            .fallback(|| async { ApiError::no_such_page() })
-            .method_not_allowed_fallback(|| async { ApiError::wrong_method() })
-            .with_state(Arc::new(self))
+    /// Serves metrics and health alone on `listener`, as [`Admin::serve`] does.
+    pub async fn serve_metrics(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
+        let router = open_pages().with_state(Arc::new(self));
+        server::serve(listener, with_errors(router), stop).await;
     }
+}
+
+/// Returns the pages that every client may read: they name no prompt and no session.
+fn open_pages() -> Router<Arc<Admin>> {
+    Router::new()
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+}
+
+/// Returns the pages that [`auth::check`] protects.
+fn api(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
+    let explain = post(explain::explain).layer(DefaultBodyLimit::max(EXPLAIN_BYTES_MAX));
+    let lost = post(regions::set_lost).delete(regions::set_lost);
+    Router::new()
+        .route("/api/decisions", get(live::decisions))
+        .route("/api/pools", get(pools::list))
+        .route("/api/replicas", get(replicas::list).post(replicas::add))
+        .route("/api/replicas/{address}", delete(replicas::change))
+        .route("/api/replicas/{address}/drain", post(replicas::change))
+        .route("/api/regions", get(regions::show))
+        .route("/api/regions/{name}/lost", lost)
+        .route("/api/reload", post(reload))
+        .route("/api/recording", post(recording::record))
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .route("/api/explain", explain)
+        .route_layer(from_fn_with_state(Arc::clone(admin), auth::check))
+}
+
+fn with_errors(router: Router) -> Router {
+    router
+        .fallback(|| async { ApiError::no_such_page() })
+        .method_not_allowed_fallback(|| async { ApiError::wrong_method() })
 }
 
 type AdminState = State<Arc<Admin>>;
 
-async fn reload(
-    _: Authorization,
-    State(admin): AdminState,
-) -> Result<Json<ReloadResult>, ApiError> {
+async fn reload(State(admin): AdminState) -> Result<Json<ReloadResult>, ApiError> {
     Ok(Json(admin.reloader.reload("admin interface").await?))
 }

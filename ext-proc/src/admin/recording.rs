@@ -17,7 +17,6 @@ use futures_util::stream::unfold;
 use tokio::sync::{OwnedRwLockReadGuard, watch};
 use tokio::time::{Instant, sleep};
 
-use super::auth::Authorization;
 use super::error::ApiError;
 use super::server::ConnectionLifetime;
 use super::{AdminState, pools, view};
@@ -39,7 +38,6 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 const NDJSON: &str = "application/x-ndjson";
 
 pub(super) async fn record(
-    _: Authorization,
     State(admin): AdminState,
     Extension(lifetime): Extension<ConnectionLifetime>,
     new: Result<Json<view::NewRecording>, JsonRejection>,

@@ -7,7 +7,6 @@ use axum::http::{Method, StatusCode};
 use axum::response::Json;
 use isotherm_router::{PeerReport, PeerStatus};
 
-use super::auth::Authorization;
 use super::error::ApiError;
 use super::{AdminState, view};
 use crate::pool::{Member, Pool};
@@ -37,7 +36,6 @@ pub(super) async fn show(State(admin): AdminState) -> Json<view::RegionsView> {
 
 /// Declares a region lost; `DELETE` takes that back.
 pub(super) async fn set_lost(
-    _: Authorization,
     State(admin): AdminState,
     Path(name): Path<String>,
     method: Method,

@@ -9,7 +9,6 @@ use axum::http::{Method, StatusCode};
 use axum::response::Json;
 use isotherm_router::{ReplicaStatus, Role, Time};
 
-use super::auth::Authorization;
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
 use super::{AdminState, view};
@@ -45,7 +44,6 @@ pub(super) async fn list(
 }
 
 pub(super) async fn add(
-    _: Authorization,
     State(admin): AdminState,
     body: Result<Json<view::NewReplica>, JsonRejection>,
 ) -> Result<StatusCode, ApiError> {
@@ -62,7 +60,6 @@ pub(super) async fn add(
 
 /// Removes a replica on `DELETE`, and drains it on `POST`.
 pub(super) async fn change(
-    _: Authorization,
     State(admin): AdminState,
     method: Method,
     Path(address): Path<String>,

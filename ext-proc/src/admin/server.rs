@@ -1,14 +1,16 @@
 //! The HTTP server of the admin interface, bounded in connections and in the time of each.
 //!
-//! axum's own server bounds neither, so idle clients could take the file descriptors that Envoy's streams need. The
-//! response of a recording may take longer ([`ConnectionLifetime`]), within bounds of its own.
+//! axum's own server bounds neither, so idle clients could take the file descriptors that Envoy's streams need. A connection
+//! carries one request. While all are taken, a new one replaces the oldest that has sent no request yet, and some are kept for
+//! health ([`AdminConnections`]): a flood of connections cannot make an orchestrator restart the service. The response of a recording
+//! may take longer ([`ConnectionLifetime`]), within bounds of its own.
 //!
 //! On loopback the server answers only requests to an IP address or to `localhost`. A web page can point a name of its own
 //! at 127.0.0.1 (DNS rebinding) and then read what a browser on this machine receives; but the browser sends that name.
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,10 +29,11 @@ use tokio::sync::{OwnedRwLockReadGuard, RwLock, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use super::connections::{AdminConnection, AdminConnections};
 use super::error::ApiError;
 
-/// The most connections at once; further ones wait until one ends.
-const CONNECTIONS_MAX: usize = 64;
+/// The pages that have connections of their own.
+const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
 /// The longest time for the headers of a request.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(5);
 /// The longest time for a request, with its body and its response.
@@ -72,14 +75,20 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
         router = router.layer(from_fn(check_host));
     }
     let (stopping, stopped) = watch::channel(());
+    let places = AdminConnections::default();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
     loop {
         tokio::select! {
             () = &mut stop => break,
-            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+            accepted = listener.accept() => match accepted {
                 Ok((stream, from)) => {
-                    connections.spawn(serve_connection(stream, from, router.clone(), stopped.clone()));
+                    let Some(place) = places.take() else {
+                        tracing::warn!(%from, "the admin interface has too many connections");
+                        continue;
+                    };
+                    let router = router.clone().layer(Extension(from));
+                    connections.spawn(serve_connection(stream, place, router, stopped.clone()));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the admin interface cannot accept a connection");
@@ -96,15 +105,20 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
 /// Serves one connection, until the service stops or its lifetime ends.
 async fn serve_connection(
     stream: TcpStream,
-    from: SocketAddr,
+    place: AdminConnection,
     router: Router,
     mut stopped: watch::Receiver<()>,
 ) {
     let lifetime = ConnectionLifetime::default();
-    let router = router.layer(Extension(lifetime.clone()));
+    let place = Arc::new(place);
+    let router = router
+        .layer(from_fn(take_place))
+        .layer(Extension(lifetime.clone()))
+        .layer(Extension(Arc::clone(&place)));
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
+            .keep_alive(false)
             .header_read_timeout(HEADERS_TIME_MAX)
             .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router))
     );
@@ -113,6 +127,7 @@ async fn serve_connection(
         // The sender sends nothing; it is dropped when the service stops.
         _ = stopped.changed() => None,
         () = lifetime.ended() => None,
+        () = place.evicted() => return,
     };
     let ended = match ended {
         Some(ended) => Ok(ended),
@@ -122,8 +137,21 @@ async fn serve_connection(
         }
     };
     if let Ok(Err(error)) = ended {
-        tracing::debug!(%from, %error, "an admin connection broke");
+        tracing::debug!(%error, "an admin connection broke");
     }
+}
+
+/// Rejects a request that finds no place; health has places of its own.
+async fn take_place(
+    Extension(place): Extension<Arc<AdminConnection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    if place.begin(HEALTH.contains(&request.uri().path())) {
+        return next.run(request).await;
+    }
+    let message = "too many requests at once: try again";
+    ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "busy", message).into_response()
 }
 
 async fn limit_time(request: Request, next: Next) -> Result<Response, Infallible> {

@@ -28,6 +28,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use isotherm_fingerprint::paths::AllowedPaths;
 use isotherm_router::RouterConfig;
 
 use errors::Reader;
@@ -38,10 +39,10 @@ pub use address::Address;
 pub use engine::Engine;
 pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use kubernetes::{KubernetesSource, KubernetesTarget};
-pub use listen::Listen;
+pub use listen::{Listen, SocketMode};
 pub use options::{
-    AdminConfig, DnsSource, ExtProcConfig, ListenTls, PeerConfig, ProbeConfig, RecordingConfig,
-    RegionConfig, TlsFiles, TrustedHeaders,
+    AdminConfig, DnsSource, ExtProcConfig, ListenTls, PeerConfig, ProbeConfig, ProbeTls,
+    RecordingConfig, RegionConfig, TlsFiles, TrustedHeaders, UnixSocketConfig,
 };
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
@@ -56,6 +57,8 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub struct Config {
     /// Addresses on which Envoy reaches the service.
     pub listen: Vec<Listen>,
+    /// The files of Unix sockets.
+    pub unix: UnixSocketConfig,
     /// Addresses with TLS.
     pub tls: Option<ListenTls>,
     /// An address for health checks alone.
@@ -66,14 +69,27 @@ pub struct Config {
     pub ext_proc: ExtProcConfig,
     /// Whether clients get the header `x-isotherm-decision`.
     pub decision_header: bool,
+    /// Paths that clients may use.
+    pub allowed_paths: AllowedPaths,
     /// Time that a stopping service waits for open streams.
     pub drain_max: Duration,
     /// The pools; their models, aliases and clusters are all different.
     pub pools: Vec<PoolConfig>,
     /// Recording live traffic.
     pub recording: RecordingConfig,
+    /// Spans of requests, if they are exported.
+    pub tracing: Option<TracingConfig>,
     /// This service among those of other regions; `None` for a region on its own.
     pub region: Option<RegionConfig>,
+}
+
+/// Where spans of requests go, and how many.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TracingConfig {
+    /// URL of the collector.
+    pub endpoint: String,
+    /// Share of requests without a trace of their caller for which the service begins one, from 0 to 1.
+    pub ratio: f64,
 }
 
 /// A pool.
@@ -127,7 +143,13 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
     let folder = path.parent().unwrap_or(Path::new(""));
     config.admin.token_file = config.admin.token_file.map(|file| folder.join(file));
     if let Some(tls) = &mut config.tls {
-        for file in tls.certificate.iter_mut().chain(&mut tls.key) {
+        for file in [&mut tls.certificate, &mut tls.key, &mut tls.client_ca] {
+            *file = file.take().map(|file| folder.join(file));
+        }
+    }
+    for probe in config.pools.iter_mut().map(|pool| &mut pool.probe) {
+        let ca = probe.tls.as_mut().map(|tls| &mut tls.ca);
+        for file in ca.into_iter().chain(&mut probe.token_file) {
             *file = folder.join(&file);
         }
     }

@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_router::{
     CacheAwareRules, Eviction, ForwardingRule, OUTSTANDING_MAX, PolicyName, Push, RouterConfig,
 };
@@ -17,22 +19,27 @@ use super::engine::Engine;
 use super::kind::{
     boolean, choice, list, millis, number, optional, path, required, section as section_kind,
 };
-use super::listen::Listen;
+use super::listen::{Listen, SocketMode};
 use super::replica::{StaticReplica, static_replica};
 use super::section::section;
 use super::service_port::ServicePort;
 use super::text::{
-    ANY_MODEL, cluster_name, dial_address, host_name, label_selector, listen_address, model_name,
-    namespace_name, object_name, page_path, region_name, service_port, socket_address,
+    ANY_MODEL, allowed_path, cluster_name, collector_url, dial_address, group_name, host_name,
+    label_selector, listen_address, model_name, namespace_name, network, object_name, page_path,
+    region_name, service_port, socket_address, socket_mode,
 };
 
 /// The most replicas that a pool lists.
 const REPLICAS_MAX: usize = 10_000;
 const POOLS_MAX: usize = 1_000;
+/// The most paths that clients may use.
+const ALLOWED_PATHS_MAX: usize = 256;
 /// The most aliases of a pool.
 const ALIASES_MAX: usize = 100;
 /// The most other regions.
 const PEERS_MAX: usize = 256;
+/// The most networks of a region's replicas.
+const NETWORKS_MAX: usize = 64;
 /// The most other services of a region.
 const SIBLINGS_MAX: usize = 64;
 /// The most addresses that one service listens on.
@@ -48,7 +55,11 @@ section! {
     pub(super) struct RawConfig {
         /// Addresses on which Envoy reaches the service by gRPC (external processing, decision streams, endpoint discovery, health).
         listen as "listen": Vec<Listen> = vec![Listen::default()], list(listen_address(), LISTEN_MAX);
-        /// Further addresses of the same gRPC interface, with TLS. Gateways of the Inference Extension expect it, and check no certificate.
+        /// Whether `listen` may name TCP addresses beyond loopback. The service believes every client of them: use `tls` with `client_ca`, or keep foreign hosts away by other means.
+        plaintext as "plaintext": bool = false, boolean();
+        /// The files of Unix sockets in `listen`.
+        unix as "unix": UnixSocketConfig = UnixSocketConfig::default(), section_kind();
+        /// Further addresses of the same gRPC interface, with TLS, for Envoys on other hosts. Gateways of the Inference Extension expect it, and check no certificate.
         tls as "tls": Option<ListenTls> = None, optional(section_kind());
         /// An address that serves gRPC health checks alone, for an orchestrator. `listen` serves them, too.
         health_listen as "health_listen": Option<SocketAddr> = None, optional(socket_address());
@@ -58,6 +69,8 @@ section! {
         ext_proc as "ext_proc": ExtProcConfig = ExtProcConfig::default(), section_kind();
         /// Whether clients get the header `x-isotherm-decision`, which names the selected replica and the reason.
         decision_header as "decision_header": bool = false, boolean();
+        /// The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`, and `*` for every path. The filter has the same list, and rejects first.
+        paths as "paths": Vec<String> = DEFAULT_PATHS.map(str::to_owned).to_vec(), list(allowed_path(), ALLOWED_PATHS_MAX);
         /// How long a stopping service waits for open streams.
         drain_max as "drain_ms_max": Duration = Duration::from_secs(30), millis(0..=3_600_000);
         /// The pools, one for each model.
@@ -65,6 +78,8 @@ section! {
             => "one pool for every model; the admin interface adds its replicas";
         /// Recording live traffic as a trace, without any text: `isotherm record`.
         recording as "recording": RecordingConfig = RecordingConfig::default(), section_kind();
+        /// Spans of requests, for a collector of OpenTelemetry. Without this section the service exports none.
+        tracing as "tracing": Option<RawTracing> = None, optional(section_kind());
         /// This service's place among the services of other regions. Without this section it runs alone.
         region as "region": Option<RegionConfig> = None, optional(section_kind());
     }
@@ -73,9 +88,11 @@ section! {
 section! {
     /// The HTTP interface for operators.
     pub struct AdminConfig {
-        /// The address of the interface. Every client that reaches it can read the state of the service.
+        /// The address of the interface. Beyond loopback it needs `token_file`.
         listen as "listen": SocketAddr = ADMIN_LISTEN, socket_address();
-        /// A file with the bearer token that every request which changes something must carry. Relative to the configuration file. Without a token, such requests are rejected.
+        /// An address that serves `/metrics`, `/healthz` and `/readyz` alone, to every host that reaches it: for Prometheus and an orchestrator. `listen` serves them, too.
+        metrics_listen as "metrics_listen": Option<SocketAddr> = None, optional(socket_address());
+        /// A file with the bearer tokens, one on a line, each behind the name of its owner or alone. Every request that changes something must carry one of them; beyond loopback, every request for a page below `/api`. The service reads the file for each request. Relative to the configuration file. Without tokens, changes are rejected.
         token_file as "token_file": Option<PathBuf> = None, optional(path());
     }
 }
@@ -89,6 +106,18 @@ section! {
         certificate as "certificate": Option<PathBuf> = None, optional(path()) => "a self-signed certificate, made at each start";
         /// The certificate's private key, as PEM.
         key as "key": Option<PathBuf> = None, optional(path());
+        /// The certificates of the authorities that sign for clients, as PEM: mutual TLS. The service reads a changed file again. Without it, every client that reaches the address is believed.
+        client_ca as "client_ca": Option<PathBuf> = None, optional(path());
+    }
+}
+
+section! {
+    /// The files of Unix sockets.
+    pub struct UnixSocketConfig {
+        /// The permissions of each file, in octal digits. A client needs permission to write.
+        mode as "mode": SocketMode = SocketMode::default(), socket_mode();
+        /// The group of each file, by name or number.
+        group as "group": Option<String> = None, optional(group_name()) => "the group of the process";
     }
 }
 
@@ -135,6 +164,16 @@ section! {
 }
 
 section! {
+    /// Spans of requests.
+    pub(super) struct RawTracing {
+        /// The collector, which takes OTLP by gRPC without TLS: a collector on this machine or in this pod passes spans on with TLS.
+        endpoint as "endpoint": String = String::new(), required(collector_url());
+        /// The share of requests without a trace of their caller for which the service begins one. A request with `traceparent` is sampled as its caller says.
+        ratio as "ratio": Decimal = Decimal::nearest(0.0), decimal(0.0..=1.0);
+    }
+}
+
+section! {
     /// An entry of `pools`.
     pub(super) struct RawPool {
         /// The model, as requests name it. `*` takes every model that no other pool names.
@@ -165,6 +204,8 @@ section! {
         adapter_load as "adapter_load_ms": Duration = RouterConfig::default().adapter_load, millis(0..=600_000);
         /// The presumed number of adapters that a replica holds at once, while its metrics page does not tell (vLLM's does). SGLang: `--max-loras-per-batch`.
         adapter_slots as "adapter_slots": u32 = RouterConfig::default().adapter_slots, number("adapters", 1..=256);
+        /// How long no replica gets a prompt on which two replicas broke: their connections ended after they got it. The service answers such a request with status 503. An answer to an earlier request with the prompt ends its quarantine. `0` turns quarantines off.
+        quarantine as "quarantine_ms": Duration = RouterConfig::default().quarantine, millis(0..=86_400_000);
         /// The engine, which names the metrics of the replicas. `auto` detects it by the names that a replica reports.
         engine as "engine": Option<Engine> = None,
             choice([("auto", None)].into_iter().chain(Engine::ALL.iter().map(|engine| (engine.option(), Some(*engine)))));
@@ -203,6 +244,20 @@ section! {
         /// The path of the metrics page.
         path as "path": Option<String> = None, optional(page_path())
             => "the engine's own (`/metrics`, or `/prometheus/metrics`)";
+        /// How the service reaches replicas that speak TLS. Requests go there by Envoy's cluster, which has a `transport_socket` of its own.
+        tls as "tls": Option<ProbeTls> = None, optional(section_kind()) => "plain HTTP";
+        /// A file with the bearer token that each probe carries, for engines that ask for one. The service reads a changed file again. Relative to the configuration file. Without `tls` the token crosses the network in clear.
+        token_file as "token_file": Option<PathBuf> = None, optional(path());
+    }
+}
+
+section! {
+    /// How the service reaches replicas that speak TLS.
+    pub struct ProbeTls {
+        /// The certificates of the authorities that sign for replicas, as PEM. The service reads a changed file again. Relative to the configuration file.
+        ca as "ca": PathBuf = PathBuf::new(), required(path());
+        /// The name in the certificate of every replica.
+        server_name as "server_name": Option<String> = None, optional(host_name()) => "each replica's IP address";
     }
 }
 
@@ -288,8 +343,8 @@ section! {
         /// Which requests leave this region. `cost`: a request leaves when no replica here is available, unless it would get its first token earlier here; where another region is cheaper by more than a second, or warmer under other policies than `isotherm`, it leaves although a replica is free. `published`: SkyLB's own rule, without these two exceptions.
         forwarding as "forwarding": ForwardingRule = ForwardingRule::default(),
             choice([("cost", ForwardingRule::Cost), ("published", ForwardingRule::Published)]);
-        /// Whether this region may adopt the replicas of a dead region.
-        adopt as "adopt": bool = true, boolean();
+        /// Whether this region may adopt the replicas of a dead region. Each peer then needs `replicas`.
+        adopt as "adopt": bool = false, boolean();
         /// How long a recovered region must be healthy before it gets its replicas back.
         give_back_after as "give_back_after_ms": Duration = Duration::from_secs(10), millis(0..=3_600_000);
         /// A file that keeps the other regions' replica lists over a restart. Relative to the configuration file. Without it, a restarted service learns each list with the region's next heartbeat.
@@ -327,5 +382,7 @@ section! {
         address as "address": Address = Address::unspecified(), required(dial_address());
         /// The Envoy cluster that leads to the region.
         cluster as "cluster": String = String::new(), cluster_name() => "`region-` and its name";
+        /// The networks of its replicas, such as `10.2.0.0/16`. The service neither probes nor adopts an address outside them, whatever the region says.
+        replicas as "replicas": Vec<IpNet> = Vec::new(), list(network(), NETWORKS_MAX);
     }
 }

@@ -51,6 +51,7 @@ pub(super) fn resolve(region: &mut RegionConfig, clusters: &mut UniqueNames, rea
         }
     }
     check_peers(region, clusters, reader);
+    check_adoption(region, reader);
     check_siblings(region, reader);
     kubernetes::check_siblings(region, reader);
     check_protection(region, reader);
@@ -68,6 +69,20 @@ fn check_peers(region: &RegionConfig, clusters: &mut UniqueNames, reader: &mut R
         // An invalid name gives no cluster.
         if reader.is_given(&option("cluster")) || reader.is_valid(&option("name")) {
             clusters.claim(&peer.cluster, &option("cluster"), reader);
+        }
+    }
+}
+
+/// Checks that a region that may adopt replicas knows where those of its peers are.
+fn check_adoption(region: &RegionConfig, reader: &mut Reader) {
+    if !region.adopt {
+        return;
+    }
+    for (entry, peer) in reader.entries("region.peers", &region.peers) {
+        let option = format!("{entry}.replicas");
+        if peer.replicas.is_empty() && reader.is_valid(&option) {
+            let message = "must be given with `adopt: true`: the networks in which the region may have replicas";
+            reader.error_at(reader.location(&entry), &option, message);
         }
     }
 }

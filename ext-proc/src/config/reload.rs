@@ -154,11 +154,13 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
     };
     let differs = [
         ("listen", old.listen != new.listen),
+        ("unix", old.unix != new.unix),
         ("tls", old.tls != new.tls),
         ("health_listen", old.health_listen != new.health_listen),
         ("admin", old.admin != new.admin),
         ("ext_proc", old.ext_proc != new.ext_proc),
         ("drain_ms_max", old.drain_max != new.drain_max),
+        ("tracing", old.tracing != new.tracing),
         ("region", old.region.is_some() != new.region.is_some()),
         ("region.name", region(|old, new| old.name != new.name)),
         ("region.listen", region(|old, new| old.listen != new.listen)),

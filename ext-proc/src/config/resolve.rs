@@ -2,12 +2,13 @@
 //!
 //! The kind of each option has checked it on its own.
 
+use isotherm_fingerprint::paths::AllowedPaths;
 use isotherm_router::{CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
 use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
-use super::{Config, Listen, PoolConfig, Sources, kubernetes, region};
+use super::{Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region};
 
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
@@ -15,7 +16,9 @@ const ANY_CLUSTER: &str = "default";
 /// Resolves a file. The result is meaningful only if `reader` has no mistakes.
 pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
     check_listen(&raw, reader);
+    check_plaintext(&raw, reader);
     check_tls(&raw, reader);
+    check_admin(&raw, reader);
     let mut models = UniqueNames::new("model");
     let mut clusters = UniqueNames::new("cluster");
     let mut pools = Vec::new();
@@ -38,14 +41,21 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
     }
     Config {
         listen: raw.listen,
+        unix: raw.unix,
         tls: raw.tls,
         health_listen: raw.health_listen,
         admin: raw.admin,
         ext_proc: raw.ext_proc,
         decision_header: raw.decision_header,
+        // The kind of the option has checked each entry.
+        allowed_paths: AllowedPaths::parse(&raw.paths).unwrap_or_default(),
         drain_max: raw.drain_max,
         pools,
         recording: raw.recording,
+        tracing: raw.tracing.map(|raw| TracingConfig {
+            endpoint: raw.endpoint,
+            ratio: raw.ratio.to_f64(),
+        }),
         region,
     }
 }
@@ -73,12 +83,32 @@ fn check_listen(raw: &RawConfig, reader: &mut Reader) {
     if raw.admin.listen.port() != 0 {
         taken.claim(raw.admin.listen, "admin.listen", reader);
     }
+    let metrics = raw.admin.metrics_listen;
+    if let Some(address) = metrics.filter(|address| address.port() != 0) {
+        taken.claim(address, "admin.metrics_listen", reader);
+    }
     if let Some(region) = raw
         .region
         .as_ref()
         .filter(|region| region.listen.port() != 0)
     {
         taken.claim(region.listen, "region.listen", reader);
+    }
+}
+
+/// Checks that no plaintext address is open to other hosts, unless the file asks for that.
+fn check_plaintext(raw: &RawConfig, reader: &mut Reader) {
+    if raw.plaintext || !reader.is_valid("plaintext") {
+        return;
+    }
+    for (entry, address) in reader.entries("listen", &raw.listen) {
+        if address.is_beyond_loopback() {
+            let message = format!(
+                "{address} is open to other hosts, and the service believes every client of it: move it to `tls` with \
+                 `client_ca`, or write `plaintext: true` if other means keep foreign hosts away"
+            );
+            reader.error(&entry, message);
+        }
     }
 }
 
@@ -94,6 +124,20 @@ fn check_tls(raw: &RawConfig, reader: &mut Reader) {
     if tls.certificate.is_some() != tls.key.is_some() {
         let message = "`certificate` and `key` belong together: give both or none";
         reader.error("tls", message);
+    }
+}
+
+/// Checks that the admin interface has a token if other hosts can reach it.
+fn check_admin(raw: &RawConfig, reader: &mut Reader) {
+    let (listen, token) = ("admin.listen", "admin.token_file");
+    let is_open = !raw.admin.listen.ip().is_loopback() && raw.admin.token_file.is_none();
+    if is_open && reader.is_valid(listen) && reader.is_valid(token) {
+        let message = format!(
+            "must be given: {} is open to other hosts (give `metrics_listen` instead of `listen` if they need metrics and \
+             health only)",
+            raw.admin.listen
+        );
+        reader.error_at(reader.location(listen), token, message);
     }
 }
 
@@ -147,6 +191,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             adapter_slots: raw.adapter_slots,
             probe_stale_after: raw.probe.stale_after,
             prefill_tokens_min: raw.prefill_tokens_min,
+            quarantine: raw.quarantine,
             ..RouterConfig::default()
         },
         engine: raw.engine,

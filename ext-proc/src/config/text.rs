@@ -2,9 +2,12 @@
 
 use std::net::SocketAddr;
 
+use ipnet::IpNet;
+use isotherm_fingerprint::paths;
+
 use super::address::{Address, is_host_name};
 use super::kind::{Kind, number_or_text, text};
-use super::listen::Listen;
+use super::listen::{Listen, SocketMode};
 use super::service_port::ServicePort;
 
 /// The longest name of a model or of a cluster, in bytes.
@@ -77,6 +80,14 @@ pub(super) fn page_path() -> Kind<String> {
     )
 }
 
+/// A path that clients may use, as in the filter's configuration.
+pub(super) fn allowed_path() -> Kind<String> {
+    text("path, PATH/* or *", |text| match paths::check_entry(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(error) => Err(format!("`{text}`: {error}")),
+    })
+}
+
 /// The name of a region: a DNS label, since certificates carry it.
 pub(super) fn region_name() -> Kind<String> {
     name("lower-case letters, digits and hyphens", is_label, |text| {
@@ -142,6 +153,48 @@ pub(super) fn socket_address() -> Kind<SocketAddr> {
 /// An address that the service listens on for Envoy.
 pub(super) fn listen_address() -> Kind<Listen> {
     text("ip:port or unix:/path", Listen::parse)
+}
+
+/// The permissions of a Unix socket's file.
+pub(super) fn socket_mode() -> Kind<SocketMode> {
+    text("octal digits in quotes, up to \"0777\"", SocketMode::parse)
+}
+
+/// The name or the number of a group of users.
+pub(super) fn group_name() -> Kind<String> {
+    let number = |number: u64| number.to_string();
+    number_or_text(
+        "name or number of a group",
+        0..=u64::from(u32::MAX),
+        number,
+        |text| match text.is_empty() || text.contains([':', '\0']) {
+            true => Err(format!("`{text}` is not the name of a group")),
+            false => Ok(text.to_owned()),
+        },
+    )
+}
+
+/// A network of addresses.
+pub(super) fn network() -> Kind<IpNet> {
+    text("network", |text| {
+        text.parse()
+            .map_err(|_| format!("`{text}` is not a network, such as 10.2.0.0/16 or fd00::/8"))
+    })
+}
+
+/// The URL of a collector: `http://` and an address, without a path.
+pub(super) fn collector_url() -> Kind<String> {
+    text("http://host:port", |text| {
+        let address = text.strip_prefix("http://");
+        let address = address.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
+        match address.map(Address::parse) {
+            Some(Ok(address)) => Ok(format!("http://{address}")),
+            Some(Err(error)) => Err(error),
+            None => Err(format!(
+                "`{text}` is not `http://host:port`: OTLP by gRPC, whose port is usually 4317"
+            )),
+        }
+    })
 }
 
 pub(super) fn dial_address() -> Kind<Address> {

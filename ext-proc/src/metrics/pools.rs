@@ -154,7 +154,7 @@ fn encode_replicas(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
     page.gauges(
         "replica_available",
         "1 while the replica accepts another request; state is available or the reason why not (failing: its requests \
-         fail, whatever its probes report), role the part of a request that it serves: both, prefill, decode",
+         fail, whatever its probes report; hung: it answers none), role the part of a request that it serves: both, prefill, decode",
         each().map(|(_, replica, [pool, name])| {
             let role = ("role", replica.role.as_ref());
             let state = ("state", replica.availability.as_ref());

@@ -57,11 +57,16 @@ const COUNTERS: &[Counter<RegionsCounters>] = counters! {
     adoption_conflicts: "Times that another region held the same adopted replicas; expected to stay zero",
 };
 
-const LINK_COUNTERS: [Counter<RegionsStatus>; 6] = [
+const LINK_COUNTERS: [Counter<RegionsStatus>; 7] = [
     (
         "peer_handshakes_rejected",
         "Inbound links rejected: no certificate, a wrong certificate, too many links, or a malformed message",
         |s| s.handshakes_rejected,
+    ),
+    (
+        "peer_addresses_rejected",
+        "Addresses of other regions' replicas that were neither probed nor adopted, because they are outside the configured networks",
+        |s| s.addresses_rejected,
     ),
     (
         "certificate_loads",

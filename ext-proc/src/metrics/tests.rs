@@ -162,5 +162,6 @@ fn region() -> RegionsStatus {
             ..CertificateState::default()
         },
         handshakes_rejected: 0,
+        addresses_rejected: 0,
     }
 }

@@ -19,7 +19,7 @@ use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
 use super::allowed_regions::AllowedRegions;
 use crate::config::TlsFiles;
-pub(crate) use load::{certificates, key};
+pub(crate) use load::{authorities, certificates, key};
 pub(super) use verify::region_of;
 
 /// Why credentials cannot be used: the file, and the reason.

@@ -34,7 +34,7 @@ use isotherm_regions::Session;
 
 pub use accept::{Acceptor, Caller, MessageHandler};
 pub use credentials::{Credentials, CredentialsError};
-pub(crate) use credentials::{certificates, key};
+pub(crate) use credentials::{authorities, certificates, key};
 pub use dial::{Dialer, LinkEvent, PeerEndpoint};
 pub use identity::{LocalIdentity, TransportSecurity};
 pub use link_error::LinkError;

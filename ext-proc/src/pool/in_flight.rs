@@ -10,8 +10,8 @@ use std::time::Duration;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{End, Event, Load, ReplicaId, RequestId, ServedBy, Time};
 
-use super::Pool;
 use super::decision::Route;
+use super::{Endpoint, Pool};
 use crate::recorder::RecordingEntry;
 
 /// Age of a load report when the first byte of its response reaches the filter. The report may miss requests that were
@@ -63,6 +63,11 @@ impl InFlightGuard {
         self.pool.request_event(Event::Began(self.id));
     }
 
+    /// The hung replica of the request, if the request is to end without its response; returned once.
+    pub(crate) fn take_abandoned(&self) -> Option<Endpoint> {
+        self.pool.take_abandoned(self.id)
+    }
+
     /// Records that Envoy sends the request to another region.
     pub fn forward(&mut self) {
         self.is_forwarded = true;
@@ -84,12 +89,29 @@ impl InFlightGuard {
             entry.finish(outcome);
         }
         let served_by = self.served_by(outcome);
-        self.release(outcome, served_by, End::of_status(outcome.status));
+        let end = match outcome.is_broken {
+            true => self.report_break(outcome),
+            false => End::of_status(outcome.status),
+        };
+        self.release(outcome, served_by, end);
         self.pool.observe(outcome);
         self.pool.check_signals();
         if let Some((replica, load, sent)) = self.load_report(served_by, outcome) {
             self.pool.probed(replica, load, sent);
         }
+    }
+
+    /// Logs that a replica broke on the request.
+    fn report_break(&self, outcome: &Outcome) -> End {
+        tracing::warn!(
+            pool = %self.pool.name(),
+            request = self.id.0,
+            replica = outcome.upstream,
+            status = outcome.status,
+            "a replica closed the connection of a request before its response began; a second replica that does puts \
+             the prompt into quarantine"
+        );
+        End::Broke
     }
 
     fn release(&mut self, outcome: &Outcome, served_by: ServedBy, end: End) {

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
-    Event, Explanation, Load, ReplicaId, ReplicaStatus, Role, Router, Scope, Stats, Time,
+    Event, Explanation, Load, ReplicaId, ReplicaStatus, RequestId, Role, Router, Scope, Stats, Time,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -75,6 +75,8 @@ pub struct Pool {
     signal_check: SignalCheck,
     /// The registry's counter of changes of membership.
     revision: watch::Sender<u64>,
+    /// The registry's counter of replicas that were found to hang.
+    hangs: watch::Sender<u64>,
 }
 
 impl Pool {
@@ -84,7 +86,7 @@ impl Pool {
         clock: Clock,
         seed: u64,
         metrics: PoolMetrics,
-        revision: watch::Sender<u64>,
+        [revision, hangs]: [watch::Sender<u64>; 2],
     ) -> Self {
         let router = Router::new(config.router.clone(), seed);
         let sources = &config.sources;
@@ -101,6 +103,7 @@ impl Pool {
             recorder: Arc::default(),
             signal_check: SignalCheck::default(),
             revision,
+            hangs,
         }
     }
 
@@ -309,11 +312,16 @@ impl Pool {
     /// Reports what became of a request.
     pub(crate) fn request_event(&self, event: Event) {
         self.drive(|state, now| {
-            if let Event::Aborted(id) = event {
+            if let Event::Aborted(id) | Event::Finished { id, .. } = event {
                 state.forget(id);
             }
             state.router.handle(now, event);
         });
+    }
+
+    /// The hung replica of a request that its frontend is to end; returned once.
+    pub(crate) fn take_abandoned(&self, id: RequestId) -> Option<Endpoint> {
+        self.state.lock().take_abandoned(id)
     }
 
     /// Counts the outcome of a response.
@@ -396,6 +404,14 @@ impl Driver for Pool {
     fn finish(&self, replies: PendingReplies) {
         for decision in replies.decisions() {
             self.count(decision);
+        }
+        for hung in &replies.hung {
+            tracing::warn!(
+                pool = %self.name, replica = %hung.endpoint, abandoned = hung.abandoned,
+                "replica hangs: it accepts requests, and nothing comes back"
+            );
+            self.hangs
+                .send_modify(|hangs| *hangs = hangs.wrapping_add(1));
         }
         replies.send();
     }

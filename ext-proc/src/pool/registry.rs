@@ -8,12 +8,14 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use isotherm_fingerprint::paths::AllowedPaths;
 use tokio::sync::watch;
 
 use super::Pool;
 use super::peer_table::PeerTable;
 use crate::clock::Clock;
 use crate::config::{Config, PoolConfig, RegionConfig};
+use crate::decision_log::DecisionLog;
 use crate::metrics::Metrics;
 use crate::sans_io::run_timer;
 
@@ -26,10 +28,13 @@ pub struct PoolRegistry {
     table: watch::Sender<Arc<PoolTable>>,
     /// Counter of changes of the table and of any pool's members.
     revision: watch::Sender<u64>,
+    /// Counter of replicas that were found to hang.
+    hangs: watch::Sender<u64>,
     /// Whether the service stops. A pool that a late reload opens must not keep a request queued.
     is_stopping: AtomicBool,
     metrics: Arc<Metrics>,
     clock: Clock,
+    decision_log: DecisionLog,
 }
 
 /// The pools of one configuration.
@@ -39,6 +44,7 @@ pub struct PoolTable {
     by_model: HashMap<String, Arc<Pool>>,
     by_cluster: HashMap<String, Arc<Pool>>,
     has_decision_header: bool,
+    allowed_paths: AllowedPaths,
     peer_table: Option<Arc<PeerTable>>,
 }
 
@@ -76,6 +82,11 @@ impl PoolTable {
         self.has_decision_header
     }
 
+    /// Whether clients may use a path.
+    pub fn allows_path(&self, path: &str) -> bool {
+        self.allowed_paths.allows(path)
+    }
+
     /// The regions, if there are others.
     pub fn peer_table(&self) -> Option<&Arc<PeerTable>> {
         self.peer_table.as_ref()
@@ -89,9 +100,11 @@ impl PoolRegistry {
         let pool_registry = Self {
             table: watch::Sender::default(),
             revision: watch::Sender::default(),
+            hangs: watch::Sender::default(),
             is_stopping: AtomicBool::new(false),
             metrics,
             clock,
+            decision_log: DecisionLog::default(),
         };
         if let Some(region) = &config.region {
             pool_registry.set_regions(&region.name, peers(region));
@@ -100,12 +113,18 @@ impl PoolRegistry {
         pool_registry
     }
 
+    /// The last decisions of all pools.
+    pub(crate) fn decision_log(&self) -> &DecisionLog {
+        &self.decision_log
+    }
+
     /// Applies a changed configuration to pools and peers. A pool that leaves rejects its queued requests. Only a restart
     /// changes whether there are regions, and which one this is.
     pub fn apply(&self, config: &Config) {
         let before = self.table();
         let mut table = PoolTable {
             has_decision_header: config.decision_header,
+            allowed_paths: config.allowed_paths.clone(),
             peer_table: before.peer_table.clone(),
             ..PoolTable::default()
         };
@@ -176,6 +195,11 @@ impl PoolRegistry {
         self.revision.subscribe()
     }
 
+    /// Follows the counter of replicas that were found to hang.
+    pub(crate) fn hangs(&self) -> watch::Receiver<u64> {
+        self.hangs.subscribe()
+    }
+
     /// Pools in the order of the configuration.
     pub fn pools(&self) -> Vec<Arc<Pool>> {
         self.table.borrow().pools.clone()
@@ -201,10 +225,10 @@ impl PoolRegistry {
 
     fn open(&self, config: Arc<PoolConfig>) -> Arc<Pool> {
         let metrics = self.metrics.pool(&config.model);
-        let revision = self.revision.clone();
+        let changes = [self.revision.clone(), self.hangs.clone()];
         // The standard library keys its hash maps from the system's randomness.
         let seed = RandomState::new().hash_one(());
-        let pool = Arc::new(Pool::new(config, self.clock, seed, metrics, revision));
+        let pool = Arc::new(Pool::new(config, self.clock, seed, metrics, changes));
         tokio::spawn(run_timer(Arc::downgrade(&pool)));
         pool
     }

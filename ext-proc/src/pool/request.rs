@@ -27,6 +27,8 @@ pub struct RouteRequest {
     pub adapter: Option<AdapterKey>,
     /// Whether the request may leave this region, and the regions that were tried before.
     pub scope: Scope,
+    /// Whether the frontend tells when the response begins.
+    pub tells_start: bool,
 }
 
 /// Replicas that a gateway names.

@@ -19,22 +19,34 @@ use super::decision::{ForwardRoute, PoolDecision, Route, Submission};
 use super::membership::{Membership, MembershipError};
 use super::peer_table::PeerTable;
 use super::request::RouteRequest;
+use crate::pool::Endpoint;
 
-/// Replies to queued requests, to be sent without the lock.
+/// Replies to queued requests, and news of hung replicas, to be sent without the lock.
 #[must_use = "a queued request gets its reply only when it is sent"]
 #[derive(Debug, Default)]
-pub(crate) struct PendingReplies(Vec<(oneshot::Sender<PoolDecision>, PoolDecision)>);
+pub(crate) struct PendingReplies {
+    replies: Vec<(oneshot::Sender<PoolDecision>, PoolDecision)>,
+    pub(crate) hung: Vec<HungReplica>,
+}
+
+/// A replica that was found to hang.
+#[derive(Debug)]
+pub(crate) struct HungReplica {
+    pub(crate) endpoint: Endpoint,
+    /// Number of its requests that the frontends are to end.
+    pub(crate) abandoned: usize,
+}
 
 impl PendingReplies {
     /// Sends every reply. A client that left in the meantime has released its request by dropping the guard.
     pub(crate) fn send(self) {
-        for (queued, decision) in self.0 {
+        for (queued, decision) in self.replies {
             drop(queued.send(decision));
         }
     }
 
     pub(crate) fn decisions(&self) -> impl Iterator<Item = &PoolDecision> {
-        self.0.iter().map(|(_, decision)| decision)
+        self.replies.iter().map(|(_, decision)| decision)
     }
 }
 
@@ -47,6 +59,8 @@ pub(crate) struct PoolState {
     /// Members without a completed probe, successful or not.
     pub(crate) unprobed: BTreeSet<ReplicaId>,
     queued: HashMap<RequestId, oneshot::Sender<PoolDecision>>,
+    /// Requests that their frontend is to end, with the hung replica of each.
+    abandoned: HashMap<RequestId, Endpoint>,
     replies: PendingReplies,
     next_request: u64,
 }
@@ -60,6 +74,7 @@ impl PoolState {
             peer_table: None,
             unprobed: BTreeSet::new(),
             queued: HashMap::new(),
+            abandoned: HashMap::new(),
             replies: PendingReplies::default(),
             next_request: 0,
         }
@@ -117,6 +132,7 @@ impl PoolState {
             output_tokens_max: request.output_tokens_max,
             adapter: request.adapter,
             scope: request.scope.clone(),
+            tells_start: request.tells_start,
             subset: request.subset.as_ref().map(|endpoints| {
                 let ids = endpoints
                     .iter()
@@ -126,9 +142,27 @@ impl PoolState {
         }
     }
 
-    /// Removes a request from the queued ones: its client has left.
+    /// Forgets a request that has ended, or whose client has left.
     pub(crate) fn forget(&mut self, id: RequestId) {
         self.queued.remove(&id);
+        self.abandoned.remove(&id);
+    }
+
+    /// The hung replica of a request that its frontend is to end; returned once.
+    pub(crate) fn take_abandoned(&mut self, id: RequestId) -> Option<Endpoint> {
+        self.abandoned.remove(&id)
+    }
+
+    fn abandon(&mut self, replica: ReplicaId, requests: &[RequestId]) {
+        let Some(endpoint) = self.membership.endpoint_of(replica).cloned() else {
+            return;
+        };
+        let abandoned = requests.iter().map(|id| (*id, endpoint.clone()));
+        self.abandoned.extend(abandoned);
+        self.replies.hung.push(HungReplica {
+            endpoint,
+            abandoned: requests.len(),
+        });
     }
 
     /// Takes the effects out of the router, and returns the replies to queued requests.
@@ -141,23 +175,26 @@ impl PoolState {
     pub(crate) fn collect_replies(&mut self, submitted: Option<RequestId>) -> Option<PoolDecision> {
         let mut decided = None;
         while let Some(effect) = self.router.poll_effect() {
-            let (id, decision) = self.decision_of(effect);
+            let Some((id, decision)) = self.decision_of(effect) else {
+                continue;
+            };
             if Some(id) == submitted {
                 decided = Some(decision);
             } else if let Some(queued) = self.queued.remove(&id) {
-                self.replies.0.push((queued, decision));
+                self.replies.replies.push((queued, decision));
             }
         }
         decided
     }
 
-    fn decision_of(&self, effect: Effect) -> (RequestId, PoolDecision) {
+    /// The decision that an effect holds, if it holds one.
+    fn decision_of(&mut self, effect: Effect) -> Option<(RequestId, PoolDecision)> {
         // Membership and peer table change only together with the router, so they know whatever it chose.
         let unknown_target = PoolDecision::Reject {
             reason: RejectReason::NoReplica,
             retry_after: Duration::from_secs(1),
         };
-        match effect {
+        Some(match effect {
             Effect::Dispatch(id, decision) => {
                 let route = self.route(decision).map(PoolDecision::Dispatch);
                 (id, route.unwrap_or(unknown_target))
@@ -177,7 +214,11 @@ impl PoolState {
                 };
                 (id, decision)
             }
-        }
+            Effect::Hung { replica, abandoned } => {
+                self.abandon(replica, &abandoned);
+                return None;
+            }
+        })
     }
 
     fn route(&self, decision: Decision) -> Option<Route> {

@@ -2,15 +2,18 @@
 
 use std::net::SocketAddr;
 
+use tokio::sync::watch;
+
+use super::client::{LoadedClient, ReplicaClient};
 use super::fetch::{ProbeError, fetch};
 use super::load::{PageError, PageReport, detect_engine, parse_page};
 use super::models::AdapterList;
 use crate::config::{Engine, PoolConfig};
-use crate::http_client::HttpClient;
+use crate::http_client::HttpError;
 
 #[derive(Debug)]
 pub(super) struct LoadProbe {
-    http: HttpClient,
+    client: watch::Receiver<LoadedClient>,
     addr: SocketAddr,
     /// The detected engine, and the path of its metrics page.
     detected: Option<(Engine, String)>,
@@ -20,9 +23,9 @@ pub(super) struct LoadProbe {
 }
 
 impl LoadProbe {
-    pub(super) fn new(http: HttpClient, addr: SocketAddr) -> Self {
+    pub(super) fn new(client: watch::Receiver<LoadedClient>, addr: SocketAddr) -> Self {
         Self {
-            http,
+            client,
             addr,
             detected: None,
             engine: None,
@@ -39,7 +42,8 @@ impl LoadProbe {
             (None, Some(detected)) => detected.clone(),
             (None, None) => return self.detect(config).await,
         };
-        let page = fetch(&self.http, self.addr, &path, config.probe.timeout).await;
+        let client = self.client()?;
+        let page = fetch(&client, self.addr, &path, config.probe.timeout).await;
         let report = page.and_then(|page| Ok(parse_page(engine, &page)?));
         self.engine = Some(engine);
         if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = report {
@@ -65,7 +69,8 @@ impl LoadProbe {
         config: &PoolConfig,
         jitter: f64,
     ) -> Option<Vec<String>> {
-        let to = (&self.http, self.addr);
+        let client = self.client().ok()?;
+        let to = (&client, self.addr);
         let timeout = config.probe.timeout;
         self.adapters
             .update(self.engine?, to, timeout, jitter)
@@ -82,6 +87,11 @@ impl LoadProbe {
         self.detected = None;
     }
 
+    fn client(&self) -> Result<ReplicaClient, HttpError> {
+        let client = self.client.borrow().clone();
+        client.map_err(|error| HttpError::Connection(error.to_string()))
+    }
+
     /// Tries the paths of all engines until a page has the metrics of one.
     async fn detect(&mut self, config: &PoolConfig) -> Result<PageReport, ProbeError> {
         let mut paths = Vec::from_iter(config.probe.path.as_deref());
@@ -92,9 +102,10 @@ impl LoadProbe {
                 }
             }
         }
+        let client = self.client()?;
         let mut failure = ProbeError::Page(PageError::Unknown);
         for path in paths {
-            let page = match fetch(&self.http, self.addr, path, config.probe.timeout).await {
+            let page = match fetch(&client, self.addr, path, config.probe.timeout).await {
                 Ok(page) => page,
                 // A replica without this page may have the next one.
                 Err(error @ ProbeError::Status { .. }) => {

@@ -14,6 +14,7 @@
 //! metrics pages also report the size of the cache.
 
 mod adapter_series;
+mod client;
 mod counter_series;
 mod counters;
 mod engine;

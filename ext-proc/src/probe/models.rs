@@ -11,9 +11,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::adapter_series::NAME_BYTES_MAX;
+use super::client::ReplicaClient;
 use super::fetch::fetch_as;
 use crate::config::Engine;
-use crate::http_client::HttpClient;
 
 /// The longest list, in bytes.
 const LIST_BYTES_MAX: usize = 1 << 20;
@@ -45,7 +45,7 @@ impl AdapterList {
     pub(super) async fn update(
         &mut self,
         engine: Engine,
-        (http, addr): (&HttpClient, SocketAddr),
+        (client, addr): (&ReplicaClient, SocketAddr),
         timeout: Duration,
         jitter: f64,
     ) -> Option<Vec<String>> {
@@ -54,7 +54,7 @@ impl AdapterList {
             return None;
         }
         let accept = "application/json";
-        let page = fetch_as(http, addr, path, accept, timeout, LIST_BYTES_MAX).await;
+        let page = fetch_as(client, addr, path, accept, timeout, LIST_BYTES_MAX).await;
         let listed = page.ok().and_then(|page| parse(&page));
         let interval = match listed {
             Some(_) => INTERVAL,

@@ -14,7 +14,9 @@ use isotherm_router::{ReplicaId, Time};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
+use super::client::{self, ReplicaClient};
 use super::fetch::ProbeError;
 use super::load::PageReport;
 use super::load_probe::LoadProbe;
@@ -37,12 +39,17 @@ pub(super) async fn probe_pool(
     metrics: ProbeMetrics,
     threads: Arc<ProbeThreads>,
 ) {
-    let Some((name, mut members)) = pool
-        .upgrade()
-        .map(|pool| (Arc::clone(pool.name()), pool.members()))
-    else {
+    let Some(strong) = pool.upgrade() else {
         return;
     };
+    let (name, mut members) = (Arc::clone(strong.name()), strong.members());
+    let config = strong.config();
+    drop(strong);
+    let loaded = ReplicaClient::load(&config.borrow().probe, &http);
+    let (clients, client) = watch::channel(loaded);
+    // Dropping the set ends its task.
+    let mut follower = JoinSet::new();
+    follower.spawn(client::follow(config, http, clients));
     let metrics = Arc::new(metrics.pool(&name));
     let mut tasks = KeyedTasks::new();
     loop {
@@ -50,7 +57,7 @@ pub(super) async fn probe_pool(
         tasks.keep(|id| current.iter().any(|member| member.id == *id));
         for member in current.iter() {
             tasks.ensure(member.id, || {
-                let probe = LoadProbe::new(http.clone(), member.addr);
+                let probe = LoadProbe::new(client.clone(), member.addr);
                 let replica = (member.id, member.addr);
                 let task = probe_replica(pool.clone(), replica, probe, Arc::clone(&metrics));
                 threads.spawn(member.id, task)

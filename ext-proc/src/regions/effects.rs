@@ -1,5 +1,6 @@
 //! The effects of the core.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,7 +60,8 @@ impl RegionsDriver {
                 );
                 self.mark_lost(peer);
             }
-            Effect::ProbeReplicas(peer, addresses) => {
+            Effect::ProbeReplicas(peer, mut addresses) => {
+                retain_allowed(core, peer, &mut addresses);
                 let interval = core.config.heartbeat;
                 let prober = core.prober.clone();
                 let mut task = JoinSet::new();
@@ -67,7 +69,10 @@ impl RegionsDriver {
                 core.probes.insert(peer, task);
             }
             Effect::StopProbing(peer) => drop(core.probes.remove(&peer)),
-            Effect::Adopt(peer, pools) => {
+            Effect::Adopt(peer, mut pools) => {
+                for pool in &mut pools {
+                    retain_allowed(core, peer, &mut pool.replicas);
+                }
                 core.adoptions.adopt(peer, pools);
                 let adopted = core.adoptions.count(peer);
                 tracing::warn!(
@@ -93,5 +98,24 @@ impl RegionsDriver {
                 core.store.insert(record, known);
             }
         }
+    }
+}
+
+/// Removes the addresses outside the networks that the configuration gives to a peer, and counts them. A peer may be in
+/// foreign hands, and its list would make this service probe, and send prompts to, any address.
+fn retain_allowed(core: &mut DriverState, peer: PeerId, addresses: &mut Vec<Arc<str>>) {
+    let name = core.name_of(peer);
+    let configured = core.config.peers.iter().find(|peer| peer.name == *name);
+    let networks = configured.map_or(&[][..], |peer| &peer.replicas);
+    let is_allowed = |address: &Arc<str>| {
+        let address = address.parse::<SocketAddr>();
+        address.is_ok_and(|address| networks.iter().any(|net| net.contains(&address.ip())))
+    };
+    let told = addresses.len();
+    addresses.retain(is_allowed);
+    let rejected = told - addresses.len();
+    if rejected > 0 {
+        tracing::warn!(region = %name, rejected, "a region names replicas outside its networks (`region.peers[].replicas`)");
+        core.addresses_rejected += rejected as u64;
     }
 }

@@ -51,6 +51,7 @@ impl RegionsHandle {
             placements: core.counts,
             certificate: core.certificate,
             handshakes_rejected: core.handshakes_rejected,
+            addresses_rejected: core.addresses_rejected,
         }
     }
 

@@ -30,6 +30,8 @@ pub(super) struct DriverState {
     pub(super) certificate: CertificateState,
     /// Rejected inbound links since the start.
     pub(super) handshakes_rejected: u64,
+    /// Addresses of peers' replicas outside their networks.
+    pub(super) addresses_rejected: u64,
     incarnation: Incarnation,
     pub(super) prober: ReplicaProber,
     /// Tasks that probe replicas; dropping one aborts it.
@@ -75,6 +77,7 @@ impl DriverState {
             counts: PlacementCounts::default(),
             certificate: CertificateState::default(),
             handshakes_rejected: 0,
+            addresses_rejected: 0,
             incarnation,
             prober: ReplicaProber::new(),
             probes: BTreeMap::new(),

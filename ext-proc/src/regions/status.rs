@@ -27,6 +27,8 @@ pub struct RegionsStatus {
     pub certificate: CertificateState,
     /// Inbound links rejected since the start: no certificate, a wrong one, too many links, or a malformed message.
     pub handshakes_rejected: u64,
+    /// Addresses of other regions' replicas outside their configured networks.
+    pub addresses_rejected: u64,
 }
 
 /// Status of another region.

@@ -16,13 +16,14 @@ use tonic_health::server::HealthService;
 
 use super::envoys::{CallerKind, EnvoyConnections, EnvoyDetector, TrackedConnection};
 use super::listen::Connection;
-use crate::config::ExtProcConfig;
+use crate::config::Config;
 use crate::eds::EdsService;
 use crate::frontends::decision_stream::{DecisionMethod, DecisionServer};
 use crate::frontends::ext_proc::{ExtProcServer, ProcessMethod, Settings};
 use crate::frontends::request::RequestContext;
 use crate::metrics::Metrics;
 use crate::pool::PoolRegistry;
+use crate::spans::Spans;
 use crate::streaming_server::StreamingServer;
 
 /// Limit of open streams of one connection. A stream lives as long as its request, so this limits queued requests and
@@ -52,27 +53,32 @@ pub(super) struct Services {
     pub(super) health: HealthServer<HealthService>,
     /// Counts the connections of Envoys.
     pub(super) envoys: EnvoyConnections,
+    /// Exporter of spans, if one is configured.
+    pub(super) spans: Option<Spans>,
 }
 
 impl Services {
-    /// Creates the services. Their streams end when `stopped` turns true.
-    pub(super) fn new(
-        ext_proc: ExtProcConfig,
+    /// Starts the services. Their streams end when `stopped` turns true.
+    /// Fails when spans cannot be exported.
+    pub(super) fn start(
+        config: &Config,
         pool_registry: &Arc<PoolRegistry>,
         metrics: Arc<Metrics>,
         stopped: &watch::Receiver<bool>,
         health: HealthServer<HealthService>,
         envoys: EnvoyConnections,
-    ) -> Self {
+    ) -> anyhow::Result<Self> {
+        let spans = config.tracing.as_ref().map(Spans::start).transpose()?;
         let context = Arc::new(RequestContext {
             pool_registry: Arc::clone(pool_registry),
             metrics: Arc::clone(&metrics),
+            spans: spans.clone(),
             started_unix_s: unix_time_s(),
         });
-        Self {
+        Ok(Self {
             ext_proc: StreamingServer(ProcessMethod {
                 context: Arc::clone(&context),
-                settings: Arc::new(Settings::new(ext_proc)),
+                settings: Arc::new(Settings::new(config.ext_proc.clone())),
             }),
             decisions: StreamingServer(DecisionMethod {
                 context,
@@ -81,7 +87,8 @@ impl Services {
             endpoints: EdsService::server(Arc::clone(pool_registry), metrics, stopped.clone()),
             health,
             envoys,
-        }
+            spans,
+        })
     }
 }
 

@@ -1,19 +1,20 @@
 //! The sockets that Envoy connects to.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{self, SocketAddr};
 use std::os::unix;
-use std::os::unix::fs::FileTypeExt;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::authority::AuthorityReplacer;
+use super::bounded_connection::BoundedConnection;
+use super::socket_file::SocketFile;
 use super::tls::GatewayTls;
-use crate::config::{Config, Listen};
+use crate::config::{Config, Listen, UnixSocketConfig};
 
 #[derive(Debug)]
 pub(super) enum Socket {
@@ -43,7 +44,7 @@ impl Listeners {
             health: None,
         };
         for address in &config.listen {
-            let socket = Socket::open(address).await;
+            let socket = Socket::open(address, &config.unix).await;
             let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
             listeners.sockets.push(socket);
         }
@@ -69,30 +70,19 @@ pub(super) fn joined(addresses: &[Listen]) -> String {
     addresses.join(",")
 }
 
-async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
+/// Listens on the address of an option. Fails with the name of the option.
+pub(super) async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<TcpListener> {
     let socket = TcpListener::bind(address).await;
     socket.with_context(|| format!("cannot listen on {address} (`{option}`)"))
 }
 
-/// The file of a Unix socket, which is removed on drop.
-#[derive(Debug)]
-pub(super) struct SocketFile(PathBuf);
-
-impl Drop for SocketFile {
-    fn drop(&mut self) {
-        // A file that is gone already needs no removal.
-        drop(std::fs::remove_file(&self.0));
-    }
-}
-
 impl Socket {
-    pub(super) async fn open(address: &Listen) -> anyhow::Result<Self> {
+    async fn open(address: &Listen, unix: &UnixSocketConfig) -> anyhow::Result<Self> {
         match address {
             Listen::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?)),
             Listen::Unix(path) => {
-                clear(path).await?;
-                let listener = UnixListener::bind(path)?;
-                Ok(Self::Unix(listener, SocketFile(path.clone())))
+                let (listener, file) = SocketFile::listen(path, unix).await?;
+                Ok(Self::Unix(listener, file))
             }
         }
     }
@@ -120,7 +110,7 @@ impl Socket {
     pub(super) fn address(&self) -> anyhow::Result<Listen> {
         match self {
             Self::Tcp(listener) | Self::Tls(listener, _) => Ok(Listen::Tcp(listener.local_addr()?)),
-            Self::Unix(_, file) => Ok(Listen::Unix(file.0.clone())),
+            Self::Unix(_, file) => Ok(Listen::Unix(file.path().to_owned())),
         }
     }
 }
@@ -134,39 +124,27 @@ pub(super) enum AcceptedConnection {
 }
 
 impl AcceptedConnection {
-    /// Registers the connection with the current runtime, and encrypts it if it has TLS.
-    pub(super) async fn into_stream(self) -> anyhow::Result<Box<dyn Connection>> {
+    /// Registers the connection with the current runtime, and encrypts it if it has TLS. The connection counts by `permit`.
+    pub(super) async fn into_stream(
+        self,
+        permit: OwnedSemaphorePermit,
+    ) -> anyhow::Result<Box<dyn Connection>> {
         Ok(match self {
-            Self::Tcp(stream) => replace(TcpStream::from_std(stream)?),
-            Self::Tls(stream, tls) => replace(tls.accept(TcpStream::from_std(stream)?).await?),
-            Self::Unix(stream) => replace(UnixStream::from_std(stream)?),
+            Self::Tcp(stream) => bounded(TcpStream::from_std(stream)?, permit),
+            Self::Tls(stream, tls) => {
+                bounded(tls.accept(TcpStream::from_std(stream)?).await?, permit)
+            }
+            Self::Unix(stream) => bounded(UnixStream::from_std(stream)?, permit),
         })
     }
 }
 
-fn replace(stream: impl Connection + 'static) -> Box<dyn Connection> {
-    Box::new(AuthorityReplacer::new(stream))
+fn bounded(stream: impl Connection + 'static, permit: OwnedSemaphorePermit) -> Box<dyn Connection> {
+    Box::new(AuthorityReplacer::new(BoundedConnection::new(
+        stream, permit,
+    )))
 }
 
 pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<C: AsyncRead + AsyncWrite + Send + Unpin> Connection for C {}
-
-/// Removes the socket file of a process that was killed. A socket with a listening process, and a file that is no socket,
-/// stay.
-async fn clear(path: &Path) -> anyhow::Result<()> {
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error.into()),
-        Ok(metadata) if !metadata.file_type().is_socket() => {
-            bail!("{} exists and is not a socket; remove it", path.display());
-        }
-        Ok(_) => {}
-    }
-    match UnixStream::connect(path).await {
-        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
-        Err(error) => return Err(error.into()),
-        Ok(_) => bail!("another process listens on {}", path.display()),
-    }
-    std::fs::remove_file(path).with_context(|| format!("cannot remove {}", path.display()))
-}

@@ -6,10 +6,12 @@
 //! ends last.
 
 mod authority;
+mod bounded_connection;
 mod envoys;
 mod grpc;
 mod listen;
 mod readiness;
+mod socket_file;
 mod tls;
 mod workers;
 
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures_util::future::OptionFuture;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -33,6 +36,7 @@ use crate::pool::{PoolRegistry, follow_sources};
 use crate::probe;
 use crate::regions::{RegionsRuntime, RegionsServer};
 use crate::shutdown;
+use crate::spans::Spans;
 use envoys::EnvoyConnections;
 use listen::{Listeners, Socket};
 use workers::Workers;
@@ -58,6 +62,8 @@ pub struct Server {
     registry: Arc<Registry>,
     listeners: Listeners,
     admin: TcpListener,
+    /// For metrics and health alone.
+    metrics_listener: Option<TcpListener>,
     region: Option<RegionsServer>,
 }
 
@@ -75,9 +81,11 @@ impl Server {
         ));
         registry.register_collector(Box::new(PoolCollector(Arc::clone(&pool_registry))));
         let listeners = Listeners::open(&config).await?;
-        let admin = TcpListener::bind(config.admin.listen).await;
-        let admin =
-            admin.with_context(|| format!("cannot listen on {} (admin)", config.admin.listen))?;
+        let admin = listen::bind(config.admin.listen, "admin.listen").await?;
+        let metrics_listener = match config.admin.metrics_listen {
+            Some(address) => Some(listen::bind(address, "admin.metrics_listen").await?),
+            None => None,
+        };
         let region = match &config.region {
             Some(region) => {
                 Some(RegionsServer::bind(region, config.drain_max, &pool_registry).await?)
@@ -95,6 +103,7 @@ impl Server {
             registry: Arc::new(registry),
             listeners,
             admin,
+            metrics_listener,
             region,
         })
     }
@@ -142,12 +151,8 @@ impl Server {
         let probes = probe::spawn(&pool_registry, self.probe_metrics)
             .context("cannot start a thread for probes")?;
         let (drain_max, token_file) = (self.config.drain_max, self.config.admin.token_file.clone());
-        let ext_proc = self.config.ext_proc.clone();
         let sources = follow_sources(&pool_registry);
-        let registry_to_apply = Arc::clone(&pool_registry);
-        let apply = move |config: &Config| registry_to_apply.apply(config);
-        let reloader = Reloader::new(self.config, self.file, apply);
-        let mut reloads = reloader.follow();
+        let (reloader, mut reloads) = follow_file(self.config, self.file, &pool_registry);
         let health =
             readiness::announce(Arc::clone(&pool_registry), serving, stopped.clone()).await;
 
@@ -156,9 +161,15 @@ impl Server {
         let region = self
             .region
             .map(|region| region.start(reloader.config(), envoys.count()));
-        let metrics = self.metrics;
-        let services =
-            grpc::Services::new(ext_proc, &pool_registry, metrics, &stopped, health, envoys);
+        let config = reloader.config().borrow().clone();
+        let services = grpc::Services::start(
+            &config,
+            &pool_registry,
+            self.metrics,
+            &stopped,
+            health,
+            envoys,
+        )?;
         if let Some(tls) = self.listeners.tls.clone() {
             reloads.spawn(tls.follow());
         }
@@ -170,15 +181,12 @@ impl Server {
             regions,
             reloader,
             token_file,
+            is_beyond_loopback: !admin_address.ip().is_loopback(),
             serving: is_serving,
         };
-        let admin = tokio::spawn(admin.serve(self.admin, is_true(admin_stopped)));
-        tracing::info!(
-            listen = listen::joined(&addresses),
-            admin = %admin_address,
-            pools = pool_registry.pools().len(),
-            "serving"
-        );
+        let admin = serve_admin(admin, self.admin, self.metrics_listener, admin_stopped);
+        let (listen, pools) = (listen::joined(&addresses), pool_registry.pools().len());
+        tracing::info!(listen, admin = %admin_address, pools, "serving");
         Ok(ServerTasks {
             drain_max,
             pool_registry,
@@ -190,8 +198,38 @@ impl Server {
             reloads,
             sources,
             probes,
+            spans: services.spans,
         })
     }
+}
+
+/// Applies the configuration file to the pools whenever it changes.
+fn follow_file(
+    config: Config,
+    file: Option<PathBuf>,
+    pool_registry: &Arc<PoolRegistry>,
+) -> (Arc<Reloader>, JoinSet<()>) {
+    let registry = Arc::clone(pool_registry);
+    let reloader = Reloader::new(config, file, move |config| registry.apply(config));
+    let reloads = reloader.follow();
+    (reloader, reloads)
+}
+
+/// Starts the admin interface, and the listener for metrics alone if there is one.
+fn serve_admin(
+    admin: Admin,
+    listener: TcpListener,
+    metrics_listener: Option<TcpListener>,
+    stopped: watch::Receiver<bool>,
+) -> JoinHandle<()> {
+    let metrics = metrics_listener.map(|listener| {
+        let admin = admin.clone();
+        admin.serve_metrics(listener, is_true(stopped.clone()))
+    });
+    let admin = admin.serve(listener, is_true(stopped));
+    tokio::spawn(async move {
+        tokio::join!(admin, OptionFuture::from(metrics));
+    })
 }
 
 /// Starts the threads that serve connections, and the tasks that accept them.
@@ -229,6 +267,7 @@ struct ServerTasks {
     reloads: JoinSet<()>,
     sources: JoinHandle<()>,
     probes: JoinHandle<()>,
+    spans: Option<Spans>,
 }
 
 impl ServerTasks {
@@ -271,6 +310,9 @@ impl ServerTasks {
             self.listeners.shutdown().await;
         }
         self.probes.abort();
+        if let Some(spans) = self.spans.take() {
+            spans.stop().await;
+        }
         self.admin_stopping.send_replace(true);
         let admin = tokio::time::timeout(ADMIN_STOP_MAX, &mut self.admin).await;
         if admin.is_err() {

@@ -1,10 +1,13 @@
 //! TLS towards gateways: with a certificate from files, which the service reads again when they change, or with a
-//! self-signed one that it makes at its start.
+//! self-signed one that it makes at its start. With `client_ca`, TLS is mutual: the service accepts only clients whose
+//! certificate an authority of that file has signed.
+//!
+//! No session is resumed: a resumed session skips the check of the client's certificate, so a removed authority would stay
+//! trusted until its last ticket expired.
 //!
 //! Gateways of the Inference Extension encrypt the connection to an endpoint picker and check no certificate, so a
 //! self-signed one serves them. Envoy's upstream connections offer TLS 1.2 unless they are configured otherwise.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,11 +18,12 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::server::TlsStream;
 
 use crate::config::ListenTls;
 use crate::file_watcher::FileWatcher;
-use crate::peering::{certificates, key};
+use crate::peering::{authorities, certificates, key};
 
 /// Longest time of a handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -28,10 +32,10 @@ const SELF_SIGNED_NAME: &str = "isotherm";
 /// The ALPN protocol of gRPC.
 const ALPN: &[u8] = b"h2";
 
-/// The certificate of the service, and its files if it has any.
+/// The certificate of the service, and the authorities of its clients.
 #[derive(Debug)]
 pub(super) struct GatewayTls {
-    files: Option<(PathBuf, PathBuf)>,
+    config: ListenTls,
     current: RwLock<Arc<ServerConfig>>,
 }
 
@@ -39,9 +43,10 @@ impl GatewayTls {
     /// Reads the files, or makes a certificate.
     /// Fails when a file cannot be read, or the key does not belong to the certificate.
     pub(super) fn load(config: &ListenTls) -> anyhow::Result<Self> {
-        let files = config.certificate.clone().zip(config.key.clone());
-        let current = RwLock::new(server_config(files.as_ref())?);
-        Ok(Self { files, current })
+        Ok(Self {
+            config: config.clone(),
+            current: RwLock::new(server_config(config)?),
+        })
     }
 
     /// Encrypts an accepted connection.
@@ -58,37 +63,59 @@ impl GatewayTls {
 
     /// Reads changed files again. Later connections use their content; after an error they use the old content.
     pub(super) async fn follow(self: Arc<Self>) {
-        let Some((certificate, key)) = self.files.clone() else {
+        let ListenTls {
+            certificate,
+            key,
+            client_ca,
+            ..
+        } = self.config.clone();
+        let files = Vec::from_iter([certificate, key, client_ca].into_iter().flatten());
+        if files.is_empty() {
             return;
-        };
-        let mut watcher = FileWatcher::new([certificate, key]);
+        }
+        let mut watcher = FileWatcher::new(files);
         loop {
             watcher.changed().await;
             let this = Arc::clone(&self);
-            let loaded = tokio::task::spawn_blocking(move || server_config(this.files.as_ref()));
+            let loaded = tokio::task::spawn_blocking(move || server_config(&this.config));
             // The runtime is shutting down.
             let Ok(loaded) = loaded.await else { return };
             match loaded {
-                Ok(config) => *self.current.write() = config,
+                Ok(config) => {
+                    *self.current.write() = config;
+                    tracing::info!("the files of `tls` are loaded");
+                }
                 Err(error) => tracing::error!(
                     error = format!("{error:#}"),
-                    "the new certificate of `tls` is refused; the old one stays in use"
+                    "the new files of `tls` are refused; the old ones stay in use"
                 ),
             }
         }
     }
 }
 
-fn server_config(files: Option<&(PathBuf, PathBuf)>) -> anyhow::Result<Arc<ServerConfig>> {
-    let (chain, key) = match files {
-        Some((chain_file, key_file)) => (certificates(chain_file)?, key(key_file)?),
-        None => self_signed()?,
+fn server_config(config: &ListenTls) -> anyhow::Result<Arc<ServerConfig>> {
+    let (chain, key) = match (&config.certificate, &config.key) {
+        (Some(chain_file), Some(key_file)) => (certificates(chain_file)?, key(key_file)?),
+        _ => self_signed()?,
     };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let provider = Arc::new(ring::default_provider());
+    let clients = match &config.client_ca {
+        Some(file) => WebPkiClientVerifier::builder_with_provider(
+            Arc::new(authorities(file)?),
+            Arc::clone(&provider),
+        )
+        .build()
+        .with_context(|| format!("{} (`tls.client_ca`) cannot be used", file.display()))?,
+        None => WebPkiClientVerifier::no_client_auth(),
+    };
+    let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
+        .with_client_cert_verifier(clients)
         .with_single_cert(chain, key)
         .context("the certificate and the key of `tls` cannot be used")?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![ALPN.to_vec()];
     Ok(Arc::new(config))
 }

@@ -9,6 +9,7 @@
 //! all of an Envoy's few connections to one thread for as long as they live.
 
 use std::future::Future;
+use std::io;
 use std::num::NonZero;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::StreamExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -35,13 +36,19 @@ const WORKERS_MAX: usize = 16;
 /// Limit of connections that wait for one thread.
 const ASSIGNED_MAX: usize = 256;
 
+/// Limit of open connections of one socket; further ones wait until one ends. An Envoy has one for each of its workers.
+const CONNECTIONS_MAX: usize = 1024;
+
+/// A connection, with its place among those of its socket.
+type AssignedConnection = (AcceptedConnection, OwnedSemaphorePermit);
+
 /// Yields the result of a thread.
 type WorkerResult = oneshot::Receiver<anyhow::Result<()>>;
 
 /// Assigns connections to the threads.
 #[derive(Clone, Debug)]
 pub(super) struct Workers {
-    senders: Arc<[mpsc::Sender<AcceptedConnection>]>,
+    senders: Arc<[mpsc::Sender<AssignedConnection>]>,
     next: Arc<AtomicUsize>,
 }
 
@@ -86,10 +93,16 @@ impl Workers {
     /// Accepts connections of a socket and assigns them to threads, until `stop` resolves.
     pub(super) async fn accept(self, socket: Socket, stop: impl Future<Output = ()>) {
         let mut stop = pin!(stop);
+        let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
+            let next = async {
+                let permit = Arc::clone(&permits).acquire_owned().await;
+                let permit = permit.map_err(io::Error::other)?;
+                Ok::<_, io::Error>((socket.accept().await?, permit))
+            };
             let next = tokio::select! {
                 () = &mut stop => return,
-                next = socket.accept() => next,
+                next = next => next,
             };
             match next {
                 Ok(connection) => self.assign(connection).await,
@@ -102,7 +115,7 @@ impl Workers {
     }
 
     /// Assigns a connection to the next thread.
-    async fn assign(&self, connection: AcceptedConnection) {
+    async fn assign(&self, connection: AssignedConnection) {
         let turn = self.next.fetch_add(1, Ordering::Relaxed);
         let sender = turn
             .checked_rem(self.senders.len())
@@ -129,7 +142,7 @@ impl WorkerResults {
 /// Serves connections until `stop` resolves and all streams have ended, or until `dropped` resolves.
 fn work(
     services: Services,
-    assigned: mpsc::Receiver<AcceptedConnection>,
+    assigned: mpsc::Receiver<AssignedConnection>,
     stop: impl Future<Output = ()> + Send + 'static,
     dropped: oneshot::Receiver<()>,
 ) -> anyhow::Result<()> {
@@ -141,7 +154,7 @@ fn work(
     runtime.block_on(async {
         // A slow handshake keeps no other connection waiting.
         let streams = ReceiverStream::new(assigned)
-            .map(AcceptedConnection::into_stream)
+            .map(|(connection, permit)| connection.into_stream(permit))
             .buffer_unordered(ASSIGNED_MAX);
         let incoming = streams.filter_map(|stream| {
             // An error here would end the server, so it only drops the connection.

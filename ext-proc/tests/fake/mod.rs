@@ -9,6 +9,7 @@
 )]
 
 pub mod service;
+pub mod tls_engine;
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU32, Ordering};

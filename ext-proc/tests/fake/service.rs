@@ -70,6 +70,8 @@ impl Service {
         registry.register_collector(Box::new(RegionCollector(regions.clone())));
         drop(probe::spawn(&pool_registry, probes).unwrap());
         let token_file = config.admin.token_file.clone();
+        // The listener itself stays on loopback.
+        let is_beyond_loopback = !config.admin.listen.ip().is_loopback();
         drop(follow_sources(&pool_registry));
         let registry_to_apply = Arc::clone(&pool_registry);
         let apply = move |config: &Config| registry_to_apply.apply(config);
@@ -83,6 +85,7 @@ impl Service {
             regions,
             reloader: Arc::clone(&reloader),
             token_file,
+            is_beyond_loopback,
             serving: is_serving,
         };
         tokio::spawn(interface.serve(listener, std::future::pending()));

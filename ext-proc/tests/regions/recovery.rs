@@ -50,6 +50,25 @@ async fn a_dead_regions_replica_is_adopted_and_given_back_when_it_returns() {
 }
 
 #[tokio::test]
+async fn an_address_outside_the_peers_networks_is_neither_probed_nor_adopted() {
+    let mut us = Node::start("us", "").await;
+    us.networks = "10.0.0.0/8";
+    let mut eu = Node::start("eu", "").await;
+    settled(&[&us, &eu]).await;
+    eu.kill();
+    wait_until("the addresses are rejected", || {
+        us.status().addresses_rejected > 0
+    })
+    .await;
+    throughout(
+        "us leaves eu's replica alone",
+        Duration::from_secs(2),
+        || !us.holds(&eu),
+    )
+    .await;
+}
+
+#[tokio::test]
 async fn an_adopted_replica_is_drained_before_it_leaves() {
     let us = Node::start("us", "").await;
     let mut eu = Node::start("eu", "").await;

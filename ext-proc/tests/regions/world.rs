@@ -37,6 +37,8 @@ pub struct Node {
     folder: tempfile::TempDir,
     /// Further options of the section `region`.
     options: String,
+    /// The networks that its configuration gives to each peer.
+    pub networks: &'static str,
     pub engines: Vec<FakeEngine>,
     running: Option<RunningNode>,
 }
@@ -91,6 +93,7 @@ impl Node {
             name,
             folder: tempfile::tempdir().unwrap(),
             options: options.to_owned(),
+            networks: "127.0.0.0/8",
             engines,
             running: None,
         }
@@ -207,7 +210,12 @@ impl Node {
     pub fn write(&self, peers: &[(&str, SocketAddr)], siblings: &[SocketAddr], own: &[SocketAddr]) {
         let peers: Vec<_> = peers
             .iter()
-            .map(|(name, address)| format!("{{ name: {name}, address: \"{address}\" }}"))
+            .map(|(name, address)| {
+                format!(
+                    "{{ name: {name}, address: \"{address}\", replicas: [{}] }}",
+                    self.networks
+                )
+            })
             .collect();
         let quoted = |list: &[SocketAddr]| {
             let list: Vec<_> = list.iter().map(|item| format!("\"{item}\"")).collect();
@@ -222,7 +230,7 @@ impl Node {
              - model: {MODEL}\n  push: outstanding\n  outstanding_max: 1\n  \
              probe: {{ interval_ms: 50, timeout_ms: 5000, stale_after_ms: 60000 }}\n  \
              replicas: {{ static: [{}] }}\n\
-             region:\n  name: {}\n  listen: \"127.0.0.1:0\"\n  plaintext: {plaintext}\n  \
+             region:\n  name: {}\n  listen: \"127.0.0.1:0\"\n  plaintext: {plaintext}\n  adopt: true\n  \
              state_file: state.json\n  give_back_after_ms: 500\n  {}\n  \
              peers: [{}]\n  siblings: [{}]\n",
             quoted(own),

@@ -120,7 +120,7 @@ async fn a_rejection_without_replicas_tells_when_to_retry() {
 async fn a_page_of_the_engine_passes_through_without_capacity() {
     let service = Service::start(ONE_AT_A_TIME, 0).await;
     let mut call = service.call().await;
-    call.headers(&[(":method", "GET"), (":path", "/version")])
+    call.headers(&[(":method", "GET"), (":path", "/v1/responses")])
         .await;
     let answer = call.goes_on().await;
     assert_eq!(answer.destination(), None);
@@ -179,6 +179,7 @@ async fn the_outcome_reaches_the_pool_and_not_the_client() {
             kv_usage: Some(0.5),
         }),
         upstream: Some(service.engines[0].addr.to_string()),
+        is_broken: false,
     };
     let answer = call.outcome(&outcome.encode()).await;
     assert_eq!(answer.header_mutation, None, "the filter takes it away");

@@ -62,6 +62,9 @@ pub struct Cli {
     /// A fault from the start: slow=3, hang, metrics_hang, error_share=0.2, error_status=503, refuse_ms=.., crash_ms=.. (repeatable)
     #[arg(long)]
     pub fault: Vec<FaultOrder>,
+    /// Collector of OpenTelemetry (OTLP by gRPC) that gets a span of each request which its caller traces (vLLM has the same option)
+    #[arg(long)]
+    pub otlp_traces_endpoint: Option<String>,
     /// Seed of injected errors
     #[arg(long, default_value_t = 1)]
     pub seed: u64,

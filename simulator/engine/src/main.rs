@@ -8,6 +8,7 @@ use clap::Parser;
 use isotherm_engine::cli::Cli;
 use isotherm_engine::http::replica::Replica;
 use isotherm_engine::http::serve::serve;
+use isotherm_engine::http::spans;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tracing_subscriber::EnvFilter;
@@ -23,6 +24,8 @@ async fn main() -> anyhow::Result<ExitCode> {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .init();
+    let tracer = cli.otlp_traces_endpoint.as_deref().map(spans::start);
+    let tracer = tracer.transpose().context("--otlp-traces-endpoint")?;
     let mut replicas = JoinSet::new();
     for index in 0..cli.replicas.get() {
         let address = cli.address(index);
@@ -30,6 +33,10 @@ async fn main() -> anyhow::Result<ExitCode> {
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
         let replica = Replica::new(cli.settings(index));
+        if let Some(tracer) = &tracer {
+            // The replica is new, so it has no tracer.
+            let _ = replica.tracer.set(tracer.clone());
+        }
         for &order in &cli.fault {
             replica
                 .order(order)

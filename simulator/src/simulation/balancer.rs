@@ -116,11 +116,14 @@ impl Simulation<'_> {
     fn apply(&mut self, number: u32, effect: Effect) {
         let id = match &effect {
             Effect::Dispatch(id, _) | Effect::Forward(id, _) | Effect::Reject { id, .. } => *id,
+            // A simulated engine answers late, but it answers.
+            Effect::Hung { .. } => return,
         };
         let Some(flight) = self.balancers[number].open.get(&id).copied() else {
             return;
         };
         match effect {
+            Effect::Hung { .. } => {}
             Effect::Dispatch(_, decision) => self.dispatched(number, flight, id, &decision),
             Effect::Forward(_, forwarding) => self.forwarded(number, flight, id, &forwarding),
             Effect::Reject { reason, .. } => {

@@ -28,8 +28,8 @@ use crate::{MODEL, WAIT_MAX, lock};
 
 /// The response header with the name of the scripted replica.
 pub const SERVED_BY: &str = "x-served-by";
-/// Prompt length in tokens that the replica reports for every prompt.
-pub const PROMPT_TOKENS: u64 = 8;
+/// Bytes of a request in a token, as the replica counts.
+const TOKEN_BYTES: usize = 4;
 
 /// Permits for more requests than any test sends.
 const UNLIMITED: usize = 1 << 20;
@@ -83,7 +83,16 @@ struct State {
 struct Script {
     next: VecDeque<Action>,
     default: Action,
+    /// Text of the bodies on which the replica disconnects, whatever its reaction to others.
+    deadly: Option<String>,
     received: Vec<ReceivedRequest>,
+}
+
+impl Script {
+    fn is_deadly(&self, body: &[u8]) -> bool {
+        let text = self.deadly.as_deref().map(str::as_bytes);
+        text.is_some_and(|text| body.windows(text.len()).any(|window| window == text))
+    }
 }
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -94,6 +103,7 @@ impl ScriptedReplica {
         let script = Script {
             next: VecDeque::new(),
             default: Action::Respond,
+            deadly: None,
             received: Vec::new(),
         };
         let state = Arc::new(State {
@@ -140,6 +150,18 @@ impl ScriptedReplica {
     /// Sets the reaction to the next request without one of its own.
     pub fn push_action(&self, action: Action) {
         lock(&self.state.script).next.push_back(action);
+    }
+
+    /// Makes the replica disconnect after it has read a body with this text, as an engine that crashes does.
+    pub fn break_on(&self, text: &str) {
+        lock(&self.state.script).deadly = Some(text.to_owned());
+    }
+
+    /// Number of requests on which the replica broke because of their text.
+    pub fn broken(&self) -> usize {
+        let script = lock(&self.state.script);
+        let is_deadly = |request: &&ReceivedRequest| script.is_deadly(&request.body);
+        script.received.iter().filter(is_deadly).count()
     }
 
     /// Releases `count` requests, held now or later.
@@ -199,18 +221,24 @@ async fn handle_request(
     let body = body.to_bytes();
     let wants_stream = serde_json::from_slice::<Value>(&body)
         .is_ok_and(|body| body.get("stream").and_then(Value::as_bool) == Some(true));
-    let (action, is_cached) = {
+    let tokens = prompt_tokens(&body);
+    let (action, cached_tokens) = {
         // One lock for both, so that the n-th request received gets the n-th action.
         let mut script = lock(&state.script);
         let is_cached = script.received.iter().any(|earlier| earlier.body == body);
+        let is_deadly = script.is_deadly(&body);
         script.received.push(ReceivedRequest {
             path,
             headers: head.headers,
             body,
         });
-        let action = script.next.pop_front().unwrap_or(script.default);
-        (action, is_cached)
+        let action = match is_deadly {
+            true => Action::Disconnect,
+            false => script.next.pop_front().unwrap_or(script.default),
+        };
+        (action, if is_cached { tokens } else { 0 })
     };
+    let usage = usage(tokens, cached_tokens);
     match action {
         Action::Disconnect => return Err(std::io::Error::other("disconnected by the test")),
         Action::Status(status) => {
@@ -221,14 +249,14 @@ async fn handle_request(
         Action::Respond | Action::Stream => {}
     }
     if action == Action::Stream || wants_stream {
-        let body = stream_body(&state, running, action == Action::Stream, is_cached);
+        let body = stream_body(&state, running, action == Action::Stream, &usage);
         return Ok(state.respond(200, "text/event-stream", body));
     }
     let completion = json!({
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "choices": [{ "index": 0, "message": { "role": "assistant", "content": "one two" }, "finish_reason": "stop" }],
-        "usage": usage(is_cached),
+        "usage": usage,
     });
     Ok(state.respond(200, "application/json", text_body(completion.to_string())))
 }
@@ -246,14 +274,13 @@ fn text_body(text: String) -> Body {
 }
 
 /// A streamed response in three chunks: the first at once, the others after the release if the request is held.
-fn stream_body(state: &Arc<State>, running: Arc<()>, is_held: bool, is_cached: bool) -> Body {
+fn stream_body(state: &Arc<State>, running: Arc<()>, is_held: bool, usage: &Value) -> Body {
     let chunk = |text: &str| {
         let chunk = json!({ "object": "chat.completion.chunk", "choices": [{ "index": 0, "delta": { "content": text } }] });
         Bytes::from(format!("data: {chunk}\n\n"))
     };
     let (first, second) = (chunk("one "), chunk("two"));
-    let usage =
-        json!({ "object": "chat.completion.chunk", "choices": [], "usage": usage(is_cached) });
+    let usage = json!({ "object": "chat.completion.chunk", "choices": [], "usage": usage });
     let last = Bytes::from(format!("data: {usage}\n\ndata: [DONE]\n\n"));
     let state = Arc::clone(state);
     let rest = stream::once(async move {
@@ -275,12 +302,16 @@ fn models() -> String {
     json!({ "object": "list", "data": [{ "id": MODEL, "object": "model" }] }).to_string()
 }
 
-fn usage(is_cached: bool) -> Value {
-    let cached_tokens = if is_cached { PROMPT_TOKENS } else { 0 };
+/// The number of prompt tokens that the replica reports for a request body.
+pub fn prompt_tokens(body: &[u8]) -> usize {
+    body.len().div_ceil(TOKEN_BYTES)
+}
+
+fn usage(prompt_tokens: usize, cached_tokens: usize) -> Value {
     json!({
-        "prompt_tokens": PROMPT_TOKENS,
+        "prompt_tokens": prompt_tokens,
         "completion_tokens": 2,
-        "total_tokens": PROMPT_TOKENS + 2,
+        "total_tokens": prompt_tokens + 2,
         "prompt_tokens_details": { "cached_tokens": cached_tokens },
     })
 }

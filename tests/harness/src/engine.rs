@@ -59,6 +59,11 @@ impl Engine {
         self.address
     }
 
+    /// The process, to be suspended or measured.
+    pub fn process(&self) -> &Process {
+        &self.process
+    }
+
     /// Kills the engine (`SIGKILL`).
     pub fn kill(&mut self) -> anyhow::Result<()> {
         self.process.kill()

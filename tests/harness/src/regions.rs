@@ -141,10 +141,12 @@ impl RegionsBuilder {
         let (mut gateways, mut peers) = (Vec::new(), Vec::new());
         for ((_, to), link) in links.iter().filter(|((from, _), _)| from == name) {
             gateways.push((to.clone(), link.gateway.address()));
-            peers.push(json!({ "name": to, "address": link.peering.address().to_string() }));
+            peers.push(json!({
+                "name": to, "address": link.peering.address().to_string(),
+                "replicas": ["127.0.0.0/8"],
+            }));
         }
-        let mut section =
-            json!({ "name": name, "state_file": "region-state.json", "peers": peers });
+        let mut section = json!({ "name": name, "adopt": true, "state_file": "region-state.json", "peers": peers });
         let (field, value) = if self.plaintext {
             ("plaintext", true.into())
         } else {

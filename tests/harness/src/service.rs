@@ -92,6 +92,8 @@ impl Service {
         fs::create_dir_all(directory)?;
         fs::write(&token_file, &token)?;
         config.set("listen", vec![listen.to_string()])?;
+        // Beyond loopback only inside a network that a test made.
+        config.set("plaintext", !listen.ip().is_loopback())?;
         config.set("admin/listen", admin.to_string())?;
         config.set("admin/token_file", token_file.to_string_lossy())?;
         let mut command = Command::new(program);

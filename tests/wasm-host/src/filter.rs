@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use wasmi::{Config, Engine, Instance, Module, Store, TypedFunc, WasmParams, WasmResults};
+use wasmi::{
+    CompilationMode, Config, Engine, Instance, Module, Store, TypedFunc, WasmParams, WasmResults,
+};
 
 use crate::host::{Headers, Host, REQUEST, ROOT};
 use crate::{imports, module_path};
@@ -45,6 +47,10 @@ impl Filter {
         })?;
         let mut config = Config::default();
         config.wasm_simd(true).consume_fuel(counting);
+        if counting {
+            // By default the first call of a function pays for its translation, in proportion to its length.
+            config.compilation_mode(CompilationMode::Eager);
+        }
         let engine = Engine::new(&config);
         let module = Module::new(&engine, &bytes)?;
         let linker = imports::linker(&engine, &module)?;

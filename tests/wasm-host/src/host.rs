@@ -33,6 +33,8 @@ pub struct Host {
     pub response_trailers: Option<Headers>,
     /// Properties by their path, the parts joined by dots.
     pub properties: BTreeMap<String, String>,
+    /// The state of the request that the filter has set, by name, without the `wasm.` that Envoy puts before it.
+    pub filter_state: BTreeMap<String, String>,
     /// The time of the host's clock, in nanoseconds.
     pub now_ns: u64,
     /// The bytes of bodies that the filter has read.

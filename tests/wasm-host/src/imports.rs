@@ -23,7 +23,7 @@ type Arguments = [u32; 10];
 /// A function of the host; it returns a status of the ABI.
 type Function = fn(&mut Instance<'_>, Arguments) -> Result<u32>;
 
-const FUNCTIONS: [(&str, Function); 19] = [
+const FUNCTIONS: [(&str, Function); 20] = [
     ("environ_sizes_get", environ_sizes_get),
     ("proxy_continue_stream", continue_stream),
     ("proxy_define_metric", define_metric),
@@ -42,6 +42,7 @@ const FUNCTIONS: [(&str, Function); 19] = [
     ("proxy_replace_header_map_value", replace_header_map_value),
     ("proxy_send_local_response", send_local_response),
     ("proxy_set_effective_context", set_effective_context),
+    ("proxy_set_property", set_property),
     ("proxy_set_tick_period_milliseconds", set_tick_period),
 ];
 
@@ -180,6 +181,20 @@ fn get_property(
         Some(value) => instance.return_bytes(value.as_bytes(), address, size),
         None => Ok(NOT_FOUND),
     }
+}
+
+fn set_property(
+    instance: &mut Instance<'_>,
+    [path, path_bytes, value, value_bytes, ..]: Arguments,
+) -> Result<u32> {
+    let path = instance.read_text(path, path_bytes)?;
+    let value = instance.read_text(value, value_bytes)?;
+    let host = instance.host();
+    if host.context() != REQUEST {
+        return Ok(NOT_FOUND);
+    }
+    host.filter_state.insert(path, value);
+    Ok(OK)
 }
 
 fn define_metric(

@@ -11,6 +11,7 @@ use isotherm_decision_proto::{
     ServerMessage,
 };
 use isotherm_fingerprint::outcome::Outcome;
+use isotherm_fingerprint::session::SessionSecret;
 use isotherm_wasm_host::{Action as FilterAction, Filter, Headers, headers};
 use prost::Message;
 
@@ -88,11 +89,44 @@ fn a_request_pauses_until_the_service_decides() {
     );
     assert_eq!(header("x-isotherm-cluster"), Some("llama"));
     assert_eq!(header("x-isotherm-decided"), Some(&*id.to_string()));
-    assert_eq!(header("x-isotherm-session"), Some("s"));
+    let session = SessionSecret::default().hash(b"s");
+    assert_eq!(header("x-isotherm-session"), Some(&*session));
     assert_eq!(
         header("x-isotherm-fingerprint"),
         None,
         "only the service reads it"
+    );
+}
+
+#[test]
+fn the_decision_and_the_usage_go_to_the_access_log() {
+    let (mut filter, id) = request_on_stream();
+    assert_eq!(filter.host().filter_state["isotherm.model"], "m");
+    let routed = Route {
+        destination: "10.0.0.1:8000".into(),
+        reason: "prefix".into(),
+        queued_ms: 12,
+        ..Route::default()
+    };
+    respond(&mut filter, id, Action::Route(routed));
+    let head = [(":status", "200"), ("content-type", "application/json")];
+    filter.response_headers(headers(&head), false).unwrap();
+    let usage = br#"{"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}"#;
+    filter.response_body(usage, true).unwrap();
+    let state = filter.host().filter_state.iter();
+    let state: Vec<_> = state
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    assert_eq!(
+        state,
+        [
+            "isotherm.cached_tokens=4",
+            "isotherm.model=m",
+            "isotherm.output_tokens=2",
+            "isotherm.prompt_tokens=9",
+            "isotherm.queued_ms=12",
+            "isotherm.reason=prefix",
+        ]
     );
 }
 
@@ -204,9 +238,11 @@ fn the_response_role_ignores_a_request_decided_on_the_stream() {
 fn the_service_can_respond_to_the_client() {
     let (mut filter, id) = request_on_stream();
     let answer = ImmediateResponse {
+        replica: String::new(),
         status: 503,
         headers: Vec::new(),
         body: b"full".to_vec(),
+        ..ImmediateResponse::default()
     };
     respond(&mut filter, id, Action::ImmediateResponse(answer));
     assert_eq!(filter.host().replied, Some((503, b"full".to_vec())));

@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 /// The sources that the golden file was made with.
 const CONFIGURATION: &str = r#"{
-    "role": "request",
+    "paths": ["*"], "role": "request",
     "session": [{"body":"session_id"},{"body":"prompt_cache_key"},{"body":"conversation"},{"body":"user"},{"body":"metadata.session_id"}],
     "tier": [{"body":"metadata.tier"}]
 }"#;

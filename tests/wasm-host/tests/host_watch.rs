@@ -4,6 +4,7 @@
     reason = "a helper of a test that fails may panic"
 )]
 
+use isotherm_fingerprint::session::SessionSecret;
 use isotherm_wasm_host::{Action, Filter, Headers, headers};
 
 const CHAT: &str =
@@ -58,7 +59,7 @@ fn a_host_that_withholds_bodies_is_found_out_and_named_once() {
     send_withheld(&mut filter);
     assert_eq!(
         filter.host().request_header("x-isotherm-session"),
-        Some("s")
+        Some(&*SessionSecret::default().hash(b"s"))
     );
     assert_eq!(
         errors(&filter),

@@ -1,5 +1,6 @@
 //! The role in front of the external processor, inside the built module.
 
+use isotherm_fingerprint::session::SessionSecret;
 use isotherm_wasm_host::{Action, Filter, Headers, headers};
 
 const CHAT: &str = r#"{"model":"llama","user":"u-1","messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
@@ -40,7 +41,7 @@ fn a_request_pauses_until_its_body_is_complete() {
     );
     assert_eq!(
         filter.host().request_header("x-isotherm-session"),
-        Some("u-1")
+        Some(&*SessionSecret::default().hash(b"u-1"))
     );
     assert_eq!(
         filter.host().request_header("x-isotherm-cluster"),
@@ -185,7 +186,7 @@ fn unreadable_requests_continue_at_once_and_are_counted() {
         );
         assert_eq!(
             filter.host().request_header("x-isotherm-session"),
-            Some("192.0.2.7")
+            Some(&*SessionSecret::default().hash(b"192.0.2.7"))
         );
         assert_eq!(
             filter.host().request_header("x-isotherm-cluster"),
@@ -200,6 +201,14 @@ fn unreadable_requests_continue_at_once_and_are_counted() {
         Action::Continue
     );
     assert_eq!(filter.host().metric("isotherm_filter_skipped_not_json"), 1);
+
+    let mut filter = Filter::configured(USUAL).unwrap();
+    filter.request_headers(request(&[]), false).unwrap();
+    let twice = br#"{"messages":[{"role":"user","content":"a long claim","c\u006fntent":"hi"}]}"#;
+    assert_eq!(filter.request_body(twice, true).unwrap(), Action::Continue);
+    assert_eq!(filter.host().request_header("x-isotherm-fingerprint"), None);
+    let metric = "isotherm_filter_skipped_repeated_member";
+    assert_eq!(filter.host().metric(metric), 1);
 }
 
 #[test]
@@ -210,7 +219,7 @@ fn header_values_may_hold_any_bytes() {
     filter.request_headers(any, true).unwrap();
     assert_eq!(
         filter.host().request_header("x-isotherm-session"),
-        Some("%FF%FE%20a")
+        Some(&*SessionSecret::default().hash(b"\xff\xfe a"))
     );
 }
 

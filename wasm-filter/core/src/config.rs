@@ -6,9 +6,12 @@
 //! `docs/filter-configuration.md` lists the keys.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use isotherm_fingerprint::MemberPaths;
+use isotherm_fingerprint::paths::{AllowedPaths, DEFAULT_PATHS};
+use isotherm_fingerprint::session::{SECRET_BYTES_MIN, SessionSecret};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -40,13 +43,19 @@ pub struct RequestConfig {
     _role: IgnoredAny,
     pools: Vec<PoolConfig>,
     default_cluster: Option<String>,
+    paths: Vec<String>,
     pub(crate) buffer_bytes_max: usize,
     request_body_buffer_limit: usize,
     pub(crate) session: Vec<Source>,
+    session_secret: Option<SecretText>,
     pub(crate) tier: Vec<Source>,
     pub(crate) trusted_origin: bool,
     gate: bool,
     decision_stream: Option<DecisionStreamConfig>,
+    #[serde(skip)]
+    pub(crate) secret: SessionSecret,
+    #[serde(skip)]
+    pub(crate) allowed_paths: AllowedPaths,
     #[serde(skip)]
     cluster_of_model: BTreeMap<String, String>,
     /// The body members that `session` and `tier` name.
@@ -59,6 +68,16 @@ pub struct RequestConfig {
 struct PoolConfig {
     models: Vec<String>,
     cluster: String,
+}
+
+/// The text of a secret. Its debug format hides it.
+#[derive(Clone, Deserialize)]
+struct SecretText(String);
+
+impl fmt::Debug for SecretText {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("SecretText(..)")
+    }
 }
 
 /// The configuration of the decision stream.
@@ -209,6 +228,7 @@ impl Default for RequestConfig {
             _role: IgnoredAny,
             pools: Vec::new(),
             default_cluster: None,
+            paths: DEFAULT_PATHS.map(str::to_owned).to_vec(),
             buffer_bytes_max: BUFFER_BYTES_MAX,
             request_body_buffer_limit: 0,
             session: vec![
@@ -221,10 +241,13 @@ impl Default for RequestConfig {
                 body("metadata.user_id"),
                 Source::ClientAddress,
             ],
+            session_secret: None,
             tier: vec![Source::Header("x-tier".to_owned()), body("metadata.tier")],
             trusted_origin: false,
             gate: false,
             decision_stream: None,
+            secret: SessionSecret::default(),
+            allowed_paths: AllowedPaths::default(),
             cluster_of_model: BTreeMap::new(),
             members: MemberPaths::default(),
         };
@@ -290,6 +313,29 @@ impl RequestConfig {
         }
     }
 
+    /// Checks the list of paths and the secret of session keys, and derives what requests need of both.
+    fn resolve_edge(&mut self, errors: &mut Vec<String>) {
+        match AllowedPaths::parse(&self.paths) {
+            Ok(paths) => self.allowed_paths = paths,
+            Err(wrong) => {
+                errors.extend(
+                    wrong
+                        .iter()
+                        .map(|(at, error)| format!("paths[{at}]: {error}")),
+                );
+            }
+        }
+        if let Some(SecretText(text)) = self.session_secret.take() {
+            match SessionSecret::from_text(&text) {
+                Some(secret) => self.secret = secret,
+                None => errors.push(format!(
+                    "session_secret has {} bytes: at least {SECRET_BYTES_MIN} are needed, such as those of `openssl rand -hex 16`",
+                    text.len()
+                )),
+            }
+        }
+    }
+
     /// Checks the values and derives the lookup tables.
     fn resolve(mut self) -> Result<Self, ConfigError> {
         let mut errors = Vec::new();
@@ -309,6 +355,7 @@ impl RequestConfig {
         if let Some(cluster) = &self.default_cluster {
             check_name(cluster, "default_cluster", &mut errors);
         }
+        self.resolve_edge(&mut errors);
         if self.buffer_bytes_max == 0 {
             errors.push("buffer_bytes_max is 0: the filter could never read a prompt".to_owned());
         }

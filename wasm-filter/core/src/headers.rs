@@ -39,12 +39,16 @@ pub(crate) fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = 
         .map(|(_, value)| value.as_slice())
 }
 
-/// Whether only Isotherm may set a request header of this name.
+/// Whether no client may set a request header of this name: it is Isotherm's own, or steers a sidecar or an engine.
 pub(crate) fn is_internal(name: &str) -> bool {
     name.starts_with("x-")
         && (name.starts_with(names::PREFIX)
             || [names::DESTINATION, names::DESTINATION_SERVED].contains(&name)
-            || names::SIDECAR.contains(&name))
+            || names::SIDECAR.contains(&name)
+            || names::ENGINE_CONTROL.contains(&name)
+            || names::ENGINE_CONTROL_PREFIXES
+                .iter()
+                .any(|prefix| name.starts_with(prefix)))
 }
 
 /// The type and subtype of a `content-type`, in lower case and without parameters.
@@ -89,10 +93,14 @@ mod tests {
     }
 
     #[test]
-    fn every_header_that_steers_a_sidecar_is_internal() {
+    fn every_header_that_steers_a_sidecar_or_an_engine_is_internal() {
         for name in names::SIDECAR {
             assert!(is_internal(name), "{name}");
         }
+        for name in ["x-data-parallel-rank", "x-override-rid", "x-dp-rank"] {
+            assert!(is_internal(name), "{name}");
+        }
+        assert!(!is_internal("x-session-id") && !is_internal("x-tier"));
         assert!(is_internal(names::FINGERPRINT) && is_internal(names::DESTINATION));
         assert!(!is_internal("x-request-id") && !is_internal(":path"));
     }

@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 10] = [
+const REQUEST: [Key; 12] = [
     ROLE,
     (
         "pools",
@@ -35,6 +35,12 @@ const REQUEST: [Key; 10] = [
         "name",
         "null",
         "The cluster for every other model. Without it the filter sets no cluster.",
+    ),
+    (
+        "paths",
+        "list of paths",
+        r#"["/v1/chat/completions","/v1/completions","/v1/responses","/v1/embeddings","/v1/messages","/v1/models","/v1/models/*","/generate","/generate_stream"]"#,
+        "The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`, and `*` for every path. Set `*` where the filter sees requests for other backends.",
     ),
     (
         "buffer_bytes_max",
@@ -53,6 +59,12 @@ const REQUEST: [Key; 10] = [
         "list of sources",
         r#"[{"header":"x-session-id"},{"body":"session_id"},{"body":"prompt_cache_key"},{"body":"conversation"},{"body":"user"},{"body":"metadata.session_id"},{"body":"metadata.user_id"},"client_address"]"#,
         "The sources of the session key, best first.",
+    ),
+    (
+        "session_secret",
+        "text, at least 16 bytes",
+        "null",
+        "The secret with which the filter hashes session keys. Every Envoy in front of the same service needs the same one. Without it the filter hashes with a constant: a session key that can be guessed, such as a name, can then be recognised in `x-isotherm-session`.",
     ),
     (
         "tier",

@@ -69,6 +69,12 @@ pub struct Route {
     pub decision: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
     pub prefiller: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "6")]
+    pub queued_ms: u32,
+    #[prost(string, tag = "7")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Wait {
@@ -83,6 +89,10 @@ pub struct ImmediateResponse {
     pub headers: ::prost::alloc::vec::Vec<Header>,
     #[prost(bytes = "vec", tag = "3")]
     pub body: ::prost::alloc::vec::Vec<u8>,
+    #[prost(string, tag = "4")]
+    pub replica: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub reason: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ExtProcFallback {}

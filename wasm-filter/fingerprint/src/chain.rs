@@ -20,6 +20,7 @@ pub struct BlockHash {
 pub struct Fingerprint {
     blocks: Box<[BlockHash]>,
     total_bytes: u32,
+    digest: u64,
 }
 
 impl Fingerprint {
@@ -33,14 +34,27 @@ impl Fingerprint {
             previous = block.end_bytes;
         }
         Some(Self {
+            digest: blocks.last().map_or(0, |block| block.hash),
             blocks: blocks.into_boxed_slice(),
             total_bytes,
         })
     }
 
+    /// A chain with the digest of the whole prompt. Without it, the hash of the last block stands for the prompt.
+    #[must_use]
+    pub fn with_digest(self, digest: u64) -> Self {
+        Self { digest, ..self }
+    }
+
     /// The blocks, shallowest first.
     pub fn blocks(&self) -> &[BlockHash] {
         &self.blocks
+    }
+
+    /// The digest of the whole prompt, past the last block too, including the cache key; 0 where it is unknown. It identifies
+    /// a prompt, while the blocks identify its prefixes.
+    pub fn digest(&self) -> u64 {
+        self.digest
     }
 
     /// The length of the whole rendered prompt in bytes, past the last block too.

@@ -1,7 +1,8 @@
 //! The encoding of a fingerprint as a header value.
 //!
 //! Layout, in base64url without padding:
-//! `version (1 byte) | total_bytes (varint) | blocks (varint) | per block: gap (varint), hash (8 bytes, little endian)`.
+//! `version (1 byte) | total_bytes (varint) | digest (8 bytes, little endian) | blocks (varint) |
+//! per block: gap (varint), hash (8 bytes, little endian)`.
 //! A gap is the distance from the end of the block before: in units of [`BLOCK_BYTES`] shifted left by one, or in bytes
 //! shifted left by one with the lowest bit set. A decoder needs no grid, so different versions understand each other.
 //!
@@ -18,7 +19,7 @@ use crate::grid::{BLOCK_BYTES, BLOCKS_MAX};
 use crate::{BlockHash, Fingerprint};
 
 /// The version that [`Fingerprint::encode`] writes.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 /// The longest header value that the decoder accepts, in bytes. A prompt of 1 MB needs less than 2,048, one of 64 MiB less than 4,096.
 pub const HEADER_BYTES_MAX: usize = 6144;
 
@@ -53,9 +54,10 @@ pub enum DecodeError {
 impl Fingerprint {
     /// The header value: at most 2,048 characters for a rendered prompt of 1 MB.
     pub fn encode(&self) -> String {
-        let mut bytes = Vec::with_capacity(16 + self.blocks().len() * 10);
+        let mut bytes = Vec::with_capacity(24 + self.blocks().len() * 10);
         bytes.push(VERSION);
         push_varint(&mut bytes, u64::from(self.total_bytes()));
+        bytes.extend_from_slice(&self.digest().to_le_bytes());
         push_varint(&mut bytes, self.blocks().len() as u64);
         let mut previous = 0;
         for block in self.blocks() {
@@ -83,6 +85,7 @@ impl Fingerprint {
             return Err(DecodeError::UnknownVersion(version));
         }
         let total_bytes = u32::try_from(reader.varint()?).map_err(|_| DecodeError::Truncated)?;
+        let digest = reader.hash()?;
         let count = usize::try_from(reader.varint()?).map_err(|_| DecodeError::BadBlocks)?;
         if count > BLOCKS_MAX {
             return Err(DecodeError::BadBlocks);
@@ -98,7 +101,8 @@ impl Fingerprint {
         if !reader.0.is_empty() {
             return Err(DecodeError::TrailingBytes);
         }
-        Self::new(blocks, total_bytes).ok_or(DecodeError::BadBlocks)
+        let chain = Self::new(blocks, total_bytes).ok_or(DecodeError::BadBlocks)?;
+        Ok(chain.with_digest(digest))
     }
 }
 
@@ -183,6 +187,7 @@ mod tests {
             chain(&[], 17),
             chain(&[256, 512, 700, 1024], 1030),
             chain(&[1, 2, u32::MAX], u32::MAX),
+            chain(&[256], 300).with_digest(u64::MAX),
         ] {
             let header = fingerprint.encode();
             assert_eq!(Fingerprint::decode(header.as_bytes()), Ok(fingerprint));

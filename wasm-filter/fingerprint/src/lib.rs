@@ -19,6 +19,7 @@ mod leaves;
 pub mod names;
 mod number;
 pub mod outcome;
+pub mod paths;
 mod sections;
 pub mod session;
 mod shape;

@@ -36,12 +36,14 @@ headers! {
         "The fingerprint of the prompt: its length and its chain of block hashes, in base64url.";
     MODEL = "x-isotherm-model", "filter" => "service", "256 bytes",
         "The model that the request names, percent-encoded.";
-    SESSION = "x-isotherm-session", "filter" => "service, Envoy's ring hash", "256 bytes",
-        "The session key, percent-encoded. Envoy hashes it when the service is unavailable.";
+    SESSION = "x-isotherm-session", "filter" => "service, Envoy's ring hash", "16 bytes",
+        "The session key, hashed with the secret of the configuration, as hexadecimal digits. Envoy's ring hash reads it when the service is unavailable.";
     TIER = "x-isotherm-tier", "filter" => "service", "one of the three tiers",
         "The workload tier: `interactive-fast`, `interactive-normal` or `non-interactive`.";
     TOKENS = "x-isotherm-tokens", "filter" => "service", "21 bytes",
         "The estimated prompt tokens and the limit of output tokens, as `PROMPT[;OUTPUT_MAX]`.";
+    HELD = "x-isotherm-held", "filter" => "service", "20 bytes",
+        "How long the filter held a request that its caller traces, in microseconds.";
     CLUSTER = "x-isotherm-cluster", "filter, service" => "Envoy's route", "a cluster of the configuration",
         "The cluster for the request (`cluster_header`).";
     DESTINATION = "x-gateway-destination-endpoint", "service" => "Envoy", "one replica and its fallbacks",
@@ -83,5 +85,28 @@ pub const SIDECAR: [&str; 8] = [
     "x-llm-d-kv-cache-source-host-port",
     "x-data-parallel-host-port",
 ];
+/// Beginnings of the headers by which a gateway or a router steers an engine. No client may set one: it could choose the rank or the
+/// priority of its requests, or the id of another client's request, which the engine then aborts.
+///
+/// vLLM and SGLang read `x-data-parallel-rank`, SGLang `x-override-rid`, SGLang's router `x-smg-*` and `x-sgl-*`, llm-d `x-llm-d-*`, Dynamo
+/// `x-prefill-instance-id`.
+pub const ENGINE_CONTROL_PREFIXES: [&str; 8] = [
+    "x-data-parallel-",
+    "x-dynamo-",
+    "x-llm-d-",
+    "x-override-",
+    "x-prefill",
+    "x-sgl",
+    "x-smg-",
+    "x-vllm-",
+];
+/// Further headers by which a gateway or a router steers an engine.
+pub const ENGINE_CONTROL: [&str; 3] = ["x-dp-rank", "x-request-priority", "x-worker-instance-id"];
+/// The header with the trace of which a request is a part (W3C Trace Context).
+pub const TRACEPARENT: &str = "traceparent";
+/// The header by which Envoy names a request in its logs.
+pub const REQUEST_ID: &str = "x-request-id";
+/// The longest [`REQUEST_ID`] that is passed on, in bytes: Envoy's own have 36.
+pub const REQUEST_ID_BYTES_MAX: usize = 128;
 /// The prefix of internal headers. The filter at the edge of the network removes them from the requests of clients.
 pub const PREFIX: &str = "x-isotherm-";

@@ -41,6 +41,8 @@ pub struct Outcome {
     pub load: Option<LoadReport>,
     /// The endpoint that responded, after any retry: `ip:port`, or `envoy://NAME/...` for a listener inside Envoy.
     pub upstream: Option<String>,
+    /// Whether the replica broke: its connection ended after it got the request and before the response began.
+    pub is_broken: bool,
 }
 
 /// The version that [`Outcome::encode`] writes.
@@ -82,7 +84,7 @@ impl Outcome {
     }
 
     /// The encoding:
-    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;upstream=..`,
+    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;upstream=..`,
     /// without unknown fields.
     pub fn encode(&self) -> String {
         let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
@@ -101,6 +103,7 @@ impl Outcome {
                 let _ = write!(value, ";kv={usage}");
             }
         }
+        push(&mut value, ";broke=", self.is_broken.then_some(1_u8));
         if let Some(upstream) = self.upstream.as_deref().filter(|text| is_address(text)) {
             value.push_str(";upstream=");
             value.push_str(upstream);
@@ -121,7 +124,7 @@ impl Outcome {
             return Err(OutcomeError::UnknownVersion);
         }
         let mut outcome = Self::default();
-        let (mut status, mut is_stream) = (None, None);
+        let (mut status, mut is_stream, mut is_broken) = (None, None, None);
         let (mut waiting, mut running, mut kv_usage) = (None, None, None);
         for pair in pairs {
             let (name, value) = pair.split_once('=').ok_or(OutcomeError::NotPairs)?;
@@ -129,6 +132,7 @@ impl Outcome {
                 "status" => set("status", &mut status, number::parse(value)),
                 "ttft_us" => set("ttft_us", &mut outcome.ttft_us, number::parse(value)),
                 "stream" => set("stream", &mut is_stream, (value == "1").then_some(true)),
+                "broke" => set("broke", &mut is_broken, (value == "1").then_some(true)),
                 "prompt" => set("prompt", &mut outcome.prompt_tokens, number::parse(value)),
                 "cached" => set("cached", &mut outcome.cached_tokens, number::parse(value)),
                 "completion" => {
@@ -152,6 +156,7 @@ impl Outcome {
             kv_usage,
         });
         outcome.is_stream = is_stream.unwrap_or_default();
+        outcome.is_broken = is_broken.unwrap_or_default();
         outcome.status = status.ok_or(OutcomeError::NoStatus)?;
         Ok(outcome)
     }
@@ -206,6 +211,7 @@ mod tests {
                 kv_usage: Some(0.25),
             }),
             upstream: Some("10.0.0.7:8000".into()),
+            is_broken: false,
         }
     }
 
@@ -219,7 +225,11 @@ mod tests {
             upstream: Some("envoy://again/".into()),
             ..full()
         };
-        for outcome in [full(), status_only, internal] {
+        let broken = Outcome {
+            is_broken: true,
+            ..full()
+        };
+        for outcome in [full(), status_only, internal, broken] {
             assert_eq!(Outcome::parse(outcome.encode().as_bytes()), Ok(outcome));
         }
         assert_eq!(

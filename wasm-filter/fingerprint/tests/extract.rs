@@ -301,16 +301,151 @@ fn a_malformed_body_yields_its_beginning_and_the_error() {
 }
 
 #[test]
-fn the_first_of_two_members_with_one_name_counts() {
-    let found = chat(
-        r#"{"model":"a","model":"b","stream":true,"stream":false,"max_tokens":5,"max_completion_tokens":9}"#,
-    );
-    assert_eq!(found.model.as_deref(), Some("a"));
-    assert!(found.is_stream);
+fn the_larger_of_two_limits_of_output_tokens_counts() {
+    let found = chat(r#"{"max_completion_tokens":9,"max_tokens":5}"#);
     assert_eq!(
         found.output_tokens_max,
         Some(9),
-        "the larger: nothing may be planned too small"
+        "nothing may be planned too small"
+    );
+}
+
+#[test]
+fn a_body_with_a_repeated_member_has_no_fingerprint() {
+    let claim = text(13, 1000);
+    for (api, body) in [
+        (
+            Api::Completions,
+            format!(r#"{{"prompt":"{claim}","max_tokens":1,"prompt":"hi"}}"#),
+        ),
+        (
+            Api::Completions,
+            format!(r#"{{"prompt":"{claim}","pro\u006dpt":"hi"}}"#),
+        ),
+        (
+            Api::Completions,
+            format!(r#"{{"prompt":null,"prompt":"{claim}"}}"#),
+        ),
+        (
+            Api::ChatCompletions,
+            format!(r#"{{"messages":[{{"role":"user","content":"{claim}","content":"hi"}}]}}"#),
+        ),
+        (
+            Api::ChatCompletions,
+            format!(
+                r#"{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{claim}","\u0074ext":"hi"}}]}}]}}"#
+            ),
+        ),
+        (
+            Api::ChatCompletions,
+            format!(
+                r#"{{"tools":[{{"function":{{"name":"f","parameters":{{"description":"{claim}","a":1,"description":""}}}}}}]}}"#
+            ),
+        ),
+        (
+            Api::Generate,
+            format!(r#"{{"text":"{claim}","input_ids":[1,2,3]}}"#),
+        ),
+        (
+            Api::Generate,
+            format!(
+                r#"{{"text":"{claim}","sampling_params":{{"max_new_tokens":1,"max_new_tokens":2}}}}"#
+            ),
+        ),
+        (
+            Api::Generate,
+            format!(r#"{{"text":"{claim}","cache_salt":"a","cache_salt":"b"}}"#),
+        ),
+        (
+            Api::Completions,
+            format!(r#"{{"prompt":"{claim}","stream":true,"stream":false}}"#),
+        ),
+        (
+            Api::Completions,
+            format!(r#"{{"prompt":"{claim}","user":"a","user":"b"}}"#),
+        ),
+        (
+            Api::Completions,
+            format!(
+                r#"{{"prompt":"{claim}","metadata":{{"session_id":"a"}},"metadata":{{"session_id":"b"}}}}"#
+            ),
+        ),
+        (
+            Api::Completions,
+            format!(r#"{{"prompt":"{claim}","conversation":{{"id":"a","id":"b"}}}}"#),
+        ),
+    ] {
+        let found = extract(api, &body);
+        assert_eq!(found.error, Some(BodyError::RepeatedMember), "{body}");
+        assert_eq!(found.fingerprint.blocks(), [], "{body}");
+        assert!(!found.is_complete);
+        assert!(found.prompt_tokens > 0, "{body}");
+    }
+    let two_models = chat(r#"{"model":"a","model":"b","user":"u"}"#);
+    assert_eq!(
+        (two_models.model, two_models.session),
+        (None, Some((3, "u".into())))
+    );
+}
+
+#[test]
+fn a_repeated_member_that_does_not_matter_keeps_the_fingerprint() {
+    for body in [
+        r#"{"prompt":"hi","temperature":0,"temperature":1}"#,
+        r#"{"prompt":"hi","logit_bias":{"5":1,"5":2},"metadata":{"a":1,"a":2}}"#,
+        r#"{"prompt":"hi","metadata":[{"session_id":"a"},{"session_id":"b"}]}"#,
+    ] {
+        assert_eq!(extract(Api::Completions, body).error, None, "{body}");
+    }
+    let both = r#"{"text":"hi","inputs":"","input_ids":[],"sampling_params":{"n":1}}"#;
+    assert_eq!(extract(Api::Generate, both).error, None);
+}
+
+#[test]
+fn a_cut_body_tells_what_repeats_before_the_cut() {
+    let found = chat(r#"{"messages":[{"role":"user","content":"hi","role":"system","#);
+    assert_eq!(found.error, Some(BodyError::RepeatedMember));
+}
+
+#[test]
+fn options_of_rendering_separate_prompts() {
+    let text = text(14, 2000);
+    let body = |options: &str| {
+        let found = chat(&format!(
+            r#"{{{options}"messages":[{{"role":"user","content":"{text}"}}]}}"#
+        ));
+        assert_eq!(found.error, None, "{options}");
+        found
+    };
+    let different = [
+        body(""),
+        body(r#""chat_template_kwargs":{"enable_thinking":false},"#),
+        body(r#""chat_template_kwargs":{"thinking":false},"#),
+        body(r#""chat_template_kwargs":{"enable_thinking":"false"},"#),
+        body(r#""reasoning_effort":"high","#),
+        body(r#""reasoning_effort":"low","#),
+        body(r#""tool_choice":"none","#),
+        body(r#""tool_choice":{"type":"function","function":{"name":"f"}},"#),
+        body(r#""truncate_prompt_tokens":100,"#),
+        body(r#""mm_processor_kwargs":{"max_pixels":100},"#),
+        body(r#""thinking":{"type":"enabled"},"#),
+    ];
+    for (index, one) in different.iter().enumerate() {
+        for other in &different[index + 1..] {
+            assert_eq!(shared(one, other), 0);
+        }
+    }
+    for same in [
+        r#""add_generation_prompt":false,"continue_final_message":true,"#,
+        r#""tool_choice":"auto","#,
+        r#""tool_choice":"required","#,
+        r#""tool_choice":null,"reasoning_effort":null,"#,
+    ] {
+        assert_eq!(body(same), different[0], "{same}");
+    }
+    assert_eq!(
+        body(r#""reasoning_effort":"high","thinking":true,"#),
+        body(r#""thinking":true,"reasoning_effort":"high","#)
     );
 }
 

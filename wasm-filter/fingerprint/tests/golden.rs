@@ -11,8 +11,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use isotherm_fingerprint::session::SessionSecret;
 use isotherm_fingerprint::tokens::{self, Tokens};
-use isotherm_fingerprint::{Api, Extractor, Fingerprint, MemberPaths, session};
+use isotherm_fingerprint::{Api, Extractor, Fingerprint, MemberPaths};
 use serde::{Deserialize, Serialize};
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -78,7 +79,7 @@ impl Case {
             model: found.model,
             session: found
                 .session
-                .map(|(_, key)| session::encode(key.as_bytes())),
+                .map(|(_, key)| SessionSecret::default().hash(key.as_bytes())),
             tier: found.tier,
             tokens: tokens::encode(Tokens {
                 prompt: found.prompt_tokens,

@@ -8,14 +8,23 @@ use isotherm_fingerprint::names;
 
 const HEAD: &str = "# Headers
 
-The filter removes every header that begins with `x-isotherm-`, and the headers of the Gateway API Inference Extension, from
-the requests of clients.
+Envoy's early header mutation, and then the filter, remove from the requests of clients every header that begins with `x-isotherm-`, the headers of
+the Gateway API Inference Extension, and [the headers that steer engines](#headers-that-steer-engines). The cluster of a pool removes Isotherm's
+own headers again before a request goes to a replica: of this table, replicas get `x-prefiller-host-port` alone.
 
 This page is generated from the table in `wasm-filter/fingerprint/src/names.rs`:
 `UPDATE_DOCS=1 cargo test -p isotherm-fingerprint --test headers_reference`.
 
 | header | from | to | bound | content |
 | --- | --- | --- | --- | --- |
+";
+
+const CONTROL: &str = "
+## Headers that steer engines
+
+A gateway, a router or a sidecar steers engines by these headers: the rank that computes a request, its priority, its id, the address of another
+engine. No client may set them.
+
 ";
 
 #[test]
@@ -35,6 +44,15 @@ fn the_header_reference_is_up_to_date() {
             "| `{name}` | {sender} | {receiver} | {bound} | {content} |"
         )
         .unwrap();
+    }
+    text.push_str(CONTROL);
+    let prefixes = names::ENGINE_CONTROL_PREFIXES.map(|prefix| format!("`{prefix}*`"));
+    let whole = names::SIDECAR.iter().chain(&names::ENGINE_CONTROL);
+    for name in prefixes
+        .into_iter()
+        .chain(whole.map(|name| format!("`{name}`")))
+    {
+        writeln!(text, "- {name}").unwrap();
     }
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(path, &text).unwrap();

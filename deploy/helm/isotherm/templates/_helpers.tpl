@@ -74,7 +74,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The part of the configuration that a running service cannot change: its listeners and its region. */}}
 {{- define "isotherm.listeners" -}}
+{{- if .Values.plaintext }}
 listen: [{{ printf "%s:9002" .Values.bindAddress | quote }}]
+plaintext: true
+{{- else }}
+listen: ["127.0.0.1:9002"]
+{{- end }}
 health_listen: {{ printf "%s:9003" .Values.bindAddress | quote }}
 {{- if .Values.tls.enabled }}
 tls:
@@ -82,11 +87,17 @@ tls:
   {{- if .Values.tls.secretName }}
   certificate: /etc/isotherm-tls/tls.crt
   key: /etc/isotherm-tls/tls.key
+  {{- if .Values.tls.verifyClients }}
+  client_ca: /etc/isotherm-tls/ca.crt
+  {{- end }}
   {{- end }}
 {{- end }}
 admin:
+  metrics_listen: {{ printf "%s:9091" .Values.bindAddress | quote }}
+  {{- if not .Values.admin.tokenSecret.name }}
+  listen: "127.0.0.1:9090"
+  {{- else }}
   listen: {{ printf "%s:9090" .Values.bindAddress | quote }}
-  {{- if .Values.admin.tokenSecret.name }}
   token_file: /etc/isotherm-admin/token
   {{- end }}
 drain_ms_max: {{ mul .Values.drainSeconds 1000 }}

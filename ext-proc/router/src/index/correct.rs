@@ -6,7 +6,7 @@ use super::{PredictionRecord, PrefixIndex};
 use crate::replica_index::ReplicaIndex;
 
 /// Entries that one corrected prediction removes at most.
-const FORGOTTEN_PER_MISS_MAX: usize = 256;
+const FORGOTTEN_PER_MISS_MAX: u32 = 256;
 
 impl PrefixIndex {
     /// Removes what the recording of a request added, because the request did not reach the target.
@@ -16,30 +16,50 @@ impl PrefixIndex {
         slot: ReplicaIndex,
         recorded: &PredictionRecord,
     ) {
-        let added = blocks.get(recorded.depth_before..).unwrap_or_default();
-        for block in added.iter().rev() {
+        self.retract_down_to(blocks, slot, recorded.depth_before, |_| recorded.stamp);
+    }
+
+    /// Removes a target's blocks of a chain, deepest first, beyond the depth `kept`. `last_use` tells the last use of a block
+    /// that counts as taken back. Returns the hash of a block that stays because a later request uses it, too.
+    pub(crate) fn retract_down_to(
+        &mut self,
+        blocks: &[BlockHash],
+        slot: ReplicaIndex,
+        kept: usize,
+        last_use: impl Fn(u64) -> u64,
+    ) -> Option<u64> {
+        for block in blocks.get(kept..).unwrap_or_default().iter().rev() {
             let Some(id) = self.table.find(&self.nodes, block.hash) else {
                 continue;
             };
             let Some(entry) = self.nodes.entry(id, slot) else {
                 continue;
             };
-            if entry.children > 0 || entry.stamp > recorded.stamp {
-                // A later request uses it too.
-                return;
+            if entry.children > 0 || entry.stamp > last_use(block.hash) {
+                return Some(block.hash);
             }
             self.remove_leaf(id, slot, 0);
         }
+        None
     }
 
     /// Corrects the index after a false hit: an engine held less of a prompt than the index believed.
     ///
-    /// Engines evict the least recently used blocks, so everything as old as the missing part is gone as well. The prompt's
-    /// own prefixes have the request's age and stay, because the engine has just computed them. Returns the number of removed
-    /// entries.
-    pub(crate) fn missed(&mut self, slot: ReplicaIndex, recorded: &PredictionRecord) -> usize {
+    /// Engines evict the least recently used blocks, so what is as old as the missing part may be gone as well: up to so many
+    /// bytes and entries. The prompt's own prefixes have the request's age and stay, because the engine has just computed
+    /// them. Returns the number of removed entries.
+    pub(crate) fn missed(
+        &mut self,
+        slot: ReplicaIndex,
+        recorded: &PredictionRecord,
+        bytes_max: u32,
+        entries_max: u32,
+    ) -> u32 {
+        let entries_max = entries_max.min(FORGOTTEN_PER_MISS_MAX);
+        let held_min = self.held_bytes(slot).saturating_sub(u64::from(bytes_max));
         let mut forgotten = 0;
-        while forgotten < FORGOTTEN_PER_MISS_MAX
+        while forgotten < entries_max
+            && self.held_bytes(slot) > held_min
             && self
                 .order
                 .oldest(slot, &self.nodes)

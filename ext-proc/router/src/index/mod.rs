@@ -64,6 +64,13 @@ pub(crate) struct PredictionRecord {
     pub(crate) stamp: u64,
 }
 
+impl PredictionRecord {
+    /// Blocks that the target was believed to hold.
+    pub(crate) const fn depth_before(&self) -> usize {
+        self.depth_before
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct PrefixIndex {
     table: Table,

@@ -3,6 +3,9 @@
 //! `docs/design/selective-pushing.md` has its states. Each opening and closing begins an epoch, and only requests of the
 //! present epoch count. A trial without evidence admits the next one, and so does a trial longer than [`TRIAL_MAX`], because
 //! a long answer is no failure. [`super::Replicas`] implements panic mode.
+//!
+//! A replica that hangs has no ends (`router/hang.rs`). It opens the breaker, too, for the longest back-off, since each trial of
+//! it may cost a client its patience. The response to a trial need only begin to close the breaker.
 
 use core::time::Duration;
 
@@ -23,6 +26,8 @@ pub(crate) enum Evidence {
     Success,
     /// The replica did not answer, or answered with a server error.
     Failure,
+    /// The replica answered 500 to the prompt with this identity, which may be at fault itself.
+    Error(u64),
     /// No verdict: the client disconnected, or the request was bad.
     None,
 }
@@ -39,6 +44,10 @@ pub(crate) struct Breaker {
     state: State,
     /// Number of openings and closings.
     epoch: u64,
+    /// Whether the replica hung when the breaker last opened.
+    is_hung: bool,
+    /// Identities of the prompts that were answered 500 since the last success, at most [`FAILURES_MAX`].
+    errors: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +84,42 @@ impl Breaker {
         }
     }
 
+    /// Whether the breaker is not closed because the replica hung.
+    pub(crate) const fn is_hung(&self) -> bool {
+        self.is_hung
+    }
+
+    /// Whether the requests of the present epoch may open the breaker: it is closed, or a trial runs.
+    pub(crate) const fn is_judging(&self) -> bool {
+        !matches!(self.state, State::Open { .. })
+    }
+
+    /// Start of the running trial.
+    pub(crate) fn trial_since(&self) -> Option<Time> {
+        match self.state {
+            State::Trial { until, .. } => Some(until.before(TRIAL_MAX)),
+            State::Closed { .. } | State::Open { .. } => None,
+        }
+    }
+
+    /// Whether a request was dispatched in the present epoch.
+    pub(crate) const fn is_of_epoch(&self, sent: BreakerPermit) -> bool {
+        sent.epoch == self.epoch
+    }
+
+    /// Registers that the replica hangs.
+    pub(crate) fn hangs(&mut self, now: Time) {
+        self.open(BACK_OFF_MAX, now);
+        self.is_hung = true;
+    }
+
+    /// Registers that the response to a request begins, which shows that a hung replica works again.
+    pub(crate) fn began(&mut self, sent: BreakerPermit) {
+        if self.is_hung && sent.trial && self.is_of_epoch(sent) {
+            self.close();
+        }
+    }
+
     /// Registers a dispatched request.
     pub(crate) fn sent(&mut self, now: Time) -> BreakerPermit {
         let trial = match self.state {
@@ -99,12 +144,12 @@ impl Breaker {
             return;
         }
         match (self.state, evidence) {
-            (State::Closed { .. }, _) => self.count(evidence, now),
-            (State::Open { .. } | State::Trial { .. }, Evidence::Success) => {
-                self.epoch += 1;
-                self.state = State::default();
+            (State::Closed { .. }, _) => {
+                let evidence = self.weigh(evidence);
+                self.count(evidence, now);
             }
-            (State::Trial { back_off, .. }, Evidence::Failure) => {
+            (State::Open { .. } | State::Trial { .. }, Evidence::Success) => self.close(),
+            (State::Trial { back_off, .. }, Evidence::Failure | Evidence::Error(_)) => {
                 self.open(back_off.saturating_mul(2).min(BACK_OFF_MAX), now);
             }
             (State::Trial { back_off, .. }, Evidence::None) if sent.trial => {
@@ -121,6 +166,7 @@ impl Breaker {
     /// Applies the verdict of a request that Envoy retried on this replica; its dispatch time is unknown.
     pub(crate) fn served_retry(&mut self, evidence: Evidence, now: Time) {
         if self.is_closed() {
+            let evidence = self.weigh(evidence);
             self.count(evidence, now);
         }
     }
@@ -136,10 +182,11 @@ impl Breaker {
 
     /// Closes the breaker of a peer that is seen to serve.
     pub(crate) fn proven(&mut self) {
-        if !self.is_closed() {
-            self.epoch += 1;
+        if self.is_closed() {
+            self.state = State::default();
+        } else {
+            self.close();
         }
-        self.state = State::default();
     }
 
     /// Admits a trial at once.
@@ -149,6 +196,19 @@ impl Breaker {
         }
     }
 
+    /// Weighs a verdict: of all 500s since the last success, each prompt counts once.
+    fn weigh(&mut self, evidence: Evidence) -> Evidence {
+        match evidence {
+            Evidence::Success => self.errors.clear(),
+            Evidence::Error(prompt) if self.errors.contains(&prompt) => return Evidence::None,
+            Evidence::Error(prompt) if self.errors.len() < FAILURES_MAX as usize => {
+                self.errors.push(prompt);
+            }
+            Evidence::Error(_) | Evidence::Failure | Evidence::None => {}
+        }
+        evidence
+    }
+
     fn count(&mut self, evidence: Evidence, now: Time) {
         let State::Closed { failures } = &mut self.state else {
             return;
@@ -156,7 +216,7 @@ impl Breaker {
         match evidence {
             Evidence::None => {}
             Evidence::Success => *failures = 0,
-            Evidence::Failure => {
+            Evidence::Failure | Evidence::Error(_) => {
                 *failures += 1;
                 if *failures >= FAILURES_MAX {
                     self.open(BACK_OFF_MIN, now);
@@ -165,8 +225,16 @@ impl Breaker {
         }
     }
 
+    fn close(&mut self) {
+        self.epoch += 1;
+        self.state = State::default();
+        self.is_hung = false;
+        self.errors.clear();
+    }
+
     fn open(&mut self, back_off: Duration, now: Time) {
         self.epoch += 1;
+        self.is_hung = false;
         self.state = State::Open {
             until: now.after(back_off),
             back_off,
@@ -264,6 +332,41 @@ mod tests {
             breaker.served_retry(evidence, s(1));
             assert_eq!(breaker.until(), Some(s(11)));
         }
+    }
+
+    #[test]
+    fn a_prompt_that_fails_again_and_again_counts_once() {
+        let mut breaker = Breaker::default();
+        for _ in 0..10 * FAILURES_MAX {
+            try_once(&mut breaker, s(0), Evidence::Error(7));
+        }
+        assert!(breaker.is_closed());
+        for prompt in 0..u64::from(FAILURES_MAX) {
+            try_once(&mut breaker, s(0), Evidence::Error(prompt));
+        }
+        assert!(!breaker.is_closed(), "different prompts do");
+        try_once(&mut breaker, s(1), Evidence::Error(1));
+        assert!(!breaker.admits(s(1)), "each one fails a trial");
+        try_once(&mut breaker, s(3), Evidence::Success);
+        assert!(breaker.is_closed());
+    }
+
+    #[test]
+    fn the_response_to_a_trial_of_a_hung_replica_need_only_begin() {
+        let mut breaker = Breaker::default();
+        breaker.hangs(s(0));
+        assert_eq!(breaker.until(), Some(s(16)));
+        let early = breaker.sent(s(1));
+        breaker.began(early);
+        assert!(breaker.is_hung(), "panic mode dispatched it");
+        let trial = breaker.sent(s(16));
+        assert_eq!(breaker.trial_since(), Some(s(16)));
+        breaker.began(trial);
+        assert!(breaker.is_closed() && !breaker.is_hung());
+        let mut failing = opened();
+        let trial = failing.sent(s(1));
+        failing.began(trial);
+        assert!(!failing.is_closed(), "it may still fail");
     }
 
     #[test]

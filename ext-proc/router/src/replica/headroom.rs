@@ -89,7 +89,8 @@ impl Headroom {
     }
 
     /// Applies a probe that was sent at `sent`. `outstanding` counts the requests dispatched and not finished.
-    pub(crate) fn probed(&mut self, load: &Load, sent: Time, outstanding: u32) {
+    /// `is_silent` says that the replica shows no sign of life: then nothing tells whether it admitted what was sent to it.
+    pub(crate) fn probed(&mut self, load: &Load, sent: Time, outstanding: u32, is_silent: bool) {
         let since = self.pushes.since(sent);
         self.siblings_since = self.siblings.since(sent);
         let older = outstanding.saturating_sub(since);
@@ -100,7 +101,7 @@ impl Headroom {
             let theirs = self.siblings.since(settled);
             self.saw_pending(load, older, fresh.saturating_add(theirs));
         } else {
-            self.saw_none_pending(load, sent, older, fresh);
+            self.saw_none_pending(load, sent, older, fresh, is_silent);
         }
         let keep = self.clear.map_or(settled, |clear| clear.min(settled));
         self.pushes.forget_before(keep);
@@ -120,6 +121,12 @@ impl Headroom {
         self.stuck = false;
         self.clear = Some(now);
         self.set_taken_in(admitted);
+    }
+
+    /// Begins with the first window: the replica did not admit what was sent to it.
+    pub(crate) fn begin_anew(&mut self) {
+        self.window = WINDOW_START;
+        self.set_taken_in(self.taken_in);
     }
 
     /// Whether the replica admits another request; `throttled` while another replica idles.
@@ -160,11 +167,18 @@ impl Headroom {
         }
     }
 
-    fn saw_none_pending(&mut self, load: &Load, sent: Time, older: u32, fresh: u32) {
+    fn saw_none_pending(
+        &mut self,
+        load: &Load,
+        sent: Time,
+        older: u32,
+        fresh: u32,
+        is_silent: bool,
+    ) {
         let clear = self.clear.unwrap_or(Time::ZERO);
         let used_of = |pushes: &Pushes| pushes.since(clear).saturating_sub(pushes.since(sent));
         let used = used_of(&self.pushes).saturating_add(used_of(&self.siblings));
-        if !self.stuck && used >= self.window {
+        if !self.stuck && !is_silent && used >= self.window {
             self.window = self.window.saturating_mul(2).min(WINDOW_MAX);
         }
         self.stuck = false;
@@ -224,7 +238,7 @@ mod tests {
         let mut outstanding = 0;
         let mut seen = Vec::new();
         for i in 1..=5 {
-            headroom.probed(&pending(0), ms(100 * i), outstanding);
+            headroom.probed(&pending(0), ms(100 * i), outstanding, false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
             seen.push(outstanding);
         }
@@ -234,20 +248,20 @@ mod tests {
     #[test]
     fn what_was_pushed_after_a_probe_was_sent_counts_against_its_answer() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0);
+        headroom.probed(&pending(0), ms(0), 0, false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(5), outstanding);
+        headroom.probed(&pending(0), ms(5), outstanding, false);
         assert_eq!(headroom.left(outstanding), 0);
     }
 
     #[test]
     fn a_request_that_has_just_arrived_does_not_make_a_replica_full() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0);
+        headroom.probed(&pending(0), ms(0), 0, false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(2), ms(100), outstanding);
+        headroom.probed(&pending(2), ms(100), outstanding, false);
         assert_eq!(headroom.capacity(), None);
-        headroom.probed(&pending(1), ms(300), outstanding);
+        headroom.probed(&pending(1), ms(300), outstanding, false);
         assert_eq!(headroom.capacity(), Some(1), "but one that stays does");
     }
 
@@ -256,20 +270,20 @@ mod tests {
         let mut headroom = Headroom::default();
         let mut outstanding = 0;
         for i in 0..4 {
-            headroom.probed(&pending(0), ms(100 * i), outstanding);
+            headroom.probed(&pending(0), ms(100 * i), outstanding, false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
         }
         assert_eq!(outstanding, 30);
-        headroom.probed(&pending(10), ms(900), outstanding);
+        headroom.probed(&pending(10), ms(900), outstanding, false);
         assert_eq!(headroom.capacity(), Some(20));
         // Ten finish, the stuck ones go in; then one more finishes.
-        headroom.probed(&pending(0), ms(1_500), 20);
+        headroom.probed(&pending(0), ms(1_500), 20, false);
         assert_eq!(
             headroom.left(20),
             2,
             "a little more than it was seen to hold"
         );
-        headroom.probed(&pending(0), ms(1_600), 21);
+        headroom.probed(&pending(0), ms(1_600), 21, false);
         assert_eq!(headroom.left(21), 1);
         assert!(
             headroom.admits(20, false),
@@ -280,16 +294,16 @@ mod tests {
     #[test]
     fn slow_to_take_in_is_not_full() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0);
+        headroom.probed(&pending(0), ms(0), 0, false);
         let outstanding = fill(&mut headroom, ms(1), 0);
         let load = Load {
             pending: 1,
             kv_usage: Some(0.2),
             ..Load::default()
         };
-        headroom.probed(&load, ms(400), outstanding);
+        headroom.probed(&load, ms(400), outstanding, false);
         assert_eq!(headroom.capacity(), None);
-        headroom.probed(&pending(0), ms(500), outstanding);
+        headroom.probed(&pending(0), ms(500), outstanding, false);
         assert_eq!(headroom.left(outstanding), 1, "but it is fed more slowly");
     }
 
@@ -298,10 +312,10 @@ mod tests {
         let mut headroom = Headroom::default();
         let mut outstanding = 0;
         for i in 0..3 {
-            headroom.probed(&pending(0), ms(100 * i), outstanding);
+            headroom.probed(&pending(0), ms(100 * i), outstanding, false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
         }
-        headroom.probed(&pending(0), ms(300), outstanding);
+        headroom.probed(&pending(0), ms(300), outstanding, false);
         assert!(headroom.admits(outstanding + 1, true));
         assert!(!headroom.admits(outstanding + 2, true));
         assert!(headroom.admits(outstanding + 2, false));
@@ -310,7 +324,7 @@ mod tests {
     #[test]
     fn a_response_that_begins_makes_room_before_the_next_probe() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0);
+        headroom.probed(&pending(0), ms(0), 0, false);
         let outstanding = fill(&mut headroom, ms(10), 0);
         assert_eq!(headroom.left(outstanding), 0);
         headroom.began(ms(10));
@@ -322,24 +336,38 @@ mod tests {
     #[test]
     fn a_response_to_a_request_that_the_probe_counts_makes_no_room() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0);
+        headroom.probed(&pending(0), ms(0), 0, false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(100), outstanding);
+        headroom.probed(&pending(0), ms(100), outstanding, false);
         let left = headroom.left(outstanding);
         headroom.began(ms(10));
         assert_eq!(headroom.left(outstanding), left);
     }
 
     #[test]
+    fn the_window_of_a_silent_replica_does_not_grow() {
+        let mut headroom = Headroom::default();
+        headroom.probed(&pending(0), ms(0), 0, true);
+        let outstanding = fill(&mut headroom, ms(10), 0);
+        headroom.probed(&pending(0), ms(100), outstanding, true);
+        assert_eq!(headroom.left(outstanding), 2);
+        let outstanding = fill(&mut headroom, ms(110), outstanding);
+        headroom.probed(&pending(0), ms(200), outstanding, false);
+        assert_eq!(headroom.left(outstanding), 4);
+        headroom.begin_anew();
+        assert_eq!(headroom.left(outstanding), 2);
+    }
+
+    #[test]
     fn a_gauge_that_lags_does_not_open_the_gate() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0);
+        headroom.probed(&pending(0), ms(0), 0, false);
         let outstanding = fill(&mut headroom, ms(95), 0);
         let unseen = Load {
             running: Some(0),
             ..Load::default()
         };
-        headroom.probed(&unseen, ms(100), outstanding);
+        headroom.probed(&unseen, ms(100), outstanding, false);
         assert_eq!(
             headroom.left(outstanding),
             2,

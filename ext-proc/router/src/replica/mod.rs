@@ -15,6 +15,7 @@ mod replicas;
 mod signal_log;
 mod stall_detector;
 mod unbegun;
+mod vital_signs;
 
 use core::time::Duration;
 
@@ -35,6 +36,8 @@ pub(crate) use replicas::{Rank, Replicas};
 use signal_log::{SignalLog, SourceLog};
 use stall_detector::StallDetector;
 use unbegun::Unbegun;
+pub(crate) use vital_signs::PATIENCE_FACTOR;
+use vital_signs::VitalSigns;
 
 use crate::{
     Availability, Load, OUTSTANDING_MAX, Push, ReplicaId, ReplicaStatus, Role, Source, Time,
@@ -52,6 +55,8 @@ pub(crate) struct FalseHits {
     pub(crate) in_a_row: u32,
     /// Tick of the first one's dispatch.
     pub(crate) first: u64,
+    /// Whether a response or a probe failed since the last hit that happened: the process may have ended.
+    pub(crate) has_failed: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -80,6 +85,7 @@ pub(crate) struct Replica {
     output_sources: SourceLog,
     arrivals: ArrivalRate,
     stall: StallDetector,
+    signs: VitalSigns,
     counters: CounterHistory,
     /// Sums of the engine's counters, if it reports any. On the heap, since few operations read them.
     counted: Option<Box<CounterSums>>,
@@ -154,7 +160,7 @@ impl Replica {
         } else if let Some(ill) = self.ill(rules, now) {
             ill
         } else if !self.breaker.admits(now) {
-            Availability::Failing
+            self.by_breaker()
         } else if rules.push == Push::Pending && self.probed().is_none() {
             Availability::NeverProbed
         } else {
@@ -191,7 +197,16 @@ impl Replica {
                 ill
             });
         }
-        (!rules.is_breaker_panic && !self.breaker.admits(now)).then_some(Availability::Failing)
+        (!rules.is_breaker_panic && !self.breaker.admits(now)).then(|| self.by_breaker())
+    }
+
+    /// Why the circuit breaker admits no request.
+    const fn by_breaker(&self) -> Availability {
+        if self.breaker.is_hung() {
+            Availability::Hung
+        } else {
+            Availability::Failing
+        }
     }
 
     /// Whether a healthy replica is available, or why not.
@@ -254,7 +269,9 @@ impl Replica {
     }
 
     /// Registers that the response to a request begins. The replica admits requests without waiting for the next probe.
-    pub(crate) fn began(&mut self, claim: &BacklogClaim, now: Time) {
+    pub(crate) fn began(&mut self, claim: &BacklogClaim, permit: BreakerPermit, now: Time) {
+        self.breaker.began(permit);
+        self.signs.responded(now.since(claim.at), now);
         if self.unbegun.begun(claim.at) {
             self.admitted_pending(now);
         } else {
@@ -387,6 +404,17 @@ impl Replica {
             adapters: None,
         }
     }
+}
+
+/// Silence of a replica that has requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// Time without a sign of life, as far as observed.
+    pub(crate) lasts: Duration,
+    /// Whether a healthy replica would have shown a sign while it writes answers.
+    pub(crate) is_certain: bool,
+    /// Whether the engine claims to run requests, and its counters stand still.
+    pub(crate) are_counters_frozen: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -19,6 +19,9 @@ impl Router {
         self.counters.arrived += 1;
         // A request that a peer returned gets its old place in the order of arrival.
         let returned = self.receive(&request);
+        if self.reject_quarantined(&request) {
+            return;
+        }
         let (seq, arrived) =
             returned.unwrap_or_else(|| (self.pool.queue.next_seq(), self.pool.now));
         let mut queued = self.queued(request, seq, arrived, returned.is_some());

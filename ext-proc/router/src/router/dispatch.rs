@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::Router;
 use super::decide::allowed;
+use super::prefill::Prefiller;
 use crate::index::{AnswerKey, PredictionRecord, PrefixMatch};
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::pool_state::InFlightRequest;
@@ -32,10 +33,7 @@ impl Router {
         };
         let fallbacks = self.fallbacks(&request, queued.pinned.as_deref(), &selected);
         let work = self.prompt_work(&request, &selected, replica);
-        let prefillers = self.pool.replicas.prefillers();
-        let prefiller = self.select_prefiller(&request, work.uncached, prefillers);
-        // Tokens that another replica computes are none of this one's backlog.
-        let computed = prefiller.map_or(work.uncached, |_| 0.0);
+        let (prefiller, computed) = self.split_prefill(&request, work.uncached);
         let (now, pool) = (self.pool.now, &mut self.pool);
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let Some((permit, claim)) = pool.replicas.dispatched(index, computed, now) else {
@@ -65,6 +63,8 @@ impl Router {
                 claim,
                 dispatched_at: now,
                 has_begun: false,
+                tells_start: request.tells_start,
+                is_abandoned: false,
                 fingerprint: request.fingerprint,
                 session: request.session,
                 matched_bytes,
@@ -81,6 +81,17 @@ impl Router {
                 is_behind_load,
             },
         );
+    }
+
+    /// Selects the prefill replica of a request. Returns it, and the tokens that remain for the request's own replica: none, if
+    /// another one computes them.
+    #[inline]
+    fn split_prefill(&self, request: &Request, uncached: f64) -> (Option<Prefiller>, f64) {
+        let prefillers = self.pool.replicas.prefillers();
+        match self.select_prefiller(request, uncached, prefillers) {
+            Some(prefiller) => (Some(prefiller), 0.0),
+            None => (None, uncached),
+        }
     }
 
     /// Records that the replica gets a prompt of which it holds a part and computes `computed` tokens, for the siblings and the

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::Router;
+use super::plausibility::Plausibility;
 use crate::pool_state::InFlightRequest;
 use crate::replica::{ComputedShare, Evidence};
 use crate::{End, ReplicaId, RequestId, ServedBy};
@@ -28,6 +29,11 @@ impl ResponseUsage {
             completion,
         }
     }
+
+    /// Prompt tokens and cached ones.
+    const fn prompt(&self) -> [Option<u32>; 2] {
+        [self.prompt_tokens, self.cached_tokens]
+    }
 }
 
 impl Router {
@@ -40,6 +46,9 @@ impl Router {
     ) {
         if let Some(forwarded) = self.pool.forwarded.remove(id) {
             let tokens = usage.prompt_tokens.zip(usage.cached_tokens);
+            // The estimate of the filter, and with it the number of media, is not kept for forwarded requests.
+            let verdict = Plausibility::of(usage.prompt(), &forwarded.fingerprint, u32::MAX);
+            let tokens = tokens.filter(|_| verdict == Plausibility::Plausible);
             self.finish_forwarded(&forwarded, served_by, end, tokens);
             return;
         }
@@ -53,12 +62,31 @@ impl Router {
             ServedBy::UnknownHost => (true, None),
         };
         self.release_adapter(&request);
-        self.release(&request, end, is_elsewhere, other);
+        let evidence = self.judge_prompt(&request, served_by, end);
+        self.release(&request, end, evidence, is_elsewhere, other);
         self.count_end(&request, end, is_elsewhere);
         self.correct_index(&request, end, is_elsewhere, other);
         self.retract_prefill(&request, end);
         if end == End::Answered {
-            self.learn(&request, usage, is_elsewhere);
+            let estimated = request.estimated_tokens;
+            match Plausibility::of(usage.prompt(), &request.fingerprint, estimated) {
+                Plausibility::Plausible => self.learn(&request, usage, is_elsewhere),
+                verdict => self.reject_usage(&request, verdict, is_elsewhere),
+            }
+        }
+    }
+
+    /// Drops usage that cannot be of the known prompt. A replica that computed less than the prompt does not hold it.
+    #[inline(never)]
+    fn reject_usage(
+        &mut self,
+        request: &InFlightRequest,
+        verdict: Plausibility,
+        is_elsewhere: bool,
+    ) {
+        self.counters.implausible_usage += 1;
+        if verdict == Plausibility::TooShort && !is_elsewhere {
+            self.take_back_claims(request);
         }
     }
 
@@ -67,11 +95,15 @@ impl Router {
         &mut self,
         request: &InFlightRequest,
         end: End,
+        evidence: Evidence,
         is_elsewhere: bool,
         other: Option<ReplicaId>,
     ) {
-        let evidence = evidence_of(end);
-        let of_chosen = if is_elsewhere {
+        let evidence = match end {
+            End::Errored => Evidence::Error(request.identity()),
+            _ => evidence,
+        };
+        let of_chosen = if is_elsewhere && !(end == End::Broke && evidence == Evidence::None) {
             Evidence::Failure
         } else {
             evidence
@@ -80,7 +112,7 @@ impl Router {
             _ if is_elsewhere => ComputedShare::Partly,
             End::Answered => ComputedShare::Whole,
             End::Refused => ComputedShare::Nothing,
-            End::Failed => ComputedShare::Partly,
+            End::Errored | End::Failed | End::Broke => ComputedShare::Partly,
         };
         let (replicas, now) = (&mut self.pool.replicas, self.pool.now);
         replicas.released(request, of_chosen, computed, now);
@@ -113,19 +145,21 @@ impl Router {
         other: Option<ReplicaId>,
     ) {
         let blocks = request.fingerprint.blocks();
-        let pool = &mut self.pool;
         let is_answered = end == End::Answered;
-        if (is_elsewhere || !is_answered)
-            && let Some(chosen) = pool.replicas.slot_of(request.replica)
-        {
-            pool.index.retract(blocks, chosen, &request.recorded);
+        if is_elsewhere || !is_answered {
+            self.take_back(request.replica, &request.fingerprint, &request.recorded);
         }
+        if is_elsewhere || matches!(end, End::Failed | End::Broke) {
+            self.suspect_restart(request.replica);
+        }
+        let pool = &mut self.pool;
         if is_answered && let Some(other) = other.and_then(|id| pool.replicas.slot_of(id)) {
             let matched = pool.index.deepest_of(blocks, other);
             pool.index.record(blocks, other, &matched);
         }
     }
 
+    #[inline(never)]
     pub(super) fn aborted(&mut self, id: RequestId) {
         if let Some(seq) = self.pool.queue.seq_of(id) {
             self.dequeue(seq);
@@ -134,14 +168,30 @@ impl Router {
             self.abort_forwarded(id);
         } else if let Some(request) = self.pool.in_flight.remove(&id) {
             self.release_adapter(&request);
-            // The index keeps the prompt, since the engine has computed a part of it.
-            let now = self.pool.now;
+            let (evidence, now) = (self.abort_evidence(&request), self.pool.now);
+            // A gateway that does not show responses closes its stream when the request has been sent.
+            if request.tells_start && !request.has_begun {
+                self.take_back_claims(&request);
+            }
             let replicas = &mut self.pool.replicas;
-            replicas.released(&request, Evidence::None, ComputedShare::Partly, now);
+            replicas.released(&request, evidence, ComputedShare::Partly, now);
             if let Some(prefill) = &request.prefill {
                 self.end_prefill(prefill, Evidence::None, ComputedShare::Partly);
             }
             self.counters.aborted_in_flight += 1;
+        }
+    }
+
+    /// Verdict of an aborted request on its replica: a client that gave up past the SLO, without a first byte, was failed by
+    /// a replica that has shown no sign of life since the dispatch.
+    fn abort_evidence(&self, request: &InFlightRequest) -> Evidence {
+        let (sent, pool) = (request.dispatched_at, &self.pool);
+        let tells = request.tells_start && !request.has_begun && request.prefill.is_none();
+        let is_past_slo = pool.now.since(sent) > pool.config.ttft_slo;
+        if tells && is_past_slo && !pool.replicas.has_sign_since(request.replica, sent) {
+            Evidence::Failure
+        } else {
+            Evidence::None
         }
     }
 
@@ -165,6 +215,6 @@ pub(super) const fn evidence_of(end: End) -> Evidence {
     match end {
         End::Answered => Evidence::Success,
         End::Refused => Evidence::None,
-        End::Failed => Evidence::Failure,
+        End::Errored | End::Failed | End::Broke => Evidence::Failure,
     }
 }

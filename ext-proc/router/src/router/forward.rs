@@ -5,10 +5,10 @@
 use isotherm_fingerprint::BlockHash;
 
 use super::Router;
+use super::corrections::is_false_hit;
 use super::decide::{Availables, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
-use super::learning::is_false_hit;
 use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest};
 use crate::policy::RegionCosts;
 use crate::pool_state::InFlightRequest;

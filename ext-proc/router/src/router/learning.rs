@@ -18,16 +18,6 @@ use crate::replica_index::ReplicaIndex;
 
 /// A prefix may have so many times the bytes per token of its prompt, or of the pool's prompts: English in front of JSON.
 const DENSITY_MAX: f64 = 1.5;
-/// A prediction is wrong when the engine found less than this share of it. Engines' blocks do not align with the blocks of a
-/// fingerprint,
-const CONFIRMED_SHARE_MIN: f64 = 0.9;
-/// so at least this many bytes must be missing, too: one block.
-const MISSING_BYTES_MIN: f64 = 256.0;
-/// After so many wrong predictions in a row, everything as old as the missing prefix is taken to be gone.
-const FALSE_HITS_CONFIRMED: u32 = 3;
-/// After so many, its cache is taken to be new: everything from before the first of them is gone. If it goes on, the replica
-/// is taken to keep no cache, until a prediction is right.
-const FALSE_HITS_MAX: u32 = 5;
 /// Shorter answers measure other delays more than the time for a token.
 const OUTPUT_TOKENS_MIN: u32 = 8;
 /// Lower bound on the time in which an engine writes a token, in seconds.
@@ -35,13 +25,27 @@ const TOKEN_S_MIN: f64 = 0.000_05;
 
 /// A prompt of which the engine told how much was cached.
 #[derive(Clone, Copy, Debug)]
-struct CacheHit {
-    prompt_tokens: u32,
-    cached_tokens: u32,
+pub(super) struct CacheHit {
+    pub(super) prompt_tokens: u32,
+    pub(super) cached_tokens: u32,
     /// The most bytes of the prompt that the cached tokens can have.
-    cached_bytes: f64,
+    pub(super) cached_bytes: f64,
     /// The predicted part of the prompt, in the engine's tokens.
-    predicted_tokens: u32,
+    pub(super) predicted_tokens: u32,
+}
+
+impl CacheHit {
+    /// Bytes of the prompt that the engine had to compute.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of a u32 that is between 0 and 1 is a u32"
+    )]
+    pub(super) fn computed_bytes(&self, prompt: &Fingerprint) -> u32 {
+        let uncached = f64::from(self.prompt_tokens.saturating_sub(self.cached_tokens));
+        let share = uncached / f64::from(self.prompt_tokens.max(1));
+        (f64::from(prompt.total_bytes()) * share).ceil() as u32
+    }
 }
 
 impl Router {
@@ -57,6 +61,11 @@ impl Router {
             return;
         }
         let slot = self.pool.replicas.slot_of(request.replica);
+        if let Some(replica) = slot
+            && !self.claims.is_empty()
+        {
+            self.claims.confirm(replica, &request.fingerprint);
+        }
         let hit = self.measure_hit(request, slot, usage);
         if request.prefill.is_none() {
             // With a prefill replica, the engine counts what that one computed as cached, too.
@@ -220,6 +229,10 @@ impl Router {
         hit: Option<CacheHit>,
         usage: &ResponseUsage,
     ) -> Option<PromptMeasurement> {
+        if request.fingerprint.total_bytes() == 0 {
+            // The prompt was not read, so nothing tells its uncached part.
+            return None;
+        }
         let (uncached, source) = match hit {
             Some(hit) => {
                 let uncached = hit.prompt_tokens.saturating_sub(hit.cached_tokens);
@@ -284,50 +297,6 @@ impl Router {
         output_measurement(request, usage, writing_s, Source::Answers)
     }
 
-    /// Compares the measured cache hit with the prediction, and corrects the index where the engine had less.
-    fn compare_prediction(&mut self, request: &InFlightRequest, hit: CacheHit) {
-        let counters = &mut self.counters;
-        counters.predicted_cached_tokens += u64::from(hit.predicted_tokens);
-        counters.measured_cached_tokens += u64::from(hit.cached_tokens);
-        counters.prediction_error_tokens +=
-            u64::from(hit.predicted_tokens.abs_diff(hit.cached_tokens));
-        counters.measured_prompt_tokens += u64::from(hit.prompt_tokens);
-        let pool = &mut self.pool;
-        let Some(replica) = pool.replicas.slot_of(request.replica) else {
-            return;
-        };
-        if request.matched_bytes == 0 {
-            return;
-        }
-        if !is_false_hit(request.matched_bytes, hit.cached_bytes) {
-            pool.replicas.count_hit(replica);
-            return;
-        }
-        counters.false_hits += 1;
-        if self
-            .forgetting
-            .has_forgotten(replica, request.recorded.stamp)
-        {
-            // The prediction is older than the correction.
-            return;
-        }
-        pool.index.missed(replica, &request.recorded);
-        let false_hits = pool
-            .replicas
-            .count_false_hit(replica, request.recorded.stamp);
-        if false_hits.in_a_row >= FALSE_HITS_CONFIRMED {
-            self.forgetting.add(replica, request.recorded.used_before);
-        }
-        if false_hits.in_a_row >= FALSE_HITS_MAX {
-            let tick = pool.index.last_tick();
-            self.forgetting.add_empty(replica, false_hits.first, tick);
-            let blocks = request.fingerprint.blocks();
-            let kept =
-                blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
-            pool.index.forget_past(blocks, replica, kept);
-        }
-    }
-
     /// The most bytes of a measured prompt that its cached tokens can have. The beginning of a prompt may be denser than the
     /// rest: what is left of an English prompt with an image is nearly all tokens and no bytes.
     pub(super) fn measured_bytes(
@@ -368,10 +337,4 @@ fn output_measurement(
 fn is_in_one_piece(completion: Option<u32>, writing_s: f64) -> bool {
     let tokens = completion.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN);
     tokens.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN)
-}
-
-/// Whether an engine found less of a prompt in its cache than predicted, both in bytes.
-pub(super) fn is_false_hit(predicted: u32, measured: f64) -> bool {
-    let predicted = f64::from(predicted);
-    measured < predicted * CONFIRMED_SHARE_MIN && predicted - measured >= MISSING_BYTES_MIN
 }

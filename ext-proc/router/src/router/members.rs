@@ -14,13 +14,16 @@ impl Router {
         if news && let Some(tokens) = load.kv_capacity_tokens {
             self.budget(id, tokens);
         }
+        self.observe_silence(id);
     }
 
     pub(super) fn probe_failed(&mut self, id: ReplicaId) {
         self.pool.replicas.probe_failed(id, self.pool.now);
+        self.suspect_restart(id);
         if let Some(replica) = self.pool.replicas.slot_of(id) {
             self.pool.adapters.forget_loaded(replica);
         }
+        self.observe_silence(id);
     }
 
     pub(super) fn add(&mut self, id: ReplicaId, name: String, role: Role) {
@@ -87,6 +90,8 @@ impl Router {
         self.pool.answers.removed(id);
         self.pool.sessions.removed(id);
         self.forgetting.remove(index);
+        self.corrections.remove(index);
+        self.claims.remove(index);
         self.pool.adapters.remove(index);
         self.forget_preferred(index);
         self.unpin_removed(index);

@@ -6,6 +6,8 @@
 
 mod adapters;
 mod arrive;
+mod claims;
+mod corrections;
 mod counters;
 mod decide;
 mod dispatch;
@@ -15,9 +17,12 @@ mod fairness;
 mod feedback;
 mod forward;
 mod forward_queued;
+mod hang;
 mod learning;
 mod members;
+mod plausibility;
 mod prefill;
+mod quarantine;
 mod reject;
 mod restart;
 mod serve;
@@ -25,6 +30,8 @@ mod token_length;
 
 use std::collections::VecDeque;
 
+use self::claims::Claims;
+use self::corrections::Corrections;
 use self::fairness::PastSloCredit;
 use self::forward_queued::ForwardCursor;
 use self::reject::UnpinQueue;
@@ -33,6 +40,7 @@ use self::serve::{PendingService, Review};
 use self::token_length::TokenLength;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
+use crate::quarantine::Quarantine;
 use crate::{Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, Time};
 
 /// Queued requests that one event finds to be past the SLO, at most.
@@ -56,7 +64,10 @@ pub struct Router {
     counters: Counters,
     token_length: TokenLength,
     forgetting: ForgetQueue,
+    corrections: Corrections,
+    claims: Claims,
     unpinning: UnpinQueue,
+    quarantine: Quarantine,
 }
 
 impl Router {
@@ -78,7 +89,10 @@ impl Router {
             counters: Counters::default(),
             token_length: TokenLength::default(),
             forgetting: ForgetQueue::default(),
+            corrections: Corrections::default(),
+            claims: Claims::default(),
             unpinning: UnpinQueue::default(),
+            quarantine: Quarantine::default(),
         }
     }
 
@@ -134,7 +148,7 @@ impl Router {
                 sent,
             } => self.report_counters(replica, &counters, sent),
             Event::AnsweredWithoutMetrics { replica, sent } => {
-                self.pool.answered_without_metrics(replica, sent);
+                self.answered_without_metrics(replica, sent);
             }
             Event::ProbeFailed(replica) => self.probe_failed(replica),
             Event::Added {

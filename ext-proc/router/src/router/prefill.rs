@@ -88,7 +88,13 @@ impl Router {
         if core::mem::replace(&mut request.has_begun, true) {
             return;
         }
-        pool.replicas.began(request.replica, &request.claim, now);
+        let (claim, permit) = (&request.claim, request.permit);
+        pool.replicas.began(request.replica, claim, permit, now);
+        if !self.claims.is_empty()
+            && let Some(replica) = pool.replicas.slot_of(request.replica)
+        {
+            self.claims.confirm(replica, &request.fingerprint);
+        }
         if let Some(prefill) = &mut request.prefill {
             prefill.is_computed = true;
             pool.replicas
@@ -113,13 +119,10 @@ impl Router {
 
     /// Forgets a prompt that its prefill replica did not compute.
     pub(super) fn retract_prefill(&mut self, request: &InFlightRequest, end: End) {
-        let pool = &mut self.pool;
         if end != End::Answered
             && let Some(prefill) = &request.prefill
-            && let Some(index) = pool.replicas.slot_of(prefill.replica)
         {
-            let blocks = request.fingerprint.blocks();
-            pool.index.retract(blocks, index, &prefill.recorded);
+            self.take_back(prefill.replica, &request.fingerprint, &prefill.recorded);
         }
     }
 

@@ -1,8 +1,7 @@
 //! Engines that restart, and caches that are found empty.
 //!
 //! A restarted engine has an empty cache, nothing queued, and maybe another speed. Counters of its metrics page show the
-//! restart, unless they are those of several processes in turn (`replica/counter_history.rs`). Without them, predictions fail: engines evict the least recently used blocks first, so once several predictions
-//! have failed in a row, everything as old as the missing prefixes is gone, too.
+//! restart, unless they are those of several processes in turn (`replica/counter_history.rs`). Without them, predictions fail (`corrections.rs`).
 //!
 //! A replica may hold a million blocks, so each event forgets a bounded number of them.
 

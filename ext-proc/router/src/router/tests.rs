@@ -47,6 +47,7 @@ fn request(id: u64, session: u64) -> Request {
         subset: None,
         adapter: None,
         scope: Scope::default(),
+        tells_start: false,
     }
 }
 
@@ -107,7 +108,7 @@ fn dispatched(router: &mut Router) -> Vec<(u64, u32)> {
     core::iter::from_fn(|| router.poll_effect())
         .filter_map(|effect| match effect {
             Effect::Dispatch(id, decision) => Some((id.0, decision.replica.0)),
-            Effect::Forward(..) | Effect::Reject { .. } => None,
+            Effect::Forward(..) | Effect::Reject { .. } | Effect::Hung { .. } => None,
         })
         .collect()
 }

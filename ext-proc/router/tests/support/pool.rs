@@ -107,7 +107,9 @@ pub fn run(config: RouterConfig, shapes: &[Shape], mut tasks: Vec<Task>) -> Repo
                     report.order.push(id);
                     on_the_way.push((now + WAY_MS, decision.replica.0 as usize, id));
                 }
-                Effect::Forward(..) | Effect::Reject { .. } => report.rejected += 1,
+                Effect::Forward(..) | Effect::Reject { .. } | Effect::Hung { .. } => {
+                    report.rejected += 1
+                }
             }
         }
         let idle = engines.iter().filter(|engine| engine.is_idle()).count();

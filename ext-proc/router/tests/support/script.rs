@@ -113,7 +113,7 @@ impl Script {
             .into_iter()
             .filter_map(|effect| match effect {
                 Effect::Forward(id, forwarding) => Some((id.0, forwarding)),
-                Effect::Dispatch(..) | Effect::Reject { .. } => None,
+                Effect::Dispatch(..) | Effect::Reject { .. } | Effect::Hung { .. } => None,
             })
             .collect()
     }
@@ -164,7 +164,7 @@ impl Script {
             .into_iter()
             .filter_map(|effect| match effect {
                 Effect::Dispatch(id, decision) => Some((id.0, decision)),
-                Effect::Forward(..) | Effect::Reject { .. } => None,
+                Effect::Forward(..) | Effect::Reject { .. } | Effect::Hung { .. } => None,
             })
             .collect()
     }
@@ -182,7 +182,7 @@ impl Script {
             .into_iter()
             .filter_map(|effect| match effect {
                 Effect::Reject { id, reason, .. } => Some((id.0, reason)),
-                Effect::Dispatch(..) | Effect::Forward(..) => None,
+                Effect::Dispatch(..) | Effect::Forward(..) | Effect::Hung { .. } => None,
             })
             .collect()
     }

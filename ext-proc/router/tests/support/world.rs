@@ -330,6 +330,7 @@ impl World {
                         self.comes_back(journey, here);
                     }
                 }
+                Effect::Hung { .. } => {}
             }
         }
     }

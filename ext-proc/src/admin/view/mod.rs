@@ -144,6 +144,39 @@ pub(crate) struct AdaptersView {
     pub slots: Option<u32>,
 }
 
+/// An entry of `GET /api/decisions`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DecisionView {
+    /// Time of the decision, in milliseconds since 1970.
+    pub time_unix_ms: u64,
+    /// `x-request-id`, if Envoy has sent it.
+    pub id: Option<String>,
+    pub pool: String,
+    /// Number of the request in its pool.
+    pub request: u64,
+    /// The replica or the region that gets the request; absent if it was rejected.
+    pub target: Option<String>,
+    pub reason: String,
+    /// Share of the prompt that the prefix index has for the target, from 0 to 1.
+    pub matched_share: f64,
+    pub queued_ms: f64,
+    /// Region that forwarded the request.
+    pub origin: Option<String>,
+    /// The response, once it has ended.
+    pub response: Option<ResponseView>,
+}
+
+/// The end of a response.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ResponseView {
+    pub status: u16,
+    /// Time to the first byte.
+    pub ttft_ms: Option<f64>,
+    pub prompt_tokens: Option<u32>,
+    pub cached_tokens: Option<u32>,
+    pub output_tokens: Option<u32>,
+}
+
 /// `POST /api/explain`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

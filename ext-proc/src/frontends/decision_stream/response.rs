@@ -7,6 +7,7 @@ use isotherm_decision_proto::{
 };
 
 use crate::frontends::request::reply::{ImmediateReply, Reply};
+use crate::pool::Endpoint;
 
 pub(super) fn response(request_id: u32, action: Action) -> DecisionResponse {
     DecisionResponse {
@@ -35,10 +36,21 @@ pub(super) fn action(reply: Reply) -> Action {
             cluster: reply.cluster.unwrap_or_default(),
             decision: reply.decision.unwrap_or_default(),
             prefiller: reply.prefiller.unwrap_or_default(),
+            reason: reply.record.reason.to_owned(),
+            queued_ms: reply.record.queued_ms,
+            traceparent: reply.traceparent.unwrap_or_default(),
         }),
         Reply::Immediate(reply) => Action::ImmediateResponse(immediate(&reply)),
         Reply::PassThrough(_) | Reply::Forward(_) => ext_proc_fallback(),
     }
+}
+
+/// Encodes the response to the client of a request whose replica hangs.
+pub(super) fn abandonment(replica: &Endpoint, reply: &ImmediateReply) -> Action {
+    Action::ImmediateResponse(ImmediateResponse {
+        replica: replica.as_str().to_owned(),
+        ..immediate(reply)
+    })
 }
 
 fn immediate(reply: &ImmediateReply) -> ImmediateResponse {
@@ -50,5 +62,7 @@ fn immediate(reply: &ImmediateReply) -> ImmediateResponse {
         status: u32::from(reply.status),
         headers: headers.collect(),
         body: reply.body.to_string().into_bytes(),
+        replica: String::new(),
+        reason: reply.details.to_owned(),
     }
 }

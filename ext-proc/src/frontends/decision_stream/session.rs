@@ -51,6 +51,8 @@ pub(crate) struct DecisionSession<I: Inbound> {
     /// Serial number of the next request on this stream.
     next_serial: u64,
     stopping: WatchStream<bool>,
+    /// Yields when a replica was found to hang.
+    hangs: WatchStream<u64>,
     state: SessionState,
 }
 
@@ -96,6 +98,7 @@ impl<I: Inbound> DecisionSession<I> {
         inbound: I,
     ) -> Self {
         context.metrics.decision_streams.inc();
+        let hangs = context.pool_registry.hangs();
         Self {
             context,
             inbound,
@@ -103,6 +106,7 @@ impl<I: Inbound> DecisionSession<I> {
             decisions: FuturesUnordered::new(),
             next_serial: 0,
             stopping: WatchStream::new(stopping),
+            hangs: WatchStream::from_changes(hangs),
             state: SessionState::New,
         }
     }
@@ -121,6 +125,7 @@ impl<I: Inbound> DecisionSession<I> {
         self.take_messages(context, &mut message.responses);
         // A request end among the messages may have made room for a queued request.
         self.take_decisions(context, &mut message.responses);
+        self.take_abandonments(context, &mut message.responses);
         if message.go_away.is_some() || !message.responses.is_empty() {
             return Poll::Ready(Some(message));
         }
@@ -157,6 +162,27 @@ impl<I: Inbound> DecisionSession<I> {
         }
     }
 
+    /// Responds to the requests of replicas that hang.
+    fn take_abandonments(
+        &mut self,
+        context: &mut Context<'_>,
+        responses: &mut Vec<DecisionResponse>,
+    ) {
+        let mut has_hung = false;
+        while let Poll::Ready(Some(_)) = self.hangs.poll_next_unpin(context) {
+            has_hung = true;
+        }
+        if has_hung {
+            // Rare, so no request is known by its replica.
+            let abandoned = self.open.iter().filter_map(|(id, open)| {
+                let (replica, reply) = open.lifecycle.take_abandonment()?;
+                let action = response::abandonment(&replica, &reply);
+                Some(response::response(*id, action))
+            });
+            responses.extend(abandoned);
+        }
+    }
+
     fn take_messages(&mut self, context: &mut Context<'_>, responses: &mut Vec<DecisionResponse>) {
         for _ in 0..MESSAGES_MAX {
             if self.state == SessionState::Closed || responses.len() >= RESPONSES_MAX {
@@ -176,7 +202,7 @@ impl<I: Inbound> DecisionSession<I> {
         // Ends come first: they make room for the requests of the same message.
         message.ends.iter().for_each(|end| self.handle_end(end));
         for id in &message.starts {
-            if let Some(open) = self.open.get(id) {
+            if let Some(open) = self.open.get_mut(id) {
                 open.lifecycle.begin_response();
             }
         }
@@ -198,10 +224,11 @@ impl<I: Inbound> DecisionSession<I> {
         };
         let headers = request.headers.iter();
         let headers = headers.map(|header| (&*header.name, &*header.value));
-        let head = RequestHead::read(headers, ListenerKind::Clients, &self.context.metrics);
+        let mut head = RequestHead::read(headers, ListenerKind::Clients, &self.context.metrics);
         let serial = self.next_serial;
         // 2^64 requests do not happen.
         self.next_serial = serial.wrapping_add(1);
+        head.request.tells_start = true;
         let mut lifecycle = RequestLifecycle::new(Arc::clone(&self.context));
         match lifecycle.route(head, &table) {
             RouteStatus::Replied(reply) => {

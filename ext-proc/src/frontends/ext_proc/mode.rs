@@ -52,6 +52,11 @@ impl StreamModes {
         !self.is_announced || self.request != BodyMode::None
     }
 
+    /// Whether the gateway shows when the response begins.
+    pub(super) fn tells_start(self) -> bool {
+        matches!(self.response, BodyMode::Streamed | BodyMode::FullDuplex)
+    }
+
     /// Whether body pieces may arrive before the reply to the headers, which can then wait for them.
     pub(super) fn sends_bodies_first(self) -> bool {
         !self.is_announced || self.request == BodyMode::FullDuplex

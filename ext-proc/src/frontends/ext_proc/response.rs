@@ -23,11 +23,14 @@ use isotherm_wasm_filter_core::response::orca;
 use super::conformance;
 use super::mode::{BodyMode, StreamModes};
 use crate::frontends::request::reply::{
-    ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply,
+    DecisionRecord, ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply,
 };
 
 /// Namespace in which Envoy's load balancers look for the endpoint, besides the header (Gateway API Inference Extension).
 pub(super) const LB_NAMESPACE: &str = "envoy.lb";
+
+/// Namespace of the facts for Envoy's access log.
+const LOG_NAMESPACE: &str = "isotherm";
 
 /// The message that carries the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +116,8 @@ fn route(reply: RouteReply, form: &RouteForm) -> RequestChanges {
     let mut set = vec![set_header(names::DESTINATION, endpoints)];
     let prefiller = reply.prefiller;
     set.extend(prefiller.map(|address| set_header(names::PREFILLER, &address)));
+    let traceparent = reply.traceparent;
+    set.extend(traceparent.map(|value| set_header(names::TRACEPARENT, &value)));
     if form.reads_response && !form.client_wants_report {
         set.push(set_header(orca::FORMAT_HEADER, orca::FORMAT));
     }
@@ -121,8 +126,11 @@ fn route(reply: RouteReply, form: &RouteForm) -> RequestChanges {
         let decision = reply.decision;
         set.extend(decision.map(|text| set_header(names::DECISION, &text)));
     }
+    let endpoint = (names::DESTINATION, endpoints.to_owned());
+    let namespaces = std::iter::once((LB_NAMESPACE, structure([endpoint])));
+    let record = (!form.is_picker).then(|| log_metadata(reply.record));
     RequestChanges {
-        metadata: Some(lb_metadata(endpoints.to_owned())),
+        metadata: Some(structure_of(namespaces.chain(record))),
         set,
         remove: reply.removed.names().map(str::to_owned).collect(),
     }
@@ -144,6 +152,8 @@ fn forward(reply: ForwardReply) -> RequestChanges {
     ];
     let model = reply.model.map(|model| session::encode(model.as_bytes()));
     set.extend(model.map(|model| set_header(names::MODEL, &model)));
+    let traceparent = reply.traceparent;
+    set.extend(traceparent.map(|value| set_header(names::TRACEPARENT, &value)));
     set.extend(
         reply
             .decision
@@ -152,7 +162,7 @@ fn forward(reply: ForwardReply) -> RequestChanges {
     RequestChanges {
         set,
         remove: vec![names::DESTINATION.to_owned()],
-        metadata: None,
+        metadata: Some(structure_of([log_metadata(reply.record)])),
     }
 }
 
@@ -227,7 +237,7 @@ pub(super) fn wait(timeout: Duration) -> ProcessingResponse {
     }
 }
 
-fn immediate(reply: &ImmediateReply) -> ProcessingResponse {
+pub(super) fn immediate(reply: &ImmediateReply) -> ProcessingResponse {
     let headers = reply.headers();
     response(Response::ImmediateResponse(ImmediateResponse {
         status: Some(HttpStatus {
@@ -319,17 +329,28 @@ pub(super) fn into_value(value: String, raw_value: Vec<u8>) -> Vec<u8> {
     }
 }
 
-fn lb_metadata(endpoints: String) -> Struct {
-    let text = Value {
-        kind: Some(Kind::StringValue(endpoints)),
+/// The decision for Envoy's access log: text, as the filter writes it for requests of the decision stream.
+fn log_metadata(record: DecisionRecord) -> (&'static str, Value) {
+    let reason = ("reason", record.reason.to_owned());
+    let queued = ("queued_ms", record.queued_ms.to_string());
+    (LOG_NAMESPACE, structure([reason, queued]))
+}
+
+fn structure<const N: usize>(fields: [(&str, String); N]) -> Value {
+    let text = |text| Value {
+        kind: Some(Kind::StringValue(text)),
     };
-    let endpoint = Struct {
-        fields: [(names::DESTINATION.to_owned(), text)].into(),
-    };
-    let lb = Value {
-        kind: Some(Kind::StructValue(endpoint)),
-    };
+    let fields = fields.map(|(name, value)| (name, text(value)));
+    Value {
+        kind: Some(Kind::StructValue(structure_of(fields))),
+    }
+}
+
+fn structure_of<'a>(fields: impl IntoIterator<Item = (&'a str, Value)>) -> Struct {
+    let fields = fields.into_iter();
     Struct {
-        fields: [(LB_NAMESPACE.to_owned(), lb)].into(),
+        fields: fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
     }
 }

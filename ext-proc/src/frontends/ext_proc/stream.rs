@@ -23,7 +23,7 @@ use envoy_types::pb::envoy::config::core::v3::HeaderMap;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::{FutureExt, Stream, StreamExt};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tonic::Status;
 
 use super::mode::StreamModes;
@@ -66,6 +66,8 @@ pub(super) struct RequestStream<I: Inbound> {
     has_ended: bool,
     has_trailers: bool,
     response: Option<ResponseReader>,
+    /// Changes when a replica was found to hang; present where the gateway shows when the response begins.
+    hangs: Option<watch::Receiver<u64>>,
     /// The message that was read while the request was queued.
     held_back: Option<ProcessingRequest>,
     /// Replies that are ready.
@@ -96,6 +98,7 @@ impl<I: Inbound> RequestStream<I> {
             has_ended: false,
             has_trailers: false,
             response: None,
+            hangs: None,
             held_back: None,
             outbox: VecDeque::new(),
             is_over: false,
@@ -118,8 +121,7 @@ impl<I: Inbound> RequestStream<I> {
             if self.decision.is_some() {
                 self.await_decision().await?;
             } else {
-                let message = self.receive().await?;
-                self.handle(message);
+                self.advance().await?;
             }
         }
     }
@@ -131,6 +133,39 @@ impl<I: Inbound> RequestStream<I> {
             Some(message) => Some(message),
             None if self.has_closed => None,
             None => self.inbound.next().await?.ok(),
+        }
+    }
+
+    /// Handles Envoy's next message, or the news that a replica hangs; `None` once the stream has ended.
+    async fn advance(&mut self) -> Option<()> {
+        let is_waiting = self.held_back.is_none() && !self.has_closed;
+        let Some(hangs) = self.hangs.as_mut().filter(|_| is_waiting) else {
+            let message = self.receive().await?;
+            self.handle(message);
+            return Some(());
+        };
+        tokio::select! {
+            biased;
+            message = self.inbound.next() => {
+                let message = message?.ok()?;
+                self.handle(message);
+            }
+            changed = hangs.changed() => match changed {
+                Ok(()) => self.end_if_hung(),
+                Err(_) => self.hangs = None,
+            },
+        }
+        Some(())
+    }
+
+    /// Responds to the client if the replica of the request hangs and the response has not begun.
+    fn end_if_hung(&mut self) {
+        let is_awaited = |reader: &ResponseReader| reader.outcome().is_none();
+        if self.response.as_ref().is_some_and(is_awaited)
+            && let Some((_, reply)) = self.lifecycle.take_abandonment()
+        {
+            self.outbox.push_back(response::immediate(&reply));
+            self.is_over = true;
         }
     }
 

@@ -8,6 +8,8 @@ use isotherm_router::{RequestId, Scope};
 
 use super::head::RequestHead;
 use super::reply::RequestHeaders;
+use crate::admin::view::DecisionView;
+use crate::decision_log::unix_ms;
 use crate::pool::{Endpoint, ForwardRoute, PeerTable, Pool, Route, RouteRequest};
 
 /// Longest name of another region in a header, in bytes: as long as a label of a host name.
@@ -110,6 +112,26 @@ fn describe(
     text
 }
 
+/// Returns a decision for the log of decisions. Its target and its reason follow.
+pub(super) fn view(
+    pool: &Pool,
+    request: RequestId,
+    id: Option<&str>,
+    (matched_bytes, queued_for): (u32, Duration),
+    summary: &RequestSummary,
+) -> DecisionView {
+    DecisionView {
+        time_unix_ms: unix_ms(),
+        id: id.map(str::to_owned),
+        pool: pool.name().to_string(),
+        request: request.0,
+        matched_share: f64::from(matched_bytes) / f64::from(summary.prompt_bytes.max(1)),
+        queued_ms: queued_for.as_secs_f64() * 1e3,
+        origin: summary.forwarded_from.clone(),
+        ..DecisionView::default()
+    }
+}
+
 /// Reduces the name of another region to characters that are safe in a header.
 fn visible(name: &str) -> String {
     let is_safe = |c: &char| c.is_ascii_graphic() && !matches!(c, ';' | '=' | ',');
@@ -119,9 +141,16 @@ fn visible(name: &str) -> String {
         .collect()
 }
 
-pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &RequestSummary) {
+pub(super) fn log(
+    pool: &Pool,
+    request: RequestId,
+    id: Option<&str>,
+    route: &Route,
+    summary: &RequestSummary,
+) {
     let decision = &route.decision;
     tracing::debug!(
+        id,
         pool = %pool.name(),
         request = request.0,
         replica = %route.chosen,
@@ -141,11 +170,13 @@ pub(super) fn log(pool: &Pool, request: RequestId, route: &Route, summary: &Requ
 pub(super) fn log_forward(
     pool: &Pool,
     request: RequestId,
+    id: Option<&str>,
     route: &ForwardRoute,
     summary: &RequestSummary,
 ) {
     let decision = &route.forwarding;
     tracing::debug!(
+        id,
         pool = %pool.name(),
         request = request.0,
         region = %route.peer.name,
@@ -160,8 +191,9 @@ pub(super) fn log_forward(
     );
 }
 
-pub(super) fn log_outcome(pool: &Pool, request: RequestId, outcome: &Outcome) {
+pub(super) fn log_outcome(pool: &Pool, request: RequestId, id: Option<&str>, outcome: &Outcome) {
     tracing::debug!(
+        id,
         pool = %pool.name(),
         request = request.0,
         status = outcome.status,

@@ -4,6 +4,7 @@
 //! of the filter, or by a bug) is ignored and counted; the service never rejects a request for it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use isotherm_fingerprint::{Fingerprint, names, tokens};
 use isotherm_router::Tier;
@@ -20,12 +21,20 @@ pub(crate) struct RequestHead {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) model: Option<String>,
+    /// Name of the request in Envoy's logs.
+    pub(crate) request_id: Option<Box<str>>,
+    /// Trace that the request belongs to.
+    pub(crate) traceparent: Option<Box<str>>,
+    /// Time for which the filter held the request, if its caller traces it.
+    pub(crate) held: Option<Duration>,
     /// Trusted headers about regions.
     pub(crate) origin: Origin,
     /// Whether the request came with a fingerprint.
     pub(crate) has_fingerprint: bool,
     /// Whether the gateway sends no request without an endpoint (endpoint picker protocol).
     pub(crate) needs_endpoint: bool,
+    /// Whether the filter, or its code in this service, has read the request.
+    pub(crate) is_filtered: bool,
     /// Whether the filter got a decision on its decision stream already.
     pub(crate) is_decided: bool,
     /// Headers that the reply depends on.
@@ -43,11 +52,17 @@ impl RequestHead {
         let mut head = Self::default();
         for (name, value) in headers {
             head.headers.note(name);
+            head.is_filtered |= name.starts_with(names::PREFIX);
             if head.take(name, value, listener).is_none() {
                 metrics.count_bad_header(known_name(name));
             }
         }
         head
+    }
+
+    /// Whether no filter has read the request, at a gateway that sends it on without a decision.
+    pub(crate) fn is_unread(&self) -> bool {
+        !self.is_filtered && !self.needs_endpoint
     }
 
     /// Returns the request for a pool, with its adapter and its scope.
@@ -68,6 +83,7 @@ impl RequestHead {
 
     /// Takes the headers in that the filter's code sets after it has read a body.
     pub(crate) fn apply(&mut self, edits: &[HeaderEdit], metrics: &Metrics) {
+        self.is_filtered = true;
         for edit in edits {
             if let (name, Some(value)) = edit.parts()
                 && self.take(name, value, ListenerKind::Clients).is_none()
@@ -87,6 +103,10 @@ impl RequestHead {
             "content-length" => self.origin.body_bytes = text(value).and_then(|n| n.parse().ok()),
             ":method" => self.method = text(value)?,
             ":path" => self.path = text(value)?,
+            // The client may choose it, so it must be harmless in a log.
+            names::REQUEST_ID => self.request_id = harmless(value),
+            names::TRACEPARENT => self.traceparent = harmless(value),
+            names::HELD => self.held = Some(Duration::from_micros(text(value)?.parse().ok()?)),
             names::MODEL => self.model = Some(percent_decoded(value)?),
             names::CLUSTER => self.headers.cluster = Some(text(value)?),
             names::SESSION => self.request.session = Some(session_key(value)),
@@ -112,6 +132,7 @@ fn known_name(name: &str) -> &'static str {
     [
         names::MODEL,
         names::CLUSTER,
+        names::HELD,
         names::TIER,
         names::TOKENS,
         names::FINGERPRINT,
@@ -125,6 +146,13 @@ fn known_name(name: &str) -> &'static str {
 
 fn text(value: &[u8]) -> Option<String> {
     std::str::from_utf8(value).ok().map(str::to_owned)
+}
+
+fn harmless(value: &[u8]) -> Option<Box<str>> {
+    let is_harmless = value.iter().all(u8::is_ascii_graphic)
+        && (1..=names::REQUEST_ID_BYTES_MAX).contains(&value.len());
+    let id = std::str::from_utf8(value).ok().filter(|_| is_harmless);
+    id.map(Into::into)
 }
 
 fn tier(value: &[u8]) -> Option<Tier> {
@@ -185,6 +213,15 @@ mod tests {
         assert_eq!(head.request.prompt_tokens, 120);
         assert_eq!(head.request.output_tokens_max, Some(30));
         assert_eq!(head.request.session, Some(session_key(b"u-1")));
+    }
+
+    #[test]
+    fn a_request_id_that_could_disturb_a_log_is_ignored() {
+        let id = |value: &str| read(&[(names::REQUEST_ID, value)]).0.request_id;
+        assert_eq!(id("0d3f-11").as_deref(), Some("0d3f-11"));
+        for bad in ["", "a b", "a\n", &"a".repeat(129)] {
+            assert_eq!(id(bad), None, "{bad}");
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod origin;
 pub(crate) mod reply;
 mod resolve;
 mod target;
+mod trace;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +24,13 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::metrics::{Metrics, RequestResult};
-use crate::pool::{InFlightGuard, Pool, PoolDecision, PoolRegistry, PoolTable, Submission};
+use crate::pool::{
+    Endpoint, InFlightGuard, Pool, PoolDecision, PoolRegistry, PoolTable, Submission,
+};
+use crate::spans::Spans;
 use describe::RequestSummary;
 use reply::{ImmediateReply, PassThroughReply, Reply};
+use trace::RequestTrace;
 
 pub(crate) use head::RequestHead;
 pub(crate) use origin::ListenerKind;
@@ -36,6 +41,8 @@ pub(crate) use target::RouteTarget;
 pub(crate) struct RequestContext {
     pub(crate) pool_registry: Arc<PoolRegistry>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Exporter of spans, if one is configured.
+    pub(crate) spans: Option<Spans>,
     /// Start of the service in seconds since 1970, which is the age of its models.
     pub(crate) started_unix_s: u64,
 }
@@ -46,6 +53,10 @@ const WAIT_SLACK: Duration = Duration::from_secs(5);
 pub(super) struct RequestLifecycle {
     context: Arc<RequestContext>,
     stage: RequestStage,
+    /// Name of the request in Envoy's logs.
+    request_id: Option<Box<str>>,
+    /// Spans of the request, if it is traced.
+    trace: Option<Box<RequestTrace>>,
 }
 
 enum RequestStage {
@@ -81,6 +92,8 @@ impl RequestLifecycle {
         Self {
             context,
             stage: RequestStage::New,
+            request_id: None,
+            trace: None,
         }
     }
 
@@ -88,17 +101,31 @@ impl RequestLifecycle {
         &self.context
     }
 
+    /// Name of the request in Envoy's logs, if Envoy has sent it.
+    fn id(&self) -> Option<&str> {
+        self.request_id.as_deref()
+    }
+
     /// Whether the request is at a replica or in another region.
     pub(super) fn is_in_flight(&self) -> bool {
         matches!(self.stage, RequestStage::InFlight(_))
     }
 
-    pub(super) fn route(&mut self, head: RequestHead, table: &PoolTable) -> RouteStatus {
+    pub(super) fn route(&mut self, mut head: RequestHead, table: &PoolTable) -> RouteStatus {
+        self.request_id = head.request_id.take();
+        let spans = self.context.spans.as_ref();
+        self.trace = spans.and_then(|spans| RequestTrace::begin(spans, &head, self.id()));
         let target = RouteTarget::of(&head, table);
         let is_forwarded = head
             .origin
             .is_other_region(table.peer_table().map(Arc::as_ref));
-        tracing::trace!(path = head.path, model = head.model, ?target, "request");
+        tracing::trace!(
+            id = self.id(),
+            path = head.path,
+            model = head.model,
+            ?target,
+            "request"
+        );
         let models = RequestResult::Models;
         let started = self.context.started_unix_s;
         RouteStatus::Replied(match target {
@@ -115,14 +142,19 @@ impl RequestLifecycle {
                 let body = openai::model(&id, started);
                 self.close(ImmediateReply::new(models, 200, body, "models"))
             }
+            RouteTarget::UnknownPath => {
+                tracing::debug!(path = head.path, "clients may not use this path");
+                let (result, body) = (RequestResult::NotFound, openai::unknown_path());
+                self.reject_unroutable(is_forwarded, result, 404, body, "unknown_path")
+            }
             RouteTarget::UnknownModel(id) => {
-                tracing::debug!(model = id, "no pool serves this model");
+                tracing::debug!(id = self.id(), model = id, "no pool serves this model");
                 let body = openai::unknown_model(&id);
                 let result = RequestResult::NotFound;
                 self.reject_unroutable(is_forwarded, result, 404, body, "unknown_model")
             }
             RouteTarget::MissingModel => {
-                tracing::debug!(path = head.path, "no model could be read");
+                tracing::debug!(id = self.id(), path = head.path, "no model could be read");
                 let (result, body) = (RequestResult::BadRequest, openai::no_model());
                 self.reject_unroutable(is_forwarded, result, 400, body, "no_model")
             }
@@ -152,12 +184,14 @@ impl RequestLifecycle {
         let peer_table = table.peer_table().map(Arc::as_ref);
         let request = head.route_request(pool, peer_table);
         let summary = RequestSummary::of(head, &request, peer_table);
+        self.enter("decision");
         let (guard, submission) = pool.submit(&request);
         match submission {
             Submission::Decided(decision) => {
                 RouteStatus::Replied(self.reply_to(guard, decision, &summary))
             }
             Submission::Queued(decision) => {
+                self.enter("queue");
                 self.stage = RequestStage::Queued(Box::new((guard, summary)));
                 RouteStatus::Queued {
                     timeout: wait_max.saturating_add(WAIT_SLACK),
@@ -179,6 +213,7 @@ impl RequestLifecycle {
         });
         match std::mem::replace(&mut self.stage, RequestStage::PassedThrough) {
             RequestStage::Queued(queued) => {
+                self.enter("decision");
                 let (guard, summary) = *queued;
                 Some(self.reply_to(guard, decision, &summary))
             }
@@ -190,10 +225,26 @@ impl RequestLifecycle {
     }
 
     /// Records the first token of the response.
-    pub(super) fn begin_response(&self) {
+    pub(super) fn begin_response(&mut self) {
         if let RequestStage::InFlight(guard) = &self.stage {
             guard.begin_response();
         }
+        if let Some(trace) = &mut self.trace {
+            trace.begin_response();
+        }
+    }
+
+    /// The response to the client of a request whose replica hangs, with the replica; returned once. The request is still in
+    /// flight: its end follows.
+    pub(super) fn take_abandonment(&self) -> Option<(Endpoint, ImmediateReply)> {
+        let RequestStage::InFlight(guard) = &self.stage else {
+            return None;
+        };
+        let replica = guard.take_abandoned()?;
+        // The metrics have counted the request as a routed one.
+        let result = RequestResult::Rejected;
+        let reply = ImmediateReply::new(result, 504, openai::hung(), "replica_hung");
+        Some((replica, reply))
     }
 
     /// Ends the response, with the outcome that the filter reports.
@@ -214,12 +265,24 @@ impl RequestLifecycle {
         let RequestStage::InFlight(guard) = stage else {
             return;
         };
+        if let Some(trace) = self.trace.take() {
+            trace.finish(outcome.as_ref());
+        }
         match outcome {
             Some(outcome) => {
-                describe::log_outcome(guard.pool(), guard.id(), &outcome);
+                describe::log_outcome(guard.pool(), guard.id(), self.id(), &outcome);
+                let log = self.context.pool_registry.decision_log();
+                log.finish(guard.pool().name(), guard.id().0, &outcome);
                 guard.finish(&outcome);
             }
             None => guard.finish_without_outcome(),
+        }
+    }
+
+    /// Begins a step of a traced request.
+    fn enter(&mut self, step: &'static str) {
+        if let Some(trace) = &mut self.trace {
+            trace.enter(step);
         }
     }
 
@@ -236,6 +299,7 @@ impl Drop for RequestLifecycle {
             let (guard, _) = &**queued;
             self.context.metrics.count_request(RequestResult::Aborted);
             tracing::debug!(
+                id = self.id(),
                 pool = %guard.pool().name(),
                 request = guard.id().0,
                 "client disconnected while its request was queued"

@@ -2,10 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use isotherm_fingerprint::paths::UNKNOWN_PATH_MESSAGE;
 use isotherm_router::RejectReason;
 use serde_json::{Value, json};
 
 use crate::pool::{ANY_MODEL, Pool};
+
+/// Returns the body for a path that clients may not use.
+pub(crate) fn unknown_path() -> Value {
+    error(
+        UNKNOWN_PATH_MESSAGE,
+        "invalid_request_error",
+        None,
+        "unknown_url",
+    )
+}
 
 /// Returns the body for a model that no pool serves.
 pub(crate) fn unknown_model(model: &str) -> Value {
@@ -45,9 +56,22 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
         RejectReason::RegionFull => {
             "This region has no free capacity for requests of other regions at the moment."
         }
+        RejectReason::Quarantined => {
+            "Two replicas of this model broke while they had this prompt, so no replica gets it for a while."
+        }
         RejectReason::ShuttingDown => "The service is being restarted. Try again.",
     };
     error(message, "server_error", None, reason.as_ref())
+}
+
+/// Returns the body for a request without a response from its replica.
+pub(crate) fn hung() -> Value {
+    error(
+        "The replica of this request has stopped responding. Try again.",
+        "server_error",
+        None,
+        "replica_hung",
+    )
 }
 
 /// Returns the list of models, and of their adapters; `created` is the start of the service, in seconds since 1970.

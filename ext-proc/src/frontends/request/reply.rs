@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use isotherm_fingerprint::names;
+use isotherm_router::Reason;
 use serde_json::Value;
 
 use crate::metrics::RequestResult;
@@ -85,6 +86,10 @@ pub(crate) struct RouteReply {
     pub(crate) cluster: Option<String>,
     /// Description of the decision, for the client.
     pub(crate) decision: Option<String>,
+    /// Decision, for the access log.
+    pub(crate) record: DecisionRecord,
+    /// `traceparent` for the replica, if the request is traced.
+    pub(crate) traceparent: Option<String>,
     pub(crate) removed: RemovedHeaders,
 }
 
@@ -109,7 +114,25 @@ impl RouteReply {
             prefiller: route.prefiller.as_ref().map(Endpoint::to_string),
             cluster: pool.cluster_unless(headers.cluster.as_deref()),
             decision,
+            record: DecisionRecord::new(route.decision.reason, route.decision.queued_for),
+            traceparent: None,
             removed: headers.to_remove,
+        }
+    }
+}
+
+/// The part of a decision that Envoy's access log shows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecisionRecord {
+    pub(crate) reason: &'static str,
+    pub(crate) queued_ms: u32,
+}
+
+impl DecisionRecord {
+    fn new(reason: Reason, queued_for: Duration) -> Self {
+        Self {
+            reason: reason.into(),
+            queued_ms: u32::try_from(queued_for.as_millis()).unwrap_or(u32::MAX),
         }
     }
 }
@@ -124,6 +147,10 @@ pub(crate) struct ForwardReply {
     pub(crate) model: Option<String>,
     /// Description of the decision, for the client.
     pub(crate) decision: Option<String>,
+    /// Decision, for the access log.
+    pub(crate) record: DecisionRecord,
+    /// `traceparent` for the other region, if the request is traced.
+    pub(crate) traceparent: Option<String>,
 }
 
 impl ForwardReply {
@@ -136,6 +163,8 @@ impl ForwardReply {
     ) -> Self {
         let separator = if tried.is_empty() { "" } else { "," };
         Self {
+            traceparent: None,
+            record: DecisionRecord::new(route.forwarding.reason, route.forwarding.queued_for),
             tried: format!("{tried}{separator}{}", route.peer.name),
             route,
             model: model.map(str::to_owned),

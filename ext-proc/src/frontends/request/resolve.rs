@@ -9,6 +9,7 @@ use super::describe::{self, RequestSummary};
 use super::openai;
 use super::reply::{ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply};
 use super::{RequestLifecycle, RequestStage};
+use crate::admin::view::DecisionView;
 use crate::metrics::RequestResult;
 use crate::pool::{ANY_MODEL, ForwardRoute, InFlightGuard, PoolDecision, Route};
 
@@ -38,10 +39,27 @@ impl RequestLifecycle {
     ) -> Reply {
         guard.dispatch(route);
         let pool = guard.pool();
-        describe::log(pool, guard.id(), route, summary);
+        describe::log(pool, guard.id(), self.id(), route, summary);
+        self.record(|| {
+            let decision = &route.decision;
+            let facts = (decision.matched_bytes, decision.queued_for);
+            DecisionView {
+                target: Some(route.chosen.to_string()),
+                reason: decision.reason.as_ref().to_owned(),
+                ..describe::view(pool, guard.id(), self.id(), facts, summary)
+            }
+        });
         let header = self.has_decision_header();
         let header = header.then(|| describe::header(pool, route, summary));
-        let reply = RouteReply::to(route, pool, header, &summary.headers);
+        let traceparent = self.trace.as_mut().map(|trace| {
+            let decision = &route.decision;
+            let reason = decision.reason.into();
+            trace.forward(route.chosen.as_str(), reason, decision.matched_tokens)
+        });
+        let reply = RouteReply {
+            traceparent,
+            ..RouteReply::to(route, pool, header, &summary.headers)
+        };
         self.stage = RequestStage::InFlight(guard);
         Reply::Route(reply)
     }
@@ -54,16 +72,38 @@ impl RequestLifecycle {
     ) -> Reply {
         guard.forward();
         let pool = guard.pool();
-        describe::log_forward(pool, guard.id(), &route, summary);
+        describe::log_forward(pool, guard.id(), self.id(), &route, summary);
+        self.record(|| {
+            let forwarding = &route.forwarding;
+            let facts = (forwarding.matched_bytes, forwarding.queued_for);
+            DecisionView {
+                target: Some(format!("region {}", route.peer.name)),
+                reason: forwarding.reason.as_ref().to_owned(),
+                ..describe::view(pool, guard.id(), self.id(), facts, summary)
+            }
+        });
         let header = self.has_decision_header();
         let header = header.then(|| describe::forward_header(pool, &route, summary));
         // The other region needs neither this region's alias of the model, nor the reason why a request without a model
         // belongs to this pool.
         let model = Some(&**pool.name()).filter(|model| *model != ANY_MODEL);
         let model = summary.adapter.as_deref().or(model);
-        let reply = ForwardReply::to(route, &summary.tried, model, header);
+        let traceparent = self.trace.as_mut().map(|trace| {
+            let forwarding = &route.forwarding;
+            let reason = forwarding.reason.into();
+            trace.forward(&route.peer.name, reason, forwarding.matched_tokens)
+        });
+        let reply = ForwardReply {
+            traceparent,
+            ..ForwardReply::to(route, &summary.tried, model, header)
+        };
         self.stage = RequestStage::InFlight(guard);
         Reply::Forward(reply)
+    }
+
+    /// Records a decision in the log of decisions, if a page asks for them.
+    fn record(&self, decision: impl FnOnce() -> DecisionView) {
+        self.context.pool_registry.decision_log().record(decision);
     }
 
     fn has_decision_header(&self) -> bool {
@@ -79,13 +119,21 @@ impl RequestLifecycle {
     ) -> Reply {
         let pool = Arc::clone(guard.pool());
         tracing::debug!(
+            id = self.id(),
             pool = %pool.name(),
             request = guard.id().0,
             reason = reason.as_ref(),
             origin = summary.forwarded_from,
             "rejected"
         );
+        self.record(|| DecisionView {
+            reason: reason.as_ref().to_owned(),
+            ..describe::view(&pool, guard.id(), self.id(), (0, Duration::ZERO), summary)
+        });
         guard.reject();
+        if let Some(mut trace) = self.trace.take() {
+            trace.reject(reason.into());
+        }
         let is_forwarded = summary.forwarded_from.is_some();
         if reason == RejectReason::ShuttingDown && !is_forwarded && !summary.needs_endpoint {
             // A service that stops must not fail a request that Envoy can place alone. For a forwarded request, its own

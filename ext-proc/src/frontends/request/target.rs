@@ -3,11 +3,12 @@
 //! | request | target |
 //! | --- | --- |
 //! | decided on the decision stream, and sent to external processing all the same | passes through |
+//! | a path outside the list `paths` | 404 in OpenAI's format |
 //! | `GET /v1/models[/{id}]`, unless a pool serves any model | the service replies |
 //! | names a model | the pool of the model; without one, 404 in OpenAI's format |
 //! | no model, and the filter chose a cluster | the pool behind the cluster |
 //! | no model, and there is one pool, or one for any model | that pool |
-//! | none of these, and the path requires a model | 400 in OpenAI's format |
+//! | none of these, and the path requires a model | 400 in OpenAI's format, unless no filter has read the request |
 //! | any other | passes through; Envoy's routes handle it |
 //!
 //! A request for a pool with neither model nor body (`GET`, `HEAD`, `OPTIONS`: a health page, a version) takes no capacity
@@ -15,6 +16,9 @@
 //! models is such a request, since only the engine knows its models. A pool whose sources have not reported its
 //! replicas (the service has just started) takes no requests: Envoy may know the replicas already. Neither holds for a
 //! gateway that sends no request without an endpoint: it gets an endpoint, or a rejection.
+//!
+//! The filter sets the session key of each request that it sees, at least the client's address. A request without one passed a filter that has crashed or is not
+//! loaded, so its model is unknown through no fault of the client: Envoy's last route takes it to the default cluster.
 
 use std::sync::{Arc, Once};
 
@@ -37,6 +41,8 @@ pub(crate) enum RouteTarget {
     ModelList,
     /// A reply with one model.
     Model(String),
+    /// A rejection: clients may not use this path.
+    UnknownPath,
     /// A rejection: no pool serves this model.
     UnknownModel(String),
     /// A rejection: the request must name a model.
@@ -54,6 +60,10 @@ impl RouteTarget {
                 );
             });
             return Self::PassThrough(None);
+        }
+        // A gateway that sends no pseudo-headers hides the path.
+        if !head.path.is_empty() && !table.allows_path(&head.path) {
+            return Self::UnknownPath;
         }
         if let Some(models) = listing(head)
             && table.for_model(ANY_MODEL).is_none()
@@ -80,7 +90,7 @@ impl RouteTarget {
                 Self::PassThrough(Some(pool.cluster()))
             }
             Some(pool) => Self::in_pool(pool, head),
-            None if Api::from_path(&head.path).is_some() => Self::MissingModel,
+            None if Api::from_path(&head.path).is_some() && !head.is_unread() => Self::MissingModel,
             None => Self::PassThrough(None),
         }
     }
@@ -122,6 +132,7 @@ mod tests {
     use crate::pool::PoolRegistry;
 
     const TWO: &str = "
+paths: ['*']
 pools:
   - { model: llama, aliases: [org/llama], cluster: l }
   - { model: qwen, cluster: q }
@@ -139,11 +150,13 @@ pools:
             ..RequestHead::default()
         };
         head.headers.cluster = some(cluster);
+        head.is_filtered = true;
         match RouteTarget::of(&head, &pool_registry.table()) {
             RouteTarget::Pool(pool) => format!("route {}", pool.name()),
             RouteTarget::PassThrough(cluster) => format!("pass {}", cluster.unwrap_or_default()),
             RouteTarget::ModelList => "models".into(),
             RouteTarget::Model(id) => format!("model {id}"),
+            RouteTarget::UnknownPath => "no path".into(),
             RouteTarget::UnknownModel(id) => format!("unknown {id}"),
             RouteTarget::MissingModel => "no model".into(),
         }
@@ -155,6 +168,24 @@ pools:
         assert_eq!(chat("qwen"), "route qwen");
         assert_eq!(chat("org/llama"), "route llama");
         assert_eq!(chat("gpt"), "unknown gpt");
+    }
+
+    #[tokio::test]
+    async fn a_path_outside_the_list_belongs_to_no_pool() {
+        let one = "pools: [{ model: llama, cluster: l }]";
+        for path in [
+            "/metrics",
+            "/flush_cache",
+            "/v1/rerank",
+            "/v1/models/../../load",
+        ] {
+            for method in ["GET", "POST"] {
+                assert_eq!(target(one, method, path, "llama", "l"), "no path", "{path}");
+            }
+        }
+        let rerank = "{ paths: [/v1/rerank], pools: [{ model: llama, cluster: l }] }";
+        assert_eq!(target(rerank, "POST", "/v1/rerank", "", ""), "route llama");
+        assert_eq!(target(rerank, "POST", "/v1/completions", "", ""), "no path");
     }
 
     #[tokio::test]
@@ -175,6 +206,26 @@ pools:
     }
 
     #[tokio::test]
+    async fn a_request_that_no_filter_has_read_passes_through() {
+        let config = config::parse(TWO).unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
+        let mut head = RequestHead {
+            method: "POST".into(),
+            path: "/v1/completions".into(),
+            ..RequestHead::default()
+        };
+        let target = RouteTarget::of(&head, &pool_registry.table());
+        assert!(
+            matches!(target, RouteTarget::PassThrough(None)),
+            "{target:?}"
+        );
+        head.needs_endpoint = true;
+        let target = RouteTarget::of(&head, &pool_registry.table());
+        assert!(matches!(target, RouteTarget::MissingModel), "{target:?}");
+    }
+
+    #[tokio::test]
     async fn without_a_model_the_filters_cluster_selects_the_pool() {
         assert_eq!(target(TWO, "POST", "/v1/rerank", "", "q"), "route qwen");
         assert_eq!(target(TWO, "GET", "/version", "", "q"), "pass q");
@@ -187,7 +238,7 @@ pools:
 
     #[tokio::test]
     async fn the_only_pool_gets_requests_without_a_model() {
-        let one = "pools: [{ model: llama, cluster: l }]";
+        let one = "{ paths: ['*'], pools: [{ model: llama, cluster: l }] }";
         assert_eq!(target(one, "POST", "/v1/rerank", "", ""), "route llama");
         assert_eq!(target(one, "GET", "/health", "", ""), "pass l");
         assert_eq!(

@@ -52,12 +52,14 @@ pub(super) const COUNTERS: &[Family<Counters, u64>] = counters! {
     queued: "Requests that waited in the queue",
     prefills: "Dispatched requests whose prompt a prefill replica computes",
     retried_elsewhere: "Responses of a replica other than the selected one",
+    quarantines: "Prompts that came into quarantine because two replicas broke on them",
     predicted_cached_tokens: "Prompt tokens that the prefix index predicted to be cached, over requests whose engine \
          reports its cache hits",
     measured_cached_tokens: "Prompt tokens that engines found in their caches, over the same requests",
     prediction_error_tokens: "Sum of the absolute differences of predicted and measured cached tokens",
     measured_prompt_tokens: "Prompt tokens of the same requests",
     false_hits: "Predicted cache hits that did not happen and corrected the prefix index",
+    implausible_usage: "Responses whose usage cannot be of the prompt that the filter read. They taught nothing",
     forwarded_prompt_tokens: "Prompt tokens of forwarded requests whose engine reports its cache hits",
     forwarded_cached_tokens: "Prompt tokens that engines found in their caches, over the same forwarded requests",
     forwarded_in: "Requests that other regions forwarded to this one",
@@ -69,6 +71,8 @@ pub(super) const COUNTERS: &[Family<Counters, u64>] = counters! {
     adapter_requests: "Requests for an adapter (LoRA) that were dispatched",
     engine_restarts: "Restarts of engines, as the counters of their metrics pages showed",
     adapter_loads: "Requests for an adapter that were dispatched to a replica believed not to hold it",
+    hung_replicas: "Replicas found to hang: they accepted requests, and nothing came back",
+    abandoned: "Requests that were ended without a response, because their replica hung",
     replicas_refused: "Replicas left out because the pool has as many as it may have",
 };
 

@@ -83,7 +83,7 @@ fn verifiers(
     allowed: &AllowedRegions,
     provider: &Arc<CryptoProvider>,
 ) -> Result<(Arc<WebPkiServerVerifier>, Arc<RegionVerifier>), CredentialsError> {
-    let roots = Arc::new(roots(ca)?);
+    let roots = Arc::new(authorities(ca)?);
     let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone())
         .build()
         .map_err(|error| content(ca, &error))?;
@@ -138,7 +138,8 @@ pub(crate) fn key(file: &Path) -> Result<PrivateKeyDer<'static>, CredentialsErro
     PrivateKeyDer::from_pem_slice(&read(file)?).map_err(|error| content(file, &error))
 }
 
-fn roots(file: &Path) -> Result<RootCertStore, CredentialsError> {
+/// Reads the certificates of authorities.
+pub(crate) fn authorities(file: &Path) -> Result<RootCertStore, CredentialsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(file)? {
         roots

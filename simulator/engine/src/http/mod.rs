@@ -4,6 +4,7 @@
 //! - [`dialect`]: the APIs, one file each; [`generate`]: their common handler
 //! - [`metrics`], [`orca`], [`debug`]: the engine's load and counters
 //! - [`fault`], [`fault_routes`]: injected faults
+//! - [`spans`]: spans of requests that their callers trace
 //! - [`serve`]: the listening socket, and the timer that advances the engine
 
 pub mod adapter_series;
@@ -22,4 +23,5 @@ pub mod replica;
 pub mod request_id;
 pub mod routes;
 pub mod serve;
+pub mod spans;
 pub mod wall_clock;

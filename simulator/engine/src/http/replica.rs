@@ -6,9 +6,10 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use opentelemetry_sdk::trace::SdkTracer;
 use tokio::sync::{Notify, watch};
 
 use super::adapter_series::AdapterSeries;
@@ -64,6 +65,8 @@ pub struct Replica {
     pub settings: Settings,
     /// Injected faults.
     pub faults: Faults,
+    /// The tracer of the spans of requests, if they are exported.
+    pub tracer: OnceLock<SdkTracer>,
     /// Series of adapters on the metrics page.
     pub adapter_series: AdapterSeries,
     /// Wakes the driver when the next time to act may have come nearer.
@@ -107,6 +110,7 @@ impl Replica {
         };
         Arc::new(Self {
             faults: Faults::new(settings.seed),
+            tracer: OnceLock::new(),
             adapter_series: AdapterSeries::default(),
             started: Instant::now(),
             started_unix_ms: unix_ms(),

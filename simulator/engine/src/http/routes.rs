@@ -10,7 +10,7 @@ use axum::routing::{get, post};
 
 use super::dialect::{Chat, Completions, Messages, Native, Responses};
 use super::replica::Replica;
-use super::{debug, embeddings, fault_routes, generate, metrics, models, request_id};
+use super::{debug, embeddings, fault_routes, generate, metrics, models, request_id, spans};
 
 /// Longest body of a request, in bytes. Inlined images make bodies of tens of megabytes.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
@@ -34,6 +34,10 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .layer(middleware::from_fn_with_state(
             Arc::clone(&replica),
             fault_routes::apply,
+        ))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&replica),
+            spans::record,
         ))
         .layer(middleware::from_fn_with_state(
             Arc::clone(&replica),

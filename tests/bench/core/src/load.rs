@@ -259,6 +259,7 @@ impl Load {
             subset: None,
             adapter: self.adapter,
             scope: self.scope.clone(),
+            tells_start: true,
         }
     }
 

@@ -107,7 +107,7 @@ async fn a_body_that_the_filter_cannot_parse_passes_unchanged() -> anyhow::Resul
         ("/v1/chat/completions", gzip.to_vec()),
         ("/v1/chat/completions", Vec::new()),
         ("/v1/completions", b"{\"prompt\": \"\xff\xfe\"}".to_vec()),
-        ("/v1/rerank", b"{\"query\": \"warm\"}".to_vec()),
+        ("/v1/embeddings", b"\"warm\"".to_vec()),
     ];
     for (path, body) in &bodies {
         let request = client.post(path, &Value::Null);
@@ -115,7 +115,7 @@ async fn a_body_that_the_filter_cannot_parse_passes_unchanged() -> anyhow::Resul
         let start = String::from_utf8_lossy(&body[..body.len().min(40)]);
         assert_eq!(response.status, 200, "{start}: {}", response.text());
     }
-    send(client.get("/health")).await?.success()?;
+    send(client.get("/v1/responses")).await?.success()?;
 
     let received = replica.received();
     for ((path, body), request) in bodies.iter().zip(&received) {

@@ -49,7 +49,7 @@ async fn a_request_decided_on_the_stream_needs_no_external_processing() -> anyho
             .keys()
             .filter(|name| name.as_str().starts_with("x-isotherm-"))
             .collect();
-        assert_eq!(internal, ["x-isotherm-session", "x-isotherm-cluster"]);
+        assert!(internal.is_empty(), "the replica got {internal:?}");
     }
     Ok(())
 }

@@ -79,7 +79,7 @@ async fn with_a_decision_stream_it_decides_on_prompts_of_every_size() -> anyhow:
         let is_internal = |name: &str| name.starts_with("x-isotherm-");
         let names = request.headers.keys().map(|name| name.as_str());
         let internal: Vec<_> = names.filter(|name| is_internal(name)).collect();
-        assert_eq!(internal, ["x-isotherm-session", "x-isotherm-cluster"]);
+        assert!(internal.is_empty(), "the replica got {internal:?}");
     }
     Ok(())
 }
@@ -232,10 +232,11 @@ async fn a_forged_mark_of_a_client_has_no_effect() -> anyhow::Result<()> {
     let stack = with_gate(scripted("gate-forged", &[&replica], 8));
     let stack = stack.start().await?;
     let client = Client::new(&stack.url(""))?;
-    let request = client.post("/v1/rerank", &Value::Null);
+    let request = client.post("/v1/completions", &Value::Null);
     let request = request
         .header("x-isotherm-gate", "1")
-        .body(r#"{"query":"warm"}"#);
+        .header("content-encoding", "gzip")
+        .body("warm");
     isotherm_e2e::send(request).await?.success()?;
     Ok(())
 }

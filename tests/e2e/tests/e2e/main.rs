@@ -4,19 +4,27 @@
     reason = "an index out of range fails the test"
 )]
 
+mod access_log;
 mod adapters;
 mod bodies;
 mod buffer_limits;
 mod circuit_breaker;
 mod conversation;
+mod crash;
+mod crashing_prompts;
 mod decision_stream;
 mod documents;
+mod doors;
 mod failover;
+mod falsified;
 mod gate;
 mod gateways;
 mod headers;
+mod hung_replica;
+mod live_page;
 mod memory;
 mod openai;
+mod paths;
 mod pushing;
 mod queue;
 mod recording;
@@ -24,4 +32,5 @@ mod reload;
 mod replicas;
 mod roles;
 mod telemetry;
+mod tracing;
 mod withheld_bodies;

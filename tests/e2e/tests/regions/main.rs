@@ -2,6 +2,7 @@
 
 mod adoption;
 mod conversation;
+mod crashing_prompts;
 mod forwarding;
 mod gateway;
 mod in_flight;

@@ -139,7 +139,7 @@ fn every_mistake_is_reported_at_once() {
     let error = refusal(
         r#"{"role":"request","buffer_bytes_max":0,"default_cluster":"",
             "pools":[{"models":[],"cluster":"a b"},{"models":["m","m"],"cluster":"c"}],
-            "session":[{"header":""}],"tier":["client_address"]}"#,
+            "session":[{"header":""}],"tier":["client_address"],"session_secret":"short","paths":["v1"]}"#,
     );
     for part in [
         "buffer_bytes_max",
@@ -149,6 +149,8 @@ fn every_mistake_is_reported_at_once() {
         "pools[1].models: \"m\"",
         "session[0]",
         "tier[0]",
+        "session_secret",
+        "paths[0]",
     ] {
         assert!(error.contains(part), "{part} in {error}");
     }

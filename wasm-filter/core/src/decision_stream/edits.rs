@@ -32,6 +32,9 @@ pub(super) fn with_decision(
         edits.retain(|edit| !matches!(edit, HeaderEdit::Set(names::CLUSTER, _)));
         edits.push(HeaderEdit::set(names::CLUSTER, route.cluster));
     }
+    if !route.traceparent.is_empty() {
+        edits.push(HeaderEdit::set(names::TRACEPARENT, route.traceparent));
+    }
     if add_report_request {
         edits.push(HeaderEdit::set(orca::FORMAT_HEADER, orca::FORMAT));
     }

@@ -33,7 +33,7 @@ pub use timer::{FlushTimer, TICK, TimerEvent};
 use crate::DecisionStreamConfig;
 use crate::headers::HeaderEdit;
 use crate::request::RequestTarget;
-use crate::response::{Nanoseconds, ResponseFlow};
+use crate::response::{EVENT_STREAM, Nanoseconds, ResponseFlow};
 use edits::{with_decision, without_decision};
 
 /// The most requests in flight on one stream.
@@ -57,14 +57,27 @@ pub enum Effect {
     Open,
     /// Close the stream without a call of [`DecisionStream::on_close`].
     Close,
-    /// Release a request with these headers.
+    /// Release a request, which has no decision, with these headers.
     Release(u32, Vec<HeaderEdit>),
+    /// Release a request with the headers of its decision.
+    Dispatch(u32, Vec<HeaderEdit>, DecisionRecord),
     /// Respond to the client of a request.
     Respond(u32, ImmediateResponse),
+    /// Respond to the client of a request that its replica does not answer, if [`is_unanswered`] says so.
+    RespondInstead(u32, ImmediateResponse),
     /// Send these bytes as one message.
     Send(Vec<u8>),
     /// Call [`DecisionStream::flush_ends`] soon (see [`FlushTimer`]).
     ScheduleFlush,
+}
+
+/// The part of a decision that the access log shows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DecisionRecord {
+    /// The reason for the replica.
+    pub reason: String,
+    /// The time that the request was queued, in milliseconds.
+    pub queued_ms: u32,
 }
 
 /// The state of the stream and of the requests on it.
@@ -106,6 +119,8 @@ enum Request {
     },
     /// The service has decided. The flow reads the response once it arrives; the end is still to be sent.
     Decided(Option<Box<ResponseFlow>>),
+    /// The first token of a streamed response came; the end is still to be sent.
+    Begun,
     /// The stream of the decision has closed, so no end is sent. The flow still removes the load report from the response.
     Detached(Option<Box<ResponseFlow>>),
 }
@@ -142,7 +157,7 @@ impl DecisionStream {
             HeaderEdit::Set(name, value) => Some((*name, value.as_slice())),
             HeaderEdit::Remove(_) => None,
         });
-        let headers = target.headers().into_iter().chain(written);
+        let headers = target.headers().chain(written);
         let headers = headers.map(|(name, value)| Header {
             name: name.to_owned(),
             value: value.to_owned(),
@@ -167,16 +182,18 @@ impl DecisionStream {
     /// The flow that reads the response to a request, once; `None` when the service did not decide on the request.
     pub fn take_response_flow(&mut self, id: u32) -> Option<Box<ResponseFlow>> {
         match self.requests.get_mut(&id)? {
-            Request::Pending { .. } => None,
+            Request::Pending { .. } | Request::Begun => None,
             Request::Decided(flow) | Request::Detached(flow) => flow.take(),
         }
     }
 
     /// Records that the response to a request begins: its first token came.
     pub fn start_response(&mut self, id: u32) -> Option<Effect> {
-        if !matches!(self.requests.get(&id)?, Request::Decided(_)) {
+        let request = self.requests.get_mut(&id)?;
+        if !matches!(request, Request::Decided(_)) {
             return None;
         }
+        *request = Request::Begun;
         self.starts.push(id);
         self.schedule()
     }
@@ -291,6 +308,9 @@ impl DecisionStream {
                 Request::Decided(flow) | Request::Detached(flow) => {
                     self.requests.insert(id, Request::Detached(flow));
                 }
+                Request::Begun => {
+                    self.requests.insert(id, Request::Detached(None));
+                }
             }
         }
         effects
@@ -311,6 +331,11 @@ impl DecisionStream {
     fn on_response(&mut self, response: DecisionResponse, now: Nanoseconds) -> Option<Effect> {
         let id = response.request_id;
         let request = self.requests.get_mut(&id)?;
+        if let Request::Decided(_) = request {
+            // The end of the response follows as usual.
+            let instead = response.action.and_then(immediate_response);
+            return instead.map(|instead| Effect::RespondInstead(id, instead));
+        }
         let Request::Pending {
             deadline,
             edits,
@@ -328,9 +353,13 @@ impl DecisionStream {
                 let decision = mem::take(&mut route.decision).into_bytes();
                 let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
                 let flow = ResponseFlow::sent(now, *wants_report, exposed);
+                let record = DecisionRecord {
+                    reason: mem::take(&mut route.reason),
+                    queued_ms: route.queued_ms,
+                };
                 let edits = with_decision(id, mem::take(edits), route, !*wants_report);
                 *request = Request::Decided(Some(Box::new(flow)));
-                Some(Effect::Release(id, edits))
+                Some(Effect::Dispatch(id, edits, record))
             }
             Some(Action::ImmediateResponse(immediate)) => {
                 self.requests.remove(&id);
@@ -343,6 +372,26 @@ impl DecisionStream {
                 Some(Effect::Release(id, edits))
             }
         }
+    }
+}
+
+/// Whether the response to a request is still awaited from the replica that hangs. `upstream` is the host of the request, if
+/// it has one, and `media_type` that of the response, once its headers came. A retry may be at another replica; and of a
+/// response that is not streamed, headers are the beginning. The headers of a stream come before its first token.
+#[must_use]
+pub fn is_unanswered(
+    response: &ImmediateResponse,
+    upstream: Option<&str>,
+    media_type: Option<&str>,
+) -> bool {
+    let is_there = upstream.is_none_or(|upstream| upstream == response.replica);
+    is_there && media_type.is_none_or(|media_type| media_type.starts_with(EVENT_STREAM))
+}
+
+fn immediate_response(action: Action) -> Option<ImmediateResponse> {
+    match action {
+        Action::ImmediateResponse(response) => Some(response),
+        Action::Route(_) | Action::Wait(_) | Action::ExtProcFallback(_) => None,
     }
 }
 

@@ -71,7 +71,7 @@ fn route(cluster: &str, decision: &str) -> Action {
 }
 
 fn values(effects: &[Effect]) -> Vec<(&'static str, String)> {
-    let [Effect::Release(_, edits)] = effects else {
+    let ([Effect::Release(_, edits)] | [Effect::Dispatch(_, edits, _)]) = effects else {
         panic!("not released: {effects:?}");
     };
     let mut values: Vec<_> = edits
@@ -117,6 +117,21 @@ fn a_route_with_a_prefiller_sets_its_header() {
 }
 
 #[test]
+fn the_service_learns_the_name_of_a_request_in_the_logs() {
+    let mut stream = ready();
+    let long = "a".repeat(names::REQUEST_ID_BYTES_MAX + 1);
+    for (id, sent) in [("0d3f", Some("0d3f")), (&long, None)] {
+        let target = target(&[("x-request-id", id)]);
+        let message = stream.add_request(1, &target, edits()).unwrap();
+        let message = ClientMessage::decode(&*message).unwrap();
+        let mut headers = message.requests[0].headers.iter();
+        let header = headers.find(|header| header.name == "x-request-id");
+        let value = header.map(|header| str::from_utf8(&header.value).unwrap());
+        assert_eq!(value, sent);
+    }
+}
+
+#[test]
 fn the_start_of_a_response_goes_to_the_service() {
     let mut stream = ready();
     assert!(add(&mut stream, 1) && add(&mut stream, 2));
@@ -128,6 +143,56 @@ fn the_start_of_a_response_goes_to_the_service() {
     };
     assert_eq!(ClientMessage::decode(&*message).unwrap().starts, [1]);
     assert_eq!(stream.flush_ends(), None);
+}
+
+/// The response to a request whose replica hangs.
+fn instead() -> ImmediateResponse {
+    ImmediateResponse {
+        status: 504,
+        replica: "10.0.0.1:8000".to_owned(),
+        ..ImmediateResponse::default()
+    }
+}
+
+#[test]
+fn a_request_whose_replica_hangs_gets_a_response_and_its_end_is_sent() {
+    let mut stream = ready();
+    add(&mut stream, 7);
+    respond(&mut stream, 7, route("", ""));
+    let effects = respond(&mut stream, 7, Action::ImmediateResponse(instead()));
+    assert_eq!(effects, [Effect::RespondInstead(7, instead())]);
+    assert!(stream.take_response_flow(7).is_some(), "it reads that one");
+    stream.end_request(7, None);
+    let ends = ends_in(&stream.flush_ends());
+    assert_eq!(ends, [(7, String::new())]);
+}
+
+#[test]
+fn a_request_whose_response_has_begun_keeps_it() {
+    let mut stream = ready();
+    add(&mut stream, 7);
+    respond(&mut stream, 7, route("", ""));
+    stream.take_response_flow(7);
+    stream.start_response(7);
+    let effects = respond(&mut stream, 7, Action::ImmediateResponse(instead()));
+    assert_eq!(effects, []);
+    stream.end_request(7, Some("o".to_owned()));
+    let ends = ends_in(&stream.flush_ends());
+    assert_eq!(ends, [(7, "o".to_owned())]);
+}
+
+#[test]
+fn a_request_at_another_replica_or_with_a_response_is_answered() {
+    let (there, elsewhere) = (Some("10.0.0.1:8000"), Some("10.0.0.2:8000"));
+    assert!(is_unanswered(&instead(), there, None));
+    assert!(
+        is_unanswered(&instead(), None, None),
+        "it awaits a connection"
+    );
+    assert!(!is_unanswered(&instead(), elsewhere, None), "a retry");
+    assert!(!is_unanswered(&instead(), there, Some("application/json")));
+    let opened = Some("text/event-stream; charset=utf-8");
+    assert!(is_unanswered(&instead(), there, opened), "no token yet");
 }
 
 #[test]
@@ -382,6 +447,7 @@ fn a_request_with_an_immediate_response_is_forgotten() {
     let mut stream = ready();
     assert!(add(&mut stream, 7));
     let answer = ImmediateResponse {
+        replica: String::new(),
         status: 503,
         ..ImmediateResponse::default()
     };

@@ -14,12 +14,13 @@
 //! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
 //! give session, tier and cluster, and the decision stream decides by them.
 //!
-//! No request fails here: a request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
+//! A request to a path outside the list `paths` gets a 404 ([`has_allowed_path`]). No other request fails here: a request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
 
 mod skip;
 mod source;
 mod tier;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use isotherm_fingerprint::{Api, Extraction, Extractor, names, session, tokens};
@@ -35,6 +36,9 @@ use crate::response::orca;
 
 /// The bytes of one read over HTTP/2: a frame of the default size.
 const FRAME_BYTES: usize = 16 * 1024;
+
+/// The place of the flags in `traceparent`: `VERSION-TRACE-PARENT-FLAGS`.
+const TRACE_FLAGS: Range<usize> = 53..55;
 
 /// The state of a request in the filter.
 #[derive(Debug)]
@@ -60,6 +64,9 @@ pub struct RequestFlow {
 pub struct RequestTarget {
     method: Vec<u8>,
     path: Vec<u8>,
+    /// The name of the request in Envoy's logs, and the trace that it belongs to.
+    request_id: Option<Vec<u8>>,
+    traceparent: Option<Vec<u8>>,
     /// Whether the client asks for the engine's load report.
     pub(crate) wants_report: bool,
 }
@@ -70,13 +77,36 @@ impl RequestTarget {
         Self {
             method: value(":method"),
             path: value(":path"),
+            request_id: short(headers, names::REQUEST_ID),
+            traceparent: short(headers, names::TRACEPARENT),
             wants_report: headers::get(headers, orca::FORMAT_HEADER).is_some(),
         }
     }
 
-    pub(crate) fn headers(&self) -> [(&'static str, &[u8]); 2] {
-        [(":method", &self.method), (":path", &self.path)]
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
+        let request_id = self.request_id.as_deref();
+        let traceparent = self.traceparent.as_deref();
+        let head = [(":method", &*self.method), (":path", &*self.path)];
+        head.into_iter()
+            .chain(request_id.map(|id| (names::REQUEST_ID, id)))
+            .chain(traceparent.map(|parent| (names::TRACEPARENT, parent)))
     }
+}
+
+/// A header that is passed on, unless it is longer than any request id should be.
+fn short(headers: &Headers, name: &str) -> Option<Vec<u8>> {
+    let value = headers::get(headers, name)?;
+    (value.len() <= names::REQUEST_ID_BYTES_MAX).then(|| value.to_vec())
+}
+
+/// Whether the caller of a request traces it: the last flag of `traceparent` is set.
+#[must_use]
+pub fn is_traced(headers: &Headers) -> bool {
+    let traceparent = headers::get(headers, names::TRACEPARENT);
+    let flags = traceparent.and_then(|value| value.get(TRACE_FLAGS));
+    let last = flags.and_then(<[u8]>::last).copied().map(char::from);
+    last.and_then(|digit| digit.to_digit(16))
+        .is_some_and(|digit| digit & 1 == 1)
 }
 
 /// The result of a request that continues.
@@ -129,8 +159,9 @@ impl RequestFlow {
                 Err(reason) => PromptSource::Skipped(reason),
             }
         };
-        let mut session = source::best(&config.session, headers);
-        let mut tier = source::best(&config.tier, headers);
+        let hash = |key: &[u8]| config.secret.hash(key);
+        let mut session = source::best(&config.session, headers, hash);
+        let mut tier = source::best(&config.tier, headers, session::encode);
         if config.trusted_origin {
             session.prefer(headers::get(headers, names::SESSION));
             tier.prefer(headers::get(headers, names::TIER));
@@ -246,7 +277,7 @@ impl RequestFlow {
                 let address = is_source.then(peer_address).flatten()?;
                 Some(source::without_port(&address).to_owned())
             })?;
-            Some(session::encode(address.as_bytes()))
+            Some(config.secret.hash(address.as_bytes()))
         });
         edits.extend(session.map(|session| HeaderEdit::set(names::SESSION, session)));
 
@@ -271,6 +302,13 @@ impl RequestFlow {
             target: self.target.filter(|_| can_wait),
         }
     }
+}
+
+/// Whether a client may use the path of a request. A request without a path passes: its host shows no pseudo-headers.
+#[must_use]
+pub fn has_allowed_path(config: &RequestConfig, headers: &Headers) -> bool {
+    headers::get(headers, ":path")
+        .is_none_or(|path| str::from_utf8(path).is_ok_and(|path| config.allowed_paths.allows(path)))
 }
 
 /// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
@@ -326,7 +364,7 @@ fn readable_api(headers: &Headers, has_body: bool) -> Result<Api, SkipReason> {
 fn session_in_body(config: &RequestConfig, found: &Extraction) -> Option<(usize, String)> {
     let (member, key) = found.session.as_ref()?;
     let rank = config.rank_of_body_session(*member)?;
-    (!key.is_empty()).then(|| (rank, session::encode(key.as_bytes())))
+    (!key.is_empty()).then(|| (rank, config.secret.hash(key.as_bytes())))
 }
 
 /// The tier in the body, with the rank of the first such source.

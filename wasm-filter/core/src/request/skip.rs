@@ -15,13 +15,13 @@ pub enum SkipReason {
     ContentType,
     /// The host withholds the body from the filter.
     BodyWithheld,
-    /// The body cannot be read as JSON.
+    /// The body cannot be read as JSON, or says two things.
     Body(BodyError),
 }
 
 impl SkipReason {
     /// Every reason, so that each has a counter from the start.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::UnknownPath,
         Self::NoBody,
         Self::ContentEncoding,
@@ -30,6 +30,7 @@ impl SkipReason {
         Self::Body(BodyError::NotJson),
         Self::Body(BodyError::Malformed),
         Self::Body(BodyError::TooDeep),
+        Self::Body(BodyError::RepeatedMember),
     ];
 
     /// The name of the reason in metrics.

@@ -2,8 +2,6 @@
 //!
 //! Headers and cookies precede the body, so the filter keeps their best value with its rank until the body has been read.
 
-use isotherm_fingerprint::session;
-
 use crate::config::Source;
 use crate::headers::{self, Headers};
 
@@ -13,17 +11,22 @@ const ADDRESS_HEADER: &str = "x-envoy-external-address";
 #[derive(Clone, Debug, Default)]
 pub(super) struct RankedValue(Option<(usize, String)>);
 
-/// The best value among headers and cookies, encoded for a header.
-pub(super) fn best(sources: &[Source], headers: &Headers) -> RankedValue {
-    RankedValue(sources.iter().enumerate().find_map(|(rank, source)| {
+/// The best value among headers and cookies, encoded for a header by `encode`.
+pub(super) fn best(
+    sources: &[Source],
+    headers: &Headers,
+    encode: impl FnOnce(&[u8]) -> String,
+) -> RankedValue {
+    let found = sources.iter().enumerate().find_map(|(rank, source)| {
         let value = match source {
             Source::Header(name) => headers::get(headers, name).map(<[u8]>::trim_ascii),
             Source::Cookie(name) => cookie(headers, name),
             Source::Body(_) | Source::ClientAddress => None,
         };
         let value = value.filter(|value| !value.is_empty())?;
-        Some((rank, session::encode(value)))
-    }))
+        Some((rank, value))
+    });
+    RankedValue(found.map(|(rank, value)| (rank, encode(value))))
 }
 
 impl RankedValue {
@@ -77,6 +80,8 @@ pub(super) fn without_port(address: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use isotherm_fingerprint::session;
+
     use super::*;
     use crate::headers::from_pairs;
 
@@ -101,7 +106,7 @@ mod tests {
             Source::Body("a".to_owned()),
             Source::Header("x-a".to_owned()),
         ];
-        let early = best(&sources, &from_pairs(&[("x-a", "early")]));
+        let early = best(&sources, &from_pairs(&[("x-a", "early")]), session::encode);
         let late = || Some((0, "late".to_owned()));
         assert_eq!(early.clone().or_in_body(late()).as_deref(), Some("late"));
         assert_eq!(early.or_in_body(None).as_deref(), Some("early"));
@@ -117,7 +122,8 @@ mod tests {
             Source::Header("x-a".to_owned()),
             Source::Cookie("c".to_owned()),
         ];
-        let found = best(&sources, &from_pairs(&[("x-a", " "), ("cookie", "c=v")]));
+        let headers = from_pairs(&[("x-a", " "), ("cookie", "c=v")]);
+        let found = best(&sources, &headers, session::encode);
         assert_eq!(found.or_in_body(None).as_deref(), Some("v"));
     }
 }

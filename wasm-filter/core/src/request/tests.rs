@@ -1,3 +1,4 @@
+use isotherm_fingerprint::session::SessionSecret;
 use isotherm_fingerprint::{BodyError, Fingerprint};
 
 use proptest::prelude::*;
@@ -37,6 +38,11 @@ fn set<'a>(release: &'a Release, name: &str) -> Option<&'a str> {
 }
 
 /// Sends a body in pieces of `piece_bytes` and releases the request at its end, or when the flow says so.
+/// The header value of a session key, without a configured secret.
+fn hashed(key: &str) -> Option<String> {
+    Some(SessionSecret::default().hash(key.as_bytes()))
+}
+
 fn send(config: Arc<RequestConfig>, headers: &Headers, body: &[u8], piece_bytes: usize) -> Release {
     let mut flow = RequestFlow::new(config, headers, !body.is_empty());
     if flow.is_held() {
@@ -60,7 +66,7 @@ fn a_chat_request_gets_every_header() {
     assert_eq!(release.coverage, PromptCoverage::Complete);
     assert_eq!(release.body_bytes, CHAT.len());
     assert_eq!(set(&release, names::MODEL), Some("llama"));
-    assert_eq!(set(&release, names::SESSION), Some("u-1"));
+    assert_eq!(set(&release, names::SESSION), hashed("u-1").as_deref());
     assert_eq!(set(&release, names::TIER), Some("interactive-fast"));
     assert_eq!(set(&release, names::CLUSTER), Some("llama-pool"));
     let tokens = tokens::parse(set(&release, names::TOKENS).unwrap().as_bytes()).unwrap();
@@ -149,7 +155,7 @@ fn a_request_whose_body_is_withheld_is_decided_by_its_headers() {
     let release = flow.release(|| None);
     let reason = SkipReason::BodyWithheld;
     assert_eq!(release.coverage, PromptCoverage::Skipped(reason));
-    assert_eq!(set(&release, names::SESSION), Some("s"));
+    assert_eq!(set(&release, names::SESSION), hashed("s").as_deref());
     assert_eq!(set(&release, names::TIER), Some("interactive-fast"));
     assert_eq!(set(&release, names::CLUSTER), Some("rest"));
     assert_eq!(set(&release, names::FINGERPRINT), None);
@@ -184,7 +190,7 @@ fn forged_headers_never_become_values() {
     ];
     let release = send(usual(), &chat_with(&forged), CHAT.as_bytes(), 100);
     assert_eq!(release.coverage, PromptCoverage::Complete);
-    assert_eq!(set(&release, names::SESSION), Some("u-1"));
+    assert_eq!(set(&release, names::SESSION), hashed("u-1").as_deref());
     assert_eq!(set(&release, names::MODEL), Some("llama"));
 }
 
@@ -269,13 +275,48 @@ fn an_unreadable_request_continues_with_the_known_headers() {
             "{\"model\":\"llama\",]",
             SkipReason::Body(BodyError::Malformed),
         ),
+        (
+            vec![(":path", "/v1/completions"), chat],
+            r#"{"model":"llama","prompt":"a long claim","pro\u006dpt":"hi"}"#,
+            SkipReason::Body(BodyError::RepeatedMember),
+        ),
     ] {
         let headers = from_pairs(&[headers.as_slice(), &[("x-session-id", "s")]].concat());
         let release = send(usual(), &headers, body.as_bytes(), 5);
         assert_eq!(release.coverage, PromptCoverage::Skipped(reason));
-        assert_eq!(set(&release, names::SESSION), Some("s"), "{reason:?}");
+        assert_eq!(
+            set(&release, names::SESSION),
+            hashed("s").as_deref(),
+            "{reason:?}"
+        );
         assert_eq!(set(&release, names::FINGERPRINT), None, "{reason:?}");
         assert!(set(&release, names::CLUSTER).is_some(), "{reason:?}");
+    }
+}
+
+#[test]
+fn no_session_key_is_in_the_headers_in_clear() {
+    let body = br#"{"model":"llama","user":"the-key","messages":[]}"#;
+    for more in [
+        ("x-session-id", "the-key"),
+        ("cookie", "session=the-key"),
+        ("x-none", ""),
+    ] {
+        let json =
+            r#"{"session":[{"header":"x-session-id"},{"cookie":"session"},{"body":"user"}]}"#;
+        let secret = json.replacen('{', r#"{"session_secret":"a secret of the operator","#, 1);
+        let of = |json: &str| {
+            let release = send(config(json), &chat_with(&[more]), body, 9);
+            assert!(!format!("{:?}", release.edits).contains("the-key"));
+            set(&release, names::SESSION).unwrap().to_owned()
+        };
+        assert_eq!(
+            Some(of(json)),
+            hashed("the-key"),
+            "the source does not matter"
+        );
+        assert_ne!(of(json), of(&secret));
+        assert_eq!(of(&secret), of(&secret));
     }
 }
 
@@ -284,11 +325,17 @@ fn the_client_address_is_the_last_session_source() {
     let body = br#"{"model":"llama","prompt":"x"}"#;
     let headers = from_pairs(&[(":path", "/v1/completions")]);
     let release = send(usual(), &headers, body, 9);
-    assert_eq!(set(&release, names::SESSION), Some("192.0.2.7"));
+    assert_eq!(
+        set(&release, names::SESSION),
+        hashed("192.0.2.7").as_deref()
+    );
 
     let known = chat_with(&[("x-envoy-external-address", "2001:db8::7")]);
     let release = RequestFlow::new(usual(), &known, false).release(|| panic!("the header has it"));
-    assert_eq!(set(&release, names::SESSION), Some("2001:db8::7"));
+    assert_eq!(
+        set(&release, names::SESSION),
+        hashed("2001:db8::7").as_deref()
+    );
 
     let flow = RequestFlow::new(usual(), &chat_with(&[("x-session-id", "s")]), false);
     let _ = flow.release(|| panic!("no lookup is needed"));

@@ -23,7 +23,7 @@ use tail::BodyTail;
 use usage::Usage;
 
 /// The media type of a streamed response.
-const EVENT_STREAM: &str = "text/event-stream";
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 /// The start of a decision that forwards a request to another region.
 const FORWARDED: &[u8] = b"region=";
 /// The longest decision of the next service that the client sees, in bytes: at most three regions decide.
@@ -183,8 +183,21 @@ impl ResponseFlow {
             completion_tokens: usage.completion_tokens,
             load: self.load,
             upstream,
+            is_broken: false,
         })
     }
+}
+
+/// Whether a replica broke on its request, by the details that Envoy gives to the end of a response: the connection ended
+/// after the replica got the request. A replica that no connection reaches has not read the request.
+#[must_use]
+pub fn is_broken(details: &str) -> bool {
+    let reason = details.strip_prefix("upstream_reset_before_response_started{");
+    reason.is_some_and(|reason| {
+        ["connection_termination", "remote_reset", "protocol_error"]
+            .iter()
+            .any(|broken| reason.starts_with(broken))
+    })
 }
 
 fn may_contain_usage(status: Option<u16>, media_type: Option<&str>, headers: &Headers) -> bool {

@@ -69,6 +69,7 @@ fn the_outcome_of_a_plain_response_is_complete() {
                 kv_usage: None
             }),
             upstream: Some("10.0.0.1:80".to_owned()),
+            is_broken: false,
         })
     );
 }
@@ -283,4 +284,20 @@ fn the_first_piece_of_any_other_stream_has_its_first_token() {
         feed(&mut flow, &[piece], 30 * MS);
         assert!(flow.has_begun(), "{piece}");
     }
+}
+
+#[test]
+fn a_replica_broke_when_its_connection_ended_after_it_got_the_request() {
+    let details = |reason| format!("upstream_reset_before_response_started{{{reason}}}");
+    for reason in ["connection_termination", "remote_reset", "protocol_error"] {
+        assert!(is_broken(&details(reason)), "{reason}");
+    }
+    for reason in [
+        "remote_connection_failure|delayed",
+        "connection_timeout",
+        "overflow",
+    ] {
+        assert!(!is_broken(&details(reason)), "{reason}");
+    }
+    assert!(!is_broken("via_upstream"));
 }

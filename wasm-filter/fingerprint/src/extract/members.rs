@@ -41,6 +41,8 @@ struct MemberPath {
     length: usize,
     /// The number of names that lead to the scanner's position; one more inside the member [`IDENTITY`] of the target.
     matched: usize,
+    /// The most names that led to a position so far. Each object on a path stands once, unless a member repeats.
+    matched_max: usize,
 }
 
 /// The paths and the best values so far.
@@ -65,6 +67,8 @@ pub(super) struct MemberFinder {
     is_long: bool,
     /// For each [`Goal`] the best value and the rank of its path.
     found: [Option<(usize, String)>; 3],
+    /// For each [`Goal`] whether a member on a path to it repeats.
+    repeated: [bool; 3],
 }
 
 impl MemberFinder {
@@ -80,6 +84,7 @@ impl MemberFinder {
             digest: Digest::default(),
             is_long: false,
             found: [const { None }; 3],
+            repeated: [false; 3],
         };
         finder.add(Goal::Model, 0, MODEL);
         for (goal, paths) in [(Goal::Session, &wanted.session), (Goal::Tier, &wanted.tier)] {
@@ -104,11 +109,20 @@ impl MemberFinder {
             range: (start, self.names.len()),
             length,
             matched: 0,
+            matched_max: 0,
         });
     }
 
-    /// The best value of this goal, with the rank of its path.
+    /// Whether a member on a path repeats.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.repeated.contains(&true)
+    }
+
+    /// The best value of this goal, with the rank of its path; `None` where a member on a path to it repeats.
     pub(super) fn take(&mut self, goal: Goal) -> Option<(usize, String)> {
+        if self.repeated.get(goal as usize) != Some(&false) {
+            return None;
+        }
         self.found.get_mut(goal as usize)?.take()
     }
 
@@ -130,7 +144,15 @@ impl MemberFinder {
             } else {
                 has_name_at(names, path.matched, key)
             };
-            path.matched += usize::from(is_next);
+            if is_next {
+                path.matched = depth;
+                if path.matched_max >= depth
+                    && let Some(repeated) = self.repeated.get_mut(path.goal as usize)
+                {
+                    *repeated = true;
+                }
+                path.matched_max = path.matched_max.max(depth);
+            }
             self.is_target |= path.leads_to(depth);
         }
     }

@@ -2,6 +2,7 @@
 
 mod marks;
 mod members;
+mod names;
 mod prompt;
 mod visitor;
 
@@ -29,9 +30,9 @@ pub struct MemberPaths {
 pub struct Extraction {
     /// The fingerprint of the prompt, as far as it was read.
     pub fingerprint: Fingerprint,
-    /// The model that the request names, unless the name is longer than 256 bytes.
+    /// The model that the request names, unless the name is longer than 256 bytes or the request names two.
     pub model: Option<String>,
-    /// The best session key with its index in [`MemberPaths::session`], as the client wrote it; [`crate::session::encode`]
+    /// The best session key with its index in [`MemberPaths::session`], as the client wrote it; [`crate::session::SessionSecret::hash`]
     /// makes a header value of it. A key longer than 256 bytes is replaced by its digest.
     pub session: Option<(usize, String)>,
     /// The workload tier as the request spells it.
@@ -53,8 +54,8 @@ pub struct Extraction {
 /// The extractor uses the same memory for a body of any size, except 8 bytes per block, and allocates a handful of times per
 /// request. It never fails: the prompt ends where the body cannot be read.
 ///
-/// The first of two members with one name counts, and the larger of two limits of output tokens. Parsers take the last
-/// member, which is unknown before the body has ended; no client writes two.
+/// A body in which a member that matters stands twice has [`BodyError::RepeatedMember`]: engines take the last, which is
+/// unknown before the body has ended. Of two members for the limit of output tokens, the larger counts.
 #[derive(Debug)]
 pub struct Extractor {
     scanner: Scanner,
@@ -79,6 +80,9 @@ impl Extractor {
     /// The result, which may be taken before the body has ended.
     pub fn finish(self) -> Extraction {
         let mut visitor = self.visitor;
+        let is_repeated = visitor.finish_names();
+        let error = self.scanner.error();
+        let error = error.or(is_repeated.then_some(BodyError::RepeatedMember));
         let mut value = |goal| visitor.members.take(goal);
         Extraction {
             model: value(Goal::Model).map(|(_, model)| model),
@@ -87,9 +91,12 @@ impl Extractor {
             is_stream: visitor.stream.unwrap_or(false),
             prompt_tokens: visitor.prompt.tokens(),
             output_tokens_max: visitor.output_tokens_max,
-            is_complete: self.scanner.is_complete(),
-            error: self.scanner.error(),
-            fingerprint: visitor.prompt.fingerprint(),
+            is_complete: self.scanner.is_complete() && error.is_none(),
+            error,
+            fingerprint: match error {
+                Some(BodyError::RepeatedMember) => Fingerprint::default(),
+                _ => visitor.prompt.fingerprint(),
+            },
         }
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct PromptWriter {
     sections: Sections,
     cache_keys: [Option<u64>; CACHE_KEYS],
     attributes: [Option<u64>; ATTRIBUTES],
+    /// The sum over the options of rendering, in any order; 0 without one.
+    options: u64,
     /// Whether the section or the message has a part already.
     has_part: bool,
     /// The digest of a member's name that the next part writes first, and the member's depth.
@@ -40,6 +42,7 @@ impl PromptWriter {
             sections: Sections::new(),
             cache_keys: [None; CACHE_KEYS],
             attributes: [None; ATTRIBUTES],
+            options: 0,
             has_part: false,
             name: None,
             token_ids: 0,
@@ -141,17 +144,16 @@ impl PromptWriter {
         self.token_ids += 1;
     }
 
-    pub(super) fn has_cache_key(&self, key: CacheKey) -> bool {
-        self.cache_keys
-            .get(key as usize)
-            .is_some_and(Option::is_some)
-    }
-
     /// Adds a value of this cache key; all values of a list count.
     pub(super) fn add_cache_key(&mut self, key: CacheKey, digest: u64) {
         if let Some(value) = self.cache_keys.get_mut(key as usize) {
             *value = Some(fold(value.unwrap_or_default(), digest));
         }
+    }
+
+    /// Adds an option of rendering.
+    pub(super) fn add_option(&mut self, name: u64, value: u64) {
+        self.options = self.options.wrapping_add(fold(name, value));
     }
 
     /// The estimated number of tokens so far.
@@ -163,10 +165,14 @@ impl PromptWriter {
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
-    /// The fingerprint of the prompt. The cache key is the seed of its chain.
+    /// The fingerprint of the prompt. The cache key is the seed of its chain, together with the options of rendering.
     pub(super) fn fingerprint(self) -> Fingerprint {
         let keys = self.cache_keys.iter();
         let seed = keys.fold(0, |seed, key| fold(seed, key.unwrap_or_default()));
+        let seed = match self.options {
+            0 => seed,
+            options => fold(seed, options),
+        };
         self.sections.fold(seed)
     }
 }

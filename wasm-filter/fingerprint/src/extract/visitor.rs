@@ -5,12 +5,13 @@ use core::mem;
 
 use super::marks;
 use super::members::MemberFinder;
+use super::names::{NameStack, ObjectNames};
 use super::prompt::PromptWriter;
 use crate::Api;
 use crate::json::{Container, Visitor};
 use crate::leaves::Digest;
 use crate::shape::message::{is_media_encoding, message_member, part_member};
-use crate::shape::{self, Attribute, CacheKey, Member, Mode};
+use crate::shape::{self, Attribute, CacheKey, Member, Members, Mode};
 
 /// The nesting of a usual request, so that most requests allocate once.
 const DEPTH_EXPECTED: usize = 16;
@@ -23,6 +24,7 @@ const CACHE_CONTROL: &[u8] = b"cache_control";
 struct Frame {
     mode: Mode,
     kind: Container,
+    names: ObjectNames,
     /// Whether the array contains a token id.
     has_tokens: bool,
 }
@@ -38,7 +40,20 @@ enum Sink {
     },
     Medium,
     CacheKey(CacheKey),
+    RenderOption,
+    Excess,
     Attribute(Attribute),
+}
+
+/// The option of rendering whose value is arriving.
+#[derive(Clone, Copy, Debug)]
+struct OpenOption {
+    /// The digest of its name.
+    name: u64,
+    /// The number of objects around it.
+    depth: usize,
+    /// The texts that count as absent.
+    defaults: &'static [&'static str],
 }
 
 /// Receives the contents of a request from the scanner.
@@ -50,6 +65,8 @@ pub(super) struct RequestVisitor {
     pub(super) stream: Option<bool>,
     pub(super) output_tokens_max: Option<u32>,
     frames: Vec<Frame>,
+    names: NameStack,
+    option: Option<OpenOption>,
     /// The mode of the value of the member whose name came last.
     member: Mode,
     sink: Sink,
@@ -65,6 +82,8 @@ impl RequestVisitor {
             stream: None,
             output_tokens_max: None,
             frames: Vec::with_capacity(DEPTH_EXPECTED),
+            names: NameStack::new(),
+            option: None,
             member: Mode::Request,
             sink: Sink::Discard,
             digest: Digest::default(),
@@ -79,19 +98,64 @@ impl RequestVisitor {
         }
     }
 
-    /// Begins a member of the request or of an object in it.
-    ///
-    /// The first of several members that is not empty wins. Parsers take the last one, which is unknown before the end.
-    fn begin_member(&mut self, member: Option<Member>) -> Mode {
-        let Some(Member { section, mode }) = member else {
+    /// Begins a member of the request, or of an object in it with these members.
+    #[inline(never)]
+    fn begin_member(&mut self, members: Option<&Members>, name: &[u8]) -> Mode {
+        let member = match members {
+            None => shape::request_member(self.api, name),
+            Some(members) => shape::find(members, name),
+        };
+        let Some((place, Member { section, mode })) = member else {
             return Mode::Skip;
         };
-        let is_first = match (section, mode) {
-            (Some(section), _) => self.prompt.begin_section(section),
-            (None, Mode::CacheKey(key)) => !self.prompt.has_cache_key(key),
-            (None, _) => true,
-        };
-        if is_first { mode } else { Mode::Skip }
+        if let Some(frame) = self.frames.last_mut() {
+            self.names.add_place(&mut frame.names, place);
+        }
+        if let Mode::RenderOption(defaults) = mode {
+            self.digest.take();
+            self.option = Some(OpenOption {
+                name: Digest::of(name),
+                depth: self.frames.len(),
+                defaults,
+            });
+        }
+        match section {
+            Some(section) if !self.prompt.begin_section(section) => Mode::Excess,
+            _ => mode,
+        }
+    }
+
+    /// Whether an object repeats a member that matters. Objects that have not ended count as far as they were read.
+    pub(super) fn finish_names(&mut self) -> bool {
+        for frame in self.frames.iter().rev() {
+            self.names.close(&frame.names);
+        }
+        self.names.is_repeated() || self.members.is_repeated()
+    }
+
+    /// Adds bytes to the option of rendering whose value is arriving. Options are rare, so no caller needs a copy of this.
+    #[inline(never)]
+    fn push_option(&mut self, bytes: &[u8]) {
+        self.digest.push(bytes);
+    }
+
+    /// Adds the option of rendering whose value ends here, unless it is `null` or a default.
+    #[inline(never)]
+    fn end_option(&mut self, is_null: bool) {
+        let depth = self.frames.len();
+        if let Some(option) = self.option.take_if(|option| option.depth == depth) {
+            let value = self.digest.take();
+            let is_default = |text: &&str| Digest::of(text.as_bytes()) == value;
+            if !is_null && !option.defaults.iter().any(is_default) {
+                self.prompt.add_option(option.name, value);
+            }
+        }
+    }
+
+    /// Whether the value that arrives is an option of rendering itself, not a part of it.
+    fn is_whole_option(&self) -> bool {
+        let depth = self.frames.len();
+        self.option.is_some_and(|option| option.depth == depth)
     }
 
     fn token(&mut self, literal: &[u8]) {
@@ -114,21 +178,26 @@ impl RequestVisitor {
 }
 
 impl Visitor for RequestVisitor {
+    #[inline(never)]
     fn open(&mut self, kind: Container) {
         let mode = self.mode().of_container(kind);
         match (mode, kind) {
             (Mode::Json, Container::Object) => self.prompt.begin_json(marks::OBJECT),
             (Mode::Json, Container::Array) => self.prompt.begin_json(marks::ARRAY),
             (Mode::Message, Container::Object) => self.prompt.begin_message(),
+            (Mode::RenderOption(_), Container::Object) => self.push_option(&[marks::OBJECT]),
+            (Mode::RenderOption(_), Container::Array) => self.push_option(&[marks::ARRAY]),
             _ => {}
         }
         self.frames.push(Frame {
             mode,
             kind,
+            names: self.names.open(),
             has_tokens: false,
         });
     }
 
+    #[inline(never)]
     fn close(&mut self) {
         let Some(frame) = self.frames.pop() else {
             return;
@@ -137,23 +206,29 @@ impl Visitor for RequestVisitor {
             (Mode::Json, Container::Object) => self.prompt.mark(marks::OBJECT_END),
             (Mode::Json, Container::Array) => self.prompt.mark(marks::ARRAY_END),
             (Mode::Message, Container::Object) => self.prompt.end_message(),
+            (Mode::RenderOption(_), _) => {
+                self.push_option(&[marks::OBJECT_END]);
+                self.end_option(false);
+            }
             _ => {}
         }
+        self.names.close(&frame.names);
         self.prompt.end_value(self.frames.len());
     }
 
+    #[inline(never)]
     fn key(&mut self, key: &[u8]) {
         let depth = self.frames.len();
         self.members.key(depth, key);
-        let Some(frame) = self.frames.last() else {
+        let Some(frame) = self.frames.last_mut() else {
             return;
         };
+        if frame.mode.has_any_names() {
+            self.names.add(&mut frame.names, key);
+        }
         let (mode, is_named) = match frame.mode {
-            Mode::Request => (
-                self.begin_member(shape::request_member(self.api, key)),
-                false,
-            ),
-            Mode::Object(members) => (self.begin_member(shape::find(members, key)), false),
+            Mode::Request => (self.begin_member(None, key), false),
+            Mode::Object(members) => (self.begin_member(Some(members), key), false),
             Mode::Json if key == CACHE_CONTROL => (Mode::Skip, false),
             Mode::Json => {
                 self.prompt.mark(marks::KEY);
@@ -164,6 +239,15 @@ impl Visitor for RequestVisitor {
             Mode::Parts | Mode::Texts => part_member(key),
             Mode::Media if is_media_encoding(key) => (Mode::Skip, false),
             mode @ (Mode::Media | Mode::CacheKey(_)) => (mode, false),
+            Mode::Excess => {
+                self.names.set_repeated();
+                (Mode::Excess, false)
+            }
+            mode @ Mode::RenderOption(_) => {
+                self.push_option(&[marks::KEY]);
+                self.push_option(key);
+                (mode, false)
+            }
             Mode::Skip | Mode::Messages | Mode::Attribute(_) | Mode::OutputMax | Mode::Stream => {
                 (Mode::Skip, false)
             }
@@ -174,6 +258,7 @@ impl Visitor for RequestVisitor {
         self.member = mode;
     }
 
+    #[inline(never)]
     fn string_start(&mut self) {
         self.members.string_start(self.frames.len());
         self.sink = match self.mode() {
@@ -194,6 +279,14 @@ impl Visitor for RequestVisitor {
             }
             Mode::Media => Sink::Medium,
             Mode::CacheKey(key) => Sink::CacheKey(key),
+            Mode::RenderOption(_) => {
+                // A default is compared without a mark.
+                if !self.is_whole_option() {
+                    self.push_option(&[marks::STRING]);
+                }
+                Sink::RenderOption
+            }
+            Mode::Excess => Sink::Excess,
             Mode::Attribute(attribute) => Sink::Attribute(attribute),
             Mode::Skip | Mode::Request | Mode::Object(_) | Mode::OutputMax | Mode::Stream => {
                 Sink::Discard
@@ -205,7 +298,11 @@ impl Visitor for RequestVisitor {
     fn string_part(&mut self, part: &[u8]) {
         match self.sink {
             Sink::Text | Sink::Message { .. } => self.prompt.text(part),
-            Sink::Medium | Sink::CacheKey(_) | Sink::Attribute(_) => self.digest.push(part),
+            Sink::Medium
+            | Sink::CacheKey(_)
+            | Sink::RenderOption
+            | Sink::Excess
+            | Sink::Attribute(_) => self.digest.push(part),
             Sink::Discard => {}
         }
         self.members.string_part(part);
@@ -214,6 +311,9 @@ impl Visitor for RequestVisitor {
     fn string_end(&mut self) {
         match mem::replace(&mut self.sink, Sink::Discard) {
             Sink::Discard | Sink::Text => {}
+            // The digest of no bytes is 0.
+            Sink::Excess if self.digest.take() == 0 => {}
+            Sink::Excess => self.names.set_repeated(),
             Sink::Message {
                 has_default_role: true,
             } => self.prompt.end_text_message(),
@@ -222,6 +322,7 @@ impl Visitor for RequestVisitor {
             } => self.prompt.end_message(),
             Sink::Medium => self.prompt.medium(self.digest.take()),
             Sink::CacheKey(key) => self.prompt.add_cache_key(key, self.digest.take()),
+            Sink::RenderOption => self.end_option(false),
             Sink::Attribute(attribute) => self.prompt.set_attribute(attribute, self.digest.take()),
         }
         self.members.string_end();
@@ -242,6 +343,13 @@ impl Visitor for RequestVisitor {
             Mode::CacheKey(key) if literal != b"null" => {
                 self.prompt.add_cache_key(key, Digest::of(literal));
             }
+            Mode::RenderOption(_) => {
+                let is_null = literal == b"null" && self.is_whole_option();
+                self.push_option(&[marks::LITERAL]);
+                self.push_option(literal);
+                self.end_option(is_null);
+            }
+            Mode::Excess if literal != b"null" => self.names.set_repeated(),
             Mode::OutputMax => {
                 self.output_tokens_max = self.output_tokens_max.max(parse_number(literal));
             }

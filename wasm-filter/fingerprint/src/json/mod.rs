@@ -21,6 +21,9 @@ pub enum BodyError {
     Malformed,
     /// The body has too many levels of nesting.
     TooDeep,
+    /// A member that matters stands twice in one object, or two members state one part of the prompt. Engines read another
+    /// prompt from such a body than a reader of a stream.
+    RepeatedMember,
 }
 
 impl BodyError {
@@ -30,6 +33,7 @@ impl BodyError {
             Self::NotJson => "not_json",
             Self::Malformed => "malformed",
             Self::TooDeep => "too_deep",
+            Self::RepeatedMember => "repeated_member",
         }
     }
 }

@@ -75,6 +75,12 @@ impl ChainBuilder {
         });
     }
 
+    /// The digest of the whole prompt.
+    pub(super) fn digest(&self) -> u64 {
+        self.tail
+            .map_or(self.hash, |(_, tail)| fold(self.hash, tail))
+    }
+
     /// The block hashes, shallowest first.
     pub(super) fn finish(self) -> Vec<BlockHash> {
         self.kept

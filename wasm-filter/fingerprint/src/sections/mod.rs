@@ -147,7 +147,9 @@ impl Sections {
             let blocks = self.blocks.get(start..end).unwrap_or_default();
             chain.add_section(number, blocks, hash.bytes, hash.tail);
         }
-        Fingerprint::new(chain.finish(), total_bytes).unwrap_or_default()
+        let digest = chain.digest();
+        let chain = Fingerprint::new(chain.finish(), total_bytes).unwrap_or_default();
+        chain.with_digest(digest)
     }
 }
 
@@ -200,6 +202,15 @@ mod tests {
         let backward = chain(&[(Section::Content, &messages), (Section::Tools, &tools)]);
         assert_eq!(forward, backward);
         assert_eq!(forward.total_bytes(), 12_000);
+    }
+
+    #[test]
+    fn the_digest_covers_what_follows_the_last_block() {
+        let of = |text: &[u8]| chain(&[(Section::Content, text)]);
+        let (a, b) = (of(&[b'x'; 300]), of(&[&[b'x'; 299][..], b"y"].concat()));
+        assert_eq!(a.blocks(), b.blocks());
+        assert_ne!(a.digest(), b.digest());
+        assert_ne!(of(b"a").digest(), of(b"b").digest(), "without a block");
     }
 
     #[test]

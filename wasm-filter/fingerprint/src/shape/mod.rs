@@ -10,7 +10,7 @@ pub(crate) use mode::{ATTRIBUTES, Attribute, CACHE_KEYS, CacheKey, Mode};
 
 use crate::Api;
 use crate::sections::Section::{self, Audio, Content, Images, Suffix, System, Tools, Video};
-use Mode::{Json, Media, Messages, OutputMax, Parts, Stream, Texts};
+use Mode::{Json, Media, Messages, OutputMax, Parts, RenderOption, Stream, Texts};
 
 pub(crate) type Members = [(&'static str, Member)];
 
@@ -39,14 +39,40 @@ const fn cache_key(key: CacheKey) -> Member {
     value(Mode::CacheKey(key))
 }
 
+const fn option() -> Member {
+    value(RenderOption(&[]))
+}
+
 /// Members of every API.
+///
+/// The options change how engines render a prompt, some of them from its first token on. `add_generation_prompt` and
+/// `continue_final_message` are no options here, since they change only the end of a prompt. `docs/decisions/0112-truth.md`
+/// names the engines that read each.
 const COMMON: &Members = &[
     ("model", cache_key(CacheKey::Model)),
+    ("stream", value(Stream)),
     ("lora_path", cache_key(CacheKey::Adapter)),
     ("cache_salt", cache_key(CacheKey::Salt)),
     ("chat_template", cache_key(CacheKey::Template)),
-    ("stream", value(Stream)),
+    ("chat_template_kwargs", option()),
+    ("reasoning_effort", option()),
+    ("reasoning", option()),
+    ("thinking", option()),
+    ("enable_thinking", option()),
+    // `none` leaves the tools out, and a name leaves out the others. The texts here render every tool, as does no choice.
+    ("tool_choice", value(RenderOption(&["auto", "required"]))),
+    ("tool_prompt", option()),
+    ("truncate_prompt_tokens", option()),
+    ("truncation_side", option()),
+    ("truncation", option()),
+    ("add_special_tokens", option()),
+    ("mm_processor_kwargs", option()),
+    ("media_io_kwargs", option()),
+    ("prompt_embeds", option()),
+    ("input_embeds", option()),
 ];
+/// The first place of [`COMMON`]; the members of an API have the places before.
+const COMMON_PLACE: u32 = 32;
 
 /// OpenAI `/v1/chat/completions`, with the additions of vLLM and SGLang.
 const CHAT: &Members = &[
@@ -117,10 +143,12 @@ const SAMPLING_PARAMS: &Members = &[("max_new_tokens", value(OutputMax))];
 const PARAMETERS: &Members = &[
     ("max_new_tokens", value(OutputMax)),
     ("adapter_id", cache_key(CacheKey::Adapter)),
+    ("truncate", option()),
+    ("add_special_tokens", option()),
 ];
 
-/// The member of a request of this API with this name; `None` when the member does not matter.
-pub(crate) fn request_member(api: Api, name: &[u8]) -> Option<Member> {
+/// The member of a request of this API with this name and its place, below 64; `None` when the member does not matter.
+pub(crate) fn request_member(api: Api, name: &[u8]) -> Option<(u32, Member)> {
     let own = match api {
         Api::ChatCompletions => CHAT,
         Api::Completions => COMPLETIONS,
@@ -129,12 +157,14 @@ pub(crate) fn request_member(api: Api, name: &[u8]) -> Option<Member> {
         Api::Messages => ANTHROPIC,
         Api::Generate => GENERATE,
     };
-    find(own, name).or_else(|| find(COMMON, name))
+    find(own, name)
+        .or_else(|| find(COMMON, name).map(|(place, member)| (COMMON_PLACE + place, member)))
 }
 
-pub(crate) fn find(members: &Members, name: &[u8]) -> Option<Member> {
-    members
-        .iter()
-        .find(|(known, _)| known.as_bytes() == name)
-        .map(|(_, member)| *member)
+/// The member with this name and its place in the table.
+pub(crate) fn find(members: &Members, name: &[u8]) -> Option<(u32, Member)> {
+    (0..)
+        .zip(members)
+        .find(|(_, (known, _))| known.as_bytes() == name)
+        .map(|(place, (_, member))| (place, *member))
 }

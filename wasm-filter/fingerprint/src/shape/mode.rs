@@ -22,6 +22,10 @@ pub(crate) enum Mode {
     /// Images, audio or video: the address or the data of each.
     Media,
     CacheKey(CacheKey),
+    /// A value that changes how the prompt renders, read as JSON. These texts count as absent.
+    RenderOption(&'static [&'static str]),
+    /// A second member that states the same section of the prompt. It must be empty.
+    Excess,
     Attribute(Attribute),
     /// The limit of output tokens.
     OutputMax,
@@ -67,10 +71,30 @@ impl Mode {
         }
     }
 
+    /// Whether an object of this mode may have members with any name.
+    pub(crate) fn has_any_names(self) -> bool {
+        matches!(
+            self,
+            Self::Json
+                | Self::Message
+                | Self::Parts
+                | Self::Texts
+                | Self::Media
+                | Self::CacheKey(_)
+                | Self::RenderOption(_)
+        )
+    }
+
     pub(crate) fn of_element(self) -> Self {
         match self {
             Self::Messages => Self::Message,
-            Self::Json | Self::Parts | Self::Texts | Self::Media | Self::CacheKey(_) => self,
+            Self::Json
+            | Self::Parts
+            | Self::Texts
+            | Self::Media
+            | Self::CacheKey(_)
+            | Self::RenderOption(_)
+            | Self::Excess => self,
             Self::Skip
             | Self::Request
             | Self::Object(_)

@@ -7,13 +7,59 @@ use proptest::sample::select;
 
 use crate::json::Value;
 
-/// A shape and a request of that shape, members in any order.
+/// A shape and a request of that shape, members in any order, none of them twice.
 pub fn request() -> impl Strategy<Value = (Api, Value)> {
     api().prop_flat_map(|api| {
         members(api)
             .prop_shuffle()
+            .prop_map(move |members| (api, Value::Object(members).last_values()))
+    })
+}
+
+/// A request with members that may stand twice, at any place, and with members that state one thing in two ways.
+pub fn request_with_repeats() -> impl Strategy<Value = (Api, Value)> {
+    api().prop_flat_map(|api| {
+        (members(api), members(api), any::<u8>(), more_members())
+            .prop_map(move |(one, other, kept, more)| {
+                let repeated = other.into_iter().zip(0u32..);
+                let repeated = repeated.filter(|(_, bit)| kept.rotate_right(*bit) & 3 == 0);
+                let repeated = repeated.map(|(member, _)| member);
+                one.into_iter()
+                    .chain(repeated)
+                    .chain(more)
+                    .collect::<Members>()
+            })
+            .prop_shuffle()
             .prop_map(move |members| (api, Value::Object(members)))
     })
+}
+
+fn more_members() -> impl Strategy<Value = Members> {
+    let name = select(vec![
+        "session_id",
+        "metadata",
+        "functions",
+        "inputs",
+        "input_ids",
+        "max_tokens",
+        "stream",
+        "messages",
+    ]);
+    let metadata =
+        vec((select(vec!["session_id", "tier"]), name_or_json()), 0..3).prop_map(|members| {
+            Value::Object(
+                members
+                    .into_iter()
+                    .map(|(name, value)| (name.to_owned(), value))
+                    .collect(),
+            )
+        });
+    let value = prop_oneof![name_or_json(), metadata, texts()];
+    vec((name.prop_map(str::to_owned), value), 0..3)
+}
+
+fn name_or_json() -> impl Strategy<Value = Value> {
+    prop_oneof![name(), any_json(1)]
 }
 
 fn api() -> impl Strategy<Value = Api> {
@@ -35,6 +81,8 @@ fn members(api: Api) -> BoxedStrategy<Members> {
         maybe("cache_salt", name()),
         maybe("user", name()),
         maybe("stream", any_json(1)),
+        maybe("chat_template_kwargs", any_json(2)),
+        maybe("tool_choice", tool_choice()),
     );
     let own = match api {
         Api::ChatCompletions => (
@@ -70,7 +118,9 @@ fn members(api: Api) -> BoxedStrategy<Members> {
             .boxed(),
     };
     (common, own)
-        .prop_map(|((a, b, c, d), (e, f, g))| [a, b, c, d, e, f, g].into_iter().flatten().collect())
+        .prop_map(|((a, b, c, d, e, f), (g, h, i))| {
+            [a, b, c, d, e, f, g, h, i].into_iter().flatten().collect()
+        })
         .boxed()
 }
 
@@ -84,6 +134,11 @@ fn maybe(
 
 fn nothing() -> BoxedStrategy<Option<(String, Value)>> {
     Just(None).boxed()
+}
+
+fn tool_choice() -> impl Strategy<Value = Value> {
+    let texts = select(vec!["auto", "required", "none"]);
+    prop_oneof![texts.prop_map(Value::text), any_json(2)]
 }
 
 fn name() -> impl Strategy<Value = Value> {
@@ -180,7 +235,7 @@ pub fn message() -> BoxedStrategy<Value> {
             members
         })
         .prop_shuffle()
-        .prop_map(Value::Object)
+        .prop_map(|members| Value::Object(members).last_values())
         .boxed()
 }
 

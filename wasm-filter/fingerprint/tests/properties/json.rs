@@ -28,6 +28,25 @@ impl Value {
         )
     }
 
+    /// The value as parsers read it: each member once, with the last of its values.
+    pub fn last_values(self) -> Self {
+        match self {
+            Self::Array(values) => Self::Array(values.into_iter().map(Self::last_values).collect()),
+            Self::Object(members) => {
+                let mut last: Vec<(String, Self)> = Vec::new();
+                for (name, value) in members {
+                    let value = value.last_values();
+                    match last.iter_mut().find(|(known, _)| *known == name) {
+                        Some((_, before)) => *before = value,
+                        None => last.push((name, value)),
+                    }
+                }
+                Self::Object(last)
+            }
+            value => value,
+        }
+    }
+
     pub fn members(&self) -> &[(String, Self)] {
         match self {
             Self::Object(members) => members,

@@ -11,7 +11,7 @@ mod bodies;
 mod json;
 mod model;
 
-use isotherm_fingerprint::{Api, Extraction, Extractor, Fingerprint, MemberPaths};
+use isotherm_fingerprint::{Api, BodyError, Extraction, Extractor, Fingerprint, MemberPaths};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -118,6 +118,51 @@ proptest! {
         prop_assert_eq!(found.prompt_tokens, rendered.tokens());
         prop_assert_eq!(&extract(api, &body, &[1]), &found, "a byte at a time");
         prop_assert_eq!(&whole(api, &request), &found, "escaping and blanks do not matter");
+    }
+
+    #[test]
+    fn a_body_with_a_fingerprint_is_one_that_parsers_read_alike(
+        (api, request) in bodies::request_with_repeats(),
+        choices in vec(any::<u8>(), 1..64),
+        sizes in vec(prop_oneof![1..4usize, 1..400usize], 1..16),
+    ) {
+        let body = Writer::new(&choices).write(&request);
+        let found = extract(api, &body, &sizes);
+        prop_assert_eq!(&extract(api, &body, &[1]), &found, "a byte at a time");
+        let last: Value = serde_json::from_str::<Value>(&body).unwrap().last_values();
+        if found.error.is_none() {
+            prop_assert_eq!(&whole(api, &last), &found);
+            prop_assert_eq!(found.fingerprint.blocks(), model::render(api, &last).blocks());
+        } else {
+            prop_assert_eq!(found.error, Some(BodyError::RepeatedMember));
+            prop_assert!(!found.is_complete);
+            prop_assert!(found.fingerprint.blocks().is_empty());
+        }
+    }
+
+    #[test]
+    fn a_repeated_member_of_any_message_or_tool_is_found(
+        (api, request) in bodies::request(),
+        at in any::<prop::sample::Index>(),
+        choices in vec(any::<u8>(), 1..64),
+    ) {
+        let mut request = request;
+        let mut places = Vec::new();
+        model::places_that_matter(api, &mut request, &mut |members| places.push(members.len()));
+        if places.is_empty() {
+            return Ok(());
+        }
+        let at = at.index(places.len());
+        let mut place = 0;
+        model::places_that_matter(api, &mut request, &mut |members| {
+            if place == at {
+                let (name, _) = members[at % members.len()].clone();
+                members.push((name, Value::text("hi")));
+            }
+            place += 1;
+        });
+        let found = extract(api, &Writer::new(&choices).write(&request), &[7]);
+        prop_assert_eq!(found.error, Some(BodyError::RepeatedMember));
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct RenderedPrompt {
     pub sections: [Vec<u8>; 7],
     /// Model, adapter, salt, previous, template.
     pub selectors: [Option<u64>; 5],
+    /// The sum over the options of rendering.
+    pub options: u64,
     pub token_ids: u64,
     pub media: u64,
 }
@@ -45,6 +47,9 @@ impl RenderedPrompt {
             .selectors
             .iter()
             .fold(0, |seed, digest| fold(seed, digest.unwrap_or(0)));
+        if self.options != 0 {
+            hash = fold(hash, self.options);
+        }
         let mut blocks: Vec<BlockHash> = Vec::new();
         let mut start = 0;
         let present = self
@@ -154,8 +159,27 @@ fn member(api: Api, name: &str, value: &Value, rendered: &mut RenderedPrompt) {
         (_, "chat_template") | (Responses, "prompt") => {
             return select(&mut rendered.selectors[4], value);
         }
+        (_, "tool_choice") if [Value::text("auto"), Value::text("required")].contains(value) => {
+            return;
+        }
+        (_, "chat_template_kwargs" | "tool_choice") => {
+            let value = match value {
+                Value::String(text) => text.clone().into_bytes(),
+                _ => {
+                    text.option(value);
+                    text.bytes
+                }
+            };
+            let option = fold(digest(name.as_bytes()), digest(&value));
+            rendered.options = rendered.options.wrapping_add(option);
+            return;
+        }
         _ => return,
     };
+    if !rendered.sections[section].is_empty() {
+        // A second member that states the section must be empty.
+        return;
+    }
     rendered.token_ids += text.token_ids;
     rendered.media += text.media_count;
     rendered.sections[section] = text.bytes;
@@ -376,8 +400,54 @@ impl Text {
         }
     }
 
+    /// JSON in which every member counts.
+    fn option(&mut self, value: &Value) {
+        match value {
+            Value::Array(values) => {
+                self.bytes.push(0xF7);
+                values.iter().for_each(|value| self.option(value));
+                self.bytes.push(0xF6);
+            }
+            Value::Object(members) => {
+                self.bytes.push(0xF5);
+                for (name, value) in members {
+                    self.bytes.push(0xF9);
+                    self.bytes.extend(name.as_bytes());
+                    self.option(value);
+                }
+                self.bytes.push(0xF6);
+            }
+            _ => self.json(value),
+        }
+    }
+
     fn literal(&mut self, literal: &str) {
         self.bytes.push(0xFB);
         self.bytes.extend(literal.as_bytes());
+    }
+}
+
+/// Calls with the members of every object of which each member matters: messages and their parts, tools.
+pub fn places_that_matter(
+    api: Api,
+    request: &mut Value,
+    visit: &mut impl FnMut(&mut Vec<(String, Value)>),
+) {
+    let Value::Object(members) = request else {
+        return;
+    };
+    for (name, value) in members {
+        let is_list = matches!(value, Value::Array(_));
+        if is_list && (name == "messages" || name == "tools" && api != Api::Completions) {
+            objects_of(value, visit);
+        }
+    }
+}
+
+fn objects_of(value: &mut Value, visit: &mut impl FnMut(&mut Vec<(String, Value)>)) {
+    match value {
+        Value::Array(values) => values.iter_mut().for_each(|value| objects_of(value, visit)),
+        Value::Object(members) if !members.is_empty() => visit(members),
+        _ => {}
     }
 }

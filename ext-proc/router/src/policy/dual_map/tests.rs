@@ -101,7 +101,7 @@ impl Pool {
         core::iter::from_fn(|| self.router.poll_effect())
             .filter_map(|effect| match effect {
                 Effect::Dispatch(id, decision) => Some((id.0, decision.replica.0, decision.reason)),
-                Effect::Forward(..) | Effect::Reject { .. } => None,
+                Effect::Forward(..) | Effect::Reject { .. } | Effect::Hung { .. } => None,
             })
             .collect()
     }
@@ -161,6 +161,7 @@ fn request(id: u64, blocks: &[u64]) -> Request {
         subset: None,
         adapter: None,
         scope: Scope::default(),
+        tells_start: false,
     }
 }
 

@@ -93,7 +93,9 @@ impl Replicas {
                 ..load
             };
             replica.saw_pending(load.pending, sent);
-            replica.headroom.probed(&load, sent, replica.outstanding);
+            let is_silent = replica.signs.is_silent();
+            let outstanding = replica.outstanding;
+            replica.headroom.probed(&load, sent, outstanding, is_silent);
             replica.stall.probed(&load, sent);
             replica.age(pool, now);
             let since = replica.headroom.pushes_since(sent);
@@ -237,8 +239,14 @@ impl Replicas {
     }
 
     /// Registers that the response to a request begins.
-    pub(crate) fn began(&mut self, id: ReplicaId, claim: &BacklogClaim, now: Time) {
-        self.change(id, now, |replica| replica.began(claim, now));
+    pub(crate) fn began(
+        &mut self,
+        id: ReplicaId,
+        claim: &BacklogClaim,
+        permit: BreakerPermit,
+        now: Time,
+    ) {
+        self.change(id, now, |replica| replica.began(claim, permit, now));
     }
 
     /// Registers the end of a request and its verdict. `computed` says what became of the prompt if the response had not
@@ -256,6 +264,13 @@ impl Replicas {
         self.change(request.replica, now, |replica| {
             unused = replica.end_prompt(claim, computed, now);
             replica.breaker.ended(request.permit, evidence, now);
+            if evidence == Evidence::Success {
+                if request.has_begun {
+                    replica.signs.sign(now);
+                } else {
+                    replica.signs.responded(now.since(claim.at), now);
+                }
+            }
         });
         if let Some((requests, work_s)) = unused {
             self.arrivals.take_back(requests, work_s, claim.at);
@@ -291,7 +306,10 @@ impl Replicas {
     /// Registers the verdict of a request that Envoy retried on this replica.
     pub(crate) fn served_retry(&mut self, id: ReplicaId, evidence: Evidence, now: Time) {
         self.change(id, now, |replica| {
-            replica.breaker.served_retry(evidence, now)
+            replica.breaker.served_retry(evidence, now);
+            if evidence == Evidence::Success {
+                replica.signs.sign(now);
+            }
         });
     }
 
@@ -299,6 +317,13 @@ impl Replicas {
     pub(crate) fn count_hit(&mut self, slot: ReplicaIndex) {
         if let Some(replica) = self.get_mut(slot) {
             replica.false_hits = FalseHits::default();
+        }
+    }
+
+    /// Registers a sign that the process of a replica ended.
+    pub(crate) fn suspect_restart(&mut self, slot: ReplicaIndex) {
+        if let Some(replica) = self.get_mut(slot) {
+            replica.false_hits.has_failed = true;
         }
     }
 

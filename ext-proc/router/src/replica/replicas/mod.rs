@@ -7,6 +7,7 @@ mod estimate;
 mod events;
 mod learning;
 mod lists;
+mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -49,6 +49,10 @@ impl Naive {
                     foretold.take_if(|_| !serves_in_order(self.config.policy));
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
+                Effect::Hung { replica, .. } => {
+                    let failing = &mut self.replicas.get_mut(&replica).unwrap().failing;
+                    failing.hangs(self.now);
+                }
                 Effect::Forward(id, forwarding) => {
                     let newest = RequestId(self.next_request - 1);
                     if let Some(choice) = foretold.take_if(|_| id == newest) {
@@ -176,6 +180,7 @@ impl Naive {
                 assert!(self.waiting.len() > tau);
             }
             RejectReason::ShuttingDown => {}
+            RejectReason::Quarantined => unreachable!("no replica breaks in these operations"),
         }
     }
 }

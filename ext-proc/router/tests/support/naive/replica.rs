@@ -62,6 +62,7 @@ pub(super) struct LeftOut {
     pub(super) back_off_ms: u64,
     pub(super) until: Time,
     pub(super) on_trial: bool,
+    pub(super) is_hung: bool,
 }
 
 /// A request at a replica.
@@ -156,7 +157,27 @@ impl FailureCount {
             back_off_ms,
             until: now.after(Duration::from_millis(back_off_ms)),
             on_trial: false,
+            is_hung: false,
         });
+    }
+
+    /// The router found the replica to hang; when it does so is no rule of this model.
+    pub(super) fn hangs(&mut self, now: Time) {
+        self.leave_out(now, BACK_OFF_MS.1);
+        if let Some(left_out) = &mut self.left_out {
+            left_out.is_hung = true;
+        }
+    }
+
+    /// The response to a request begins: a trial of a hung replica has succeeded.
+    pub(super) fn began(&mut self, flight: &InFlightRequest) {
+        let is_hung = self.left_out.is_some_and(|left_out| left_out.is_hung);
+        if is_hung && flight.is_trial && flight.epoch == self.epoch {
+            *self = Self {
+                epoch: self.epoch + 1,
+                ..Self::default()
+            };
+        }
     }
 
     pub(super) fn ended(&mut self, now: Time, flight: &InFlightRequest, failed: Evidence) {

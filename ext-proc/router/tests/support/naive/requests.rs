@@ -124,7 +124,7 @@ impl Naive {
         let failed = match end {
             End::Answered => Some(false),
             End::Refused => None,
-            End::Failed => Some(true),
+            End::Errored | End::Failed | End::Broke => Some(true),
         };
         let elsewhere = served != ServedBy::Unreported && served != ServedBy::Replica(chosen);
         let request = self.leave(id, if elsewhere { Some(true) } else { failed });
@@ -179,6 +179,7 @@ impl Naive {
         if !core::mem::replace(&mut flight.has_begun, true)
             && let Some(replica) = self.replicas.get_mut(&flight.replica)
         {
+            replica.failing.began(flight);
             replica.begun(flight.at, self.now);
         }
         self.event(Event::Began(id));

@@ -115,7 +115,8 @@ impl<I: Inbound> RequestStream<I> {
         }
     }
 
-    fn route(&mut self, head: RequestHead) {
+    fn route(&mut self, mut head: RequestHead) {
+        head.request.tells_start = self.modes.tells_start();
         let table = self.lifecycle.context().pool_registry.table();
         match self.lifecycle.route(head, &table) {
             RouteStatus::Replied(reply) => self.reply(reply),
@@ -138,6 +139,9 @@ impl<I: Inbound> RequestStream<I> {
             let decision = self.form.is_picker.then(|| route.decision.take());
             let reader = ResponseReader::start(self.form.client_wants_report, decision.flatten());
             self.response = Some(reader);
+            if self.modes.tells_start() {
+                self.hangs = Some(self.lifecycle.context().pool_registry.hangs());
+            }
             self.form.reads_response = true;
         }
         self.outbox.push_back(response::encode(reply, &self.form));

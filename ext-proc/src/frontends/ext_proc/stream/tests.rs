@@ -54,6 +54,7 @@ impl Service {
         let context = Arc::new(RequestContext {
             pool_registry: Arc::new(pool_registry),
             metrics,
+            spans: None,
             started_unix_s: 0,
         });
         Self {
@@ -601,7 +602,7 @@ async fn a_request_that_passes_through_loses_the_headers_for_the_sidecar() {
     let mut gateway = service.open();
     let pairs = [
         (":method", "GET"),
-        (":path", "/metrics"),
+        (":path", "/v1/responses"),
         (names::PREFILLER, "10.9.9.9:80"),
     ];
     gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &pairs);

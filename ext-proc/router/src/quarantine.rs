@@ -1,0 +1,155 @@
+//! Quarantine of prompts on which replicas broke.
+//!
+//! A prompt that crashes the engine that reads it would take one replica after another, because its client tries again. So
+//! the table counts, for each prompt, the distinct replicas that broke on it. The second one puts the prompt into quarantine:
+//! for a while no replica gets it. An answer clears the prompt. A prompt that breaks another replica after its quarantine
+//! returns to it at once.
+//!
+//! The table does not put replicas into quarantine: they are the victims. It cannot tell a prompt that breaks a replica from
+//! one that ran beside it, so a prompt that was beside it on both replicas shares its fate for the time.
+//! `docs/decisions/0111-quarantine.md` has what was rejected.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{ReplicaId, Time};
+
+/// Prompts that the table holds, at most; the oldest one leaves first.
+const SUSPECTS_MAX: usize = 4_096;
+/// Quarantine periods after which a prompt that broke no further replica is forgotten.
+const PERIODS_REMEMBERED: u32 = 4;
+
+/// Prompts on which a replica broke, by the keys of [`crate::router`].
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    suspects: BTreeMap<u64, Suspect>,
+    /// Suspects by the time of their last break, oldest first.
+    by_age: BTreeSet<(Time, u64)>,
+}
+
+/// A prompt on which a replica broke.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    /// The first replica that broke; `None` for a host that the router does not know.
+    first: Option<ReplicaId>,
+    /// The time of the last break.
+    broke_at: Time,
+    /// Whether a second replica broke.
+    is_confirmed: bool,
+}
+
+impl Quarantine {
+    /// Whether no prompt is suspected, which holds as long as no replica breaks.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.suspects.is_empty()
+    }
+
+    /// Remaining time of a prompt's quarantine; `None` if a replica may get the prompt.
+    pub(crate) fn remaining(&self, key: u64, period: Duration, now: Time) -> Option<Duration> {
+        let suspect = self.suspects.get(&key)?;
+        let until = suspect.broke_at.after(period);
+        (suspect.is_confirmed && now < until).then(|| until.since(now))
+    }
+
+    /// Counts a replica that broke on a prompt. Returns whether the prompt is in quarantine now.
+    pub(crate) fn add_break(
+        &mut self,
+        key: u64,
+        replica: Option<ReplicaId>,
+        period: Duration,
+        now: Time,
+    ) -> bool {
+        self.forget_old(period, now);
+        let mut suspect = Suspect {
+            first: replica,
+            broke_at: now,
+            is_confirmed: false,
+        };
+        if let Some(known) = self.suspects.get(&key) {
+            self.by_age.remove(&(known.broke_at, key));
+            suspect.is_confirmed = known.is_confirmed || known.first != replica;
+            suspect.first = known.first;
+        } else if self.suspects.len() >= SUSPECTS_MAX
+            && let Some((_, oldest)) = self.by_age.pop_first()
+        {
+            self.suspects.remove(&oldest);
+        }
+        self.suspects.insert(key, suspect);
+        self.by_age.insert((now, key));
+        suspect.is_confirmed
+    }
+
+    /// Clears a prompt that a replica has answered.
+    pub(crate) fn clear(&mut self, key: u64) {
+        if let Some(suspect) = self.suspects.remove(&key) {
+            self.by_age.remove(&(suspect.broke_at, key));
+        }
+    }
+
+    fn forget_old(&mut self, period: Duration, now: Time) {
+        let remembered = period.saturating_mul(PERIODS_REMEMBERED);
+        while let Some(&(broke_at, key)) = self.by_age.first()
+            && broke_at.after(remembered) <= now
+        {
+            self.by_age.pop_first();
+            self.suspects.remove(&key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_secs(60);
+    const DEADLY: u64 = 7;
+
+    fn at(s: u64) -> Time {
+        Time::ZERO.after(Duration::from_secs(s))
+    }
+
+    fn on(replica: u32) -> Option<ReplicaId> {
+        Some(ReplicaId(replica))
+    }
+
+    #[test]
+    fn the_second_replica_puts_a_prompt_into_quarantine_for_a_while() {
+        let mut quarantine = Quarantine::default();
+        assert!(!quarantine.add_break(DEADLY, on(1), PERIOD, at(0)));
+        assert!(
+            !quarantine.add_break(DEADLY, on(1), PERIOD, at(1)),
+            "the same replica"
+        );
+        assert_eq!(quarantine.remaining(DEADLY, PERIOD, at(1)), None);
+        assert!(quarantine.add_break(DEADLY, on(2), PERIOD, at(2)));
+        assert_eq!(quarantine.remaining(DEADLY, PERIOD, at(2)), Some(PERIOD));
+        assert_eq!(quarantine.remaining(DEADLY + 1, PERIOD, at(2)), None);
+        assert_eq!(quarantine.remaining(DEADLY, PERIOD, at(62)), None);
+        assert!(
+            quarantine.add_break(DEADLY, on(1), PERIOD, at(63)),
+            "at once"
+        );
+    }
+
+    #[test]
+    fn an_answer_clears_a_prompt() {
+        let mut quarantine = Quarantine::default();
+        quarantine.add_break(DEADLY, on(1), PERIOD, at(0));
+        quarantine.clear(DEADLY);
+        assert!(quarantine.is_empty());
+        assert!(!quarantine.add_break(DEADLY, on(2), PERIOD, at(1)));
+    }
+
+    #[test]
+    fn the_table_is_bounded_in_size_and_in_time() {
+        let mut quarantine = Quarantine::default();
+        for key in 0..2 * SUSPECTS_MAX as u64 {
+            quarantine.add_break(key, on(1), PERIOD, at(0));
+        }
+        assert_eq!(quarantine.suspects.len(), SUSPECTS_MAX);
+        assert_eq!(quarantine.by_age.len(), SUSPECTS_MAX);
+        quarantine.add_break(DEADLY, on(1), PERIOD, at(240));
+        assert_eq!(quarantine.suspects.len(), 1);
+        assert_eq!(quarantine.by_age.len(), 1);
+    }
+}

@@ -1,0 +1,95 @@
+//! Silence of replicas: which of them show no sign of life beside others that do.
+
+use core::time::Duration;
+
+use super::Replicas;
+use crate::replica::{BreakerPermit, Replica, Silence};
+use crate::replica_index::ReplicaIndex;
+use crate::{EngineCounters, ReplicaId, Time};
+
+impl Replica {
+    /// The silence of the replica, while its circuit breaker is not open already.
+    fn silence(&self, now: Time) -> Option<Silence> {
+        if !self.breaker.is_judging() {
+            return None;
+        }
+        let observed = self.signs.silent_for();
+        let on_trial = self.breaker.trial_since().map(|since| now.since(since));
+        let has_live_counters = self.signs.has_live_counters();
+        let claims_to_run = self
+            .load()
+            .and_then(|load| load.running)
+            .is_some_and(|running| running > 0);
+        Some(Silence {
+            lasts: on_trial.map_or(observed, |on_trial| on_trial.min(observed)),
+            is_certain: has_live_counters || self.failed,
+            are_counters_frozen: has_live_counters && !self.failed && claims_to_run,
+        })
+    }
+}
+
+impl Replicas {
+    /// Observes the silence of a replica; returns it when its requests are to be looked at.
+    pub(crate) fn observe_silence(&mut self, slot: ReplicaIndex, now: Time) -> Option<Silence> {
+        let gap_max = self.rules.probe_stale_after;
+        let replica = self.get_mut(slot)?;
+        if !replica.role.has_requests() {
+            return None;
+        }
+        let is_idle = replica.outstanding == 0;
+        let is_due = replica.signs.observe(is_idle, gap_max, now);
+        is_due.then(|| replica.silence(now)).flatten()
+    }
+
+    /// Registers by how much the counters of a replica's engine grew.
+    pub(crate) fn counters_grew(&mut self, slot: ReplicaIndex, grown: &EngineCounters, now: Time) {
+        if let Some(replica) = self.get_mut(slot) {
+            replica.signs.counted(grown, now);
+        }
+    }
+
+    /// Whether a request that was dispatched to a replica counts for its circuit breaker.
+    pub(crate) fn is_of_epoch(&self, slot: ReplicaIndex, permit: BreakerPermit) -> bool {
+        self.get(slot)
+            .is_some_and(|replica| replica.breaker.is_of_epoch(permit))
+    }
+
+    /// Silence that shows that a replica hangs.
+    pub(crate) fn patience(&self, slot: ReplicaIndex, is_unsure: bool) -> Duration {
+        self.get(slot)
+            .map_or(Duration::MAX, |replica| replica.signs.patience(is_unsure))
+    }
+
+    /// Looks at the requests of a replica again after so much more silence.
+    pub(crate) fn look_after(&mut self, slot: ReplicaIndex, pause: Duration) {
+        if let Some(replica) = self.get_mut(slot) {
+            replica.signs.look_after(pause);
+        }
+    }
+
+    /// Whether another replica with a closed breaker has shown a sign of life within this time. Otherwise the pool is slow, and
+    /// no single replica is at fault.
+    pub(crate) fn others_go_on(&self, slot: ReplicaIndex, within: Duration, now: Time) -> bool {
+        let since = now.before(within);
+        let mut others = self.proven.iter().filter(|other| *other != slot);
+        others.any(|other| {
+            self.get(other)
+                .is_some_and(|other| other.signs.has_sign_since(since))
+        })
+    }
+
+    /// Registers that a replica hangs. It did not admit what was sent to it, so its window begins anew.
+    pub(crate) fn hangs(&mut self, slot: ReplicaIndex, now: Time) {
+        self.change_slot(slot, now, |replica| {
+            replica.breaker.hangs(now);
+            replica.headroom.begin_anew();
+            replica.signs.listen_anew(now);
+        });
+    }
+
+    /// Whether a replica has shown a sign of life at this time or later. A replica that left counts as alive.
+    pub(crate) fn has_sign_since(&self, id: ReplicaId, time: Time) -> bool {
+        let replica = self.slot_of(id).and_then(|slot| self.get(slot));
+        replica.is_none_or(|replica| replica.signs.has_sign_since(time))
+    }
+}

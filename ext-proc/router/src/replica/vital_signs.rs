@@ -1,0 +1,250 @@
+//! Signs of life of a replica: they tell a replica that hangs from one that is busy.
+//!
+//! A sign is a response that begins, an answer that ends, or an engine counter that moves. Error responses are none: the HTTP
+//! server of an engine rejects bad requests while its computation hangs. Silence is the time without a sign that probes
+//! observed: time in which the service itself was suspended does not count. `docs/decisions/0114-hung-replicas.md` has the rule.
+
+use core::time::Duration;
+
+use crate::{EngineCounters, Time};
+
+/// Shortest silence that shows a hung replica.
+pub(crate) const PATIENCE_MIN: Duration = Duration::from_secs(10);
+/// Shortest such silence where a healthy replica may be silent for longer: it has never answered, or it writes answers and
+/// nothing shows their progress.
+const PATIENCE_MIN_UNSURE: Duration = Duration::from_secs(60);
+/// Silence in multiples of what a first byte takes.
+pub(crate) const PATIENCE_FACTOR: u32 = 5;
+/// Silence from which on a replica with requests is not taken to admit more of them than before.
+const SILENT_MIN: Duration = Duration::from_secs(2);
+
+/// Shortest first bucket of [`FirstByteTimes`]: five times it is [`PATIENCE_MIN`].
+const BUCKET_MIN_S: f64 = 2.0;
+const BUCKETS: usize = 24;
+/// Times after which all buckets are halved, so that old times fade.
+const TIMES_MAX: u16 = 1_024;
+
+/// Times to the first byte of a replica's responses, in buckets that grow by the square root of two.
+#[derive(Clone, Debug, Default)]
+struct FirstByteTimes {
+    buckets: [u16; BUCKETS],
+    total: u16,
+}
+
+impl FirstByteTimes {
+    fn add(&mut self, took: Duration) {
+        let mut bound_s = BUCKET_MIN_S;
+        let took_s = took.as_secs_f64();
+        let mut place = 0;
+        while took_s > bound_s && place + 1 < BUCKETS {
+            bound_s *= core::f64::consts::SQRT_2;
+            place += 1;
+        }
+        if let Some(bucket) = self.buckets.get_mut(place) {
+            *bucket += 1;
+            self.total += 1;
+        }
+        if self.total >= TIMES_MAX {
+            self.total = 0;
+            for bucket in &mut self.buckets {
+                *bucket /= 2;
+                self.total += *bucket;
+            }
+        }
+    }
+
+    /// Upper bound of the 99th percentile; `None` before the first time.
+    fn p99(&self) -> Option<Duration> {
+        let above_max = self.total / 100;
+        let (mut above, mut bound_s) = (0, BUCKET_MIN_S);
+        let mut bounds = [0.0; BUCKETS];
+        for bound in &mut bounds {
+            *bound = bound_s;
+            bound_s *= core::f64::consts::SQRT_2;
+        }
+        for (count, bound) in self.buckets.iter().zip(bounds).rev() {
+            above += count;
+            if above > above_max {
+                return Some(Duration::from_secs_f64(bound));
+            }
+        }
+        None
+    }
+}
+
+/// Signs of life of one replica.
+#[derive(Clone, Debug)]
+pub(crate) struct VitalSigns {
+    /// The last sign.
+    last: Option<Time>,
+    /// The last observation of the silence since then.
+    observed: Time,
+    silent_for: Duration,
+    /// Silence at which the replica's requests are looked at next.
+    next_look: Duration,
+    first_bytes: FirstByteTimes,
+    has_live_counters: bool,
+}
+
+impl Default for VitalSigns {
+    fn default() -> Self {
+        Self {
+            last: None,
+            observed: Time::ZERO,
+            silent_for: Duration::ZERO,
+            next_look: PATIENCE_MIN,
+            first_bytes: FirstByteTimes::default(),
+            has_live_counters: false,
+        }
+    }
+}
+
+impl VitalSigns {
+    /// Registers a sign of life.
+    pub(crate) const fn sign(&mut self, now: Time) {
+        self.last = Some(now);
+        self.listen_anew(now);
+    }
+
+    /// Registers the first byte of a response, `took` after its dispatch.
+    pub(crate) fn responded(&mut self, took: Duration, now: Time) {
+        self.first_bytes.add(took);
+        self.sign(now);
+    }
+
+    /// Registers by how much the engine's counters grew between two probes.
+    pub(crate) fn counted(&mut self, grown: &EngineCounters, now: Time) {
+        if grown.work() <= 0.0 {
+            return;
+        }
+        // Some engines count the tokens of an answer at its end. Those counters stand still while an answer is written.
+        let ended = grown.decode.map(|decode| decode.count);
+        let has_written = grown.generation_tokens.is_some_and(|tokens| tokens > 0.0);
+        self.has_live_counters |= has_written && ended == Some(0.0);
+        self.sign(now);
+    }
+
+    /// Observes the silence of a replica; an idle one is not silent. `gap_max` bounds what one observation adds. Returns whether
+    /// the replica's requests are to be looked at.
+    pub(crate) fn observe(&mut self, is_idle: bool, gap_max: Duration, now: Time) -> bool {
+        if is_idle {
+            self.listen_anew(now);
+            return false;
+        }
+        self.silent_for += now.since(self.observed).min(gap_max);
+        self.observed = now;
+        self.silent_for >= self.next_look
+    }
+
+    /// Lets the silence begin now.
+    pub(crate) const fn listen_anew(&mut self, now: Time) {
+        self.observed = now;
+        self.silent_for = Duration::ZERO;
+        self.next_look = PATIENCE_MIN;
+    }
+
+    /// Looks at the replica's requests again after so much more silence.
+    pub(crate) fn look_after(&mut self, pause: Duration) {
+        self.next_look = self.silent_for + pause;
+    }
+
+    /// Silence that shows a hung replica. `is_unsure` says that the replica writes answers whose progress nothing shows.
+    pub(crate) fn patience(&self, is_unsure: bool) -> Duration {
+        let p99 = self.first_bytes.p99();
+        let least = match p99 {
+            Some(_) if !is_unsure => PATIENCE_MIN,
+            Some(_) | None => PATIENCE_MIN_UNSURE,
+        };
+        least.max(p99.unwrap_or_default() * PATIENCE_FACTOR)
+    }
+
+    pub(crate) const fn silent_for(&self) -> Duration {
+        self.silent_for
+    }
+
+    /// Whether the replica has been silent for so long that it may not admit what was sent to it.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.silent_for >= SILENT_MIN
+    }
+
+    /// Whether the last sign came at this time or later.
+    pub(crate) fn has_sign_since(&self, time: Time) -> bool {
+        self.last.is_some_and(|last| last >= time)
+    }
+
+    /// Whether the counters of the engine move while it writes an answer.
+    pub(crate) const fn has_live_counters(&self) -> bool {
+        self.has_live_counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Total;
+
+    fn s(s: u64) -> Duration {
+        Duration::from_secs(s)
+    }
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO.after(s(seconds))
+    }
+
+    #[test]
+    fn patience_is_ten_seconds_or_five_times_the_99th_percentile() {
+        let mut signs = VitalSigns::default();
+        assert_eq!(signs.patience(false), s(60), "before the first answer");
+        (0..500).for_each(|_| signs.responded(Duration::from_millis(300), at(1)));
+        assert_eq!(signs.patience(false), s(10));
+        assert_eq!(signs.patience(true), s(60));
+        (0..5).for_each(|_| signs.responded(s(40), at(1)));
+        assert_eq!(signs.patience(false), s(10), "less than a hundredth");
+        (0..5).for_each(|_| signs.responded(s(40), at(1)));
+        let patience = signs.patience(false);
+        assert!((s(200)..s(300)).contains(&patience), "{patience:?}");
+    }
+
+    #[test]
+    fn slow_responses_of_long_ago_fade() {
+        let mut signs = VitalSigns::default();
+        (0..200).for_each(|_| signs.responded(s(40), at(1)));
+        (0..8_000).for_each(|_| signs.responded(s(1), at(1)));
+        assert_eq!(signs.patience(false), s(10));
+    }
+
+    #[test]
+    fn silence_counts_only_where_it_is_observed_and_requests_are_there() {
+        let mut signs = VitalSigns::default();
+        signs.observe(true, s(1), at(100));
+        for seconds in 101..110 {
+            assert!(!signs.observe(false, s(1), at(seconds)));
+        }
+        assert!(signs.observe(false, s(1), at(110)));
+        signs.sign(at(111));
+        assert!(
+            !signs.observe(false, s(1), at(200)),
+            "the service stood still"
+        );
+        assert_eq!(signs.silent_for(), s(1));
+    }
+
+    #[test]
+    fn counters_are_live_when_tokens_come_before_their_answers_end() {
+        let grown = |tokens, ended| EngineCounters {
+            generation_tokens: Some(tokens),
+            decode: Some(Total {
+                seconds: 1.0,
+                count: ended,
+            }),
+            ..EngineCounters::default()
+        };
+        let mut signs = VitalSigns::default();
+        signs.counted(&grown(0.0, 0.0), at(1));
+        assert!(!signs.has_sign_since(at(0)), "nothing moved");
+        signs.counted(&grown(200.0, 1.0), at(2));
+        assert!(signs.has_sign_since(at(2)) && !signs.has_live_counters());
+        signs.counted(&grown(20.0, 0.0), at(3));
+        assert!(signs.has_live_counters());
+    }
+}

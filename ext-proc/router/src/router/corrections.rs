@@ -1,0 +1,143 @@
+//! Corrections of the index by predicted cache hits that did not happen.
+//!
+//! Engines evict the least recently used blocks first, so whatever is as old as the missing prefix is gone, too. But a client
+//! can make a prediction fail, so a false hit removes entries of others within three bounds:
+//!
+//! 1. the bytes that the engine computed for this very request: so much it may have evicted to hold them. A client that makes
+//!    an engine compute that much evicts as much for real;
+//! 2. entries that are as old as the missing prefix;
+//! 3. a number of entries for each replica and time.
+//!
+//! Several false hits in a row mean an empty cache only behind a sign that the process ended: a failed response or probe
+//! since the last prediction that was right. Rejected: to believe several of them without a sign, since one client can send
+//! them; to believe none, since an engine without counters that restarts would be asked for each lost prompt once.
+
+use std::collections::BTreeMap;
+
+use super::Router;
+use super::learning::CacheHit;
+use crate::pool_state::InFlightRequest;
+use crate::replica_index::ReplicaIndex;
+use crate::{ReplicaId, Time};
+
+/// A prediction is wrong when the engine found less than this share of it. Engines' blocks do not align with the blocks of a
+/// fingerprint,
+const CONFIRMED_SHARE_MIN: f64 = 0.9;
+/// so at least this many bytes must be missing, too: one block.
+const MISSING_BYTES_MIN: f64 = 256.0;
+/// After so many wrong predictions in a row behind a sign of a restart, everything as old as the missing prefix is taken to
+/// be gone.
+const FALSE_HITS_CONFIRMED: u32 = 3;
+/// After so many, the cache is taken to be new: everything from before the first of them is gone. If it goes on, the replica
+/// is taken to keep no cache, until a prediction is right.
+const FALSE_HITS_MAX: u32 = 5;
+/// Entries that false hits remove for a replica at once, and in a second.
+const FORGOTTEN_BURST: f64 = 4_096.0;
+const FORGOTTEN_PER_S: f64 = 256.0;
+
+/// Entries that false hits may still remove.
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    entries: f64,
+    since: Time,
+}
+
+/// The allowances of the replicas whose predictions failed.
+#[derive(Debug, Default)]
+pub(super) struct Corrections {
+    allowances: BTreeMap<ReplicaIndex, Allowance>,
+}
+
+impl Corrections {
+    pub(super) fn remove(&mut self, replica: ReplicaIndex) {
+        self.allowances.remove(&replica);
+    }
+
+    /// Entries that a false hit may remove now.
+    fn refill(&mut self, replica: ReplicaIndex, now: Time) -> &mut f64 {
+        let allowance = self.allowances.entry(replica).or_insert(Allowance {
+            entries: FORGOTTEN_BURST,
+            since: now,
+        });
+        let gained = now.since(allowance.since).as_secs_f64() * FORGOTTEN_PER_S;
+        allowance.entries = (allowance.entries + gained).min(FORGOTTEN_BURST);
+        allowance.since = now;
+        &mut allowance.entries
+    }
+}
+
+impl Router {
+    /// Compares the measured cache hit with the prediction, and corrects the index where the engine had less.
+    pub(super) fn compare_prediction(&mut self, request: &InFlightRequest, hit: CacheHit) {
+        let counters = &mut self.counters;
+        counters.predicted_cached_tokens += u64::from(hit.predicted_tokens);
+        counters.measured_cached_tokens += u64::from(hit.cached_tokens);
+        counters.prediction_error_tokens +=
+            u64::from(hit.predicted_tokens.abs_diff(hit.cached_tokens));
+        counters.measured_prompt_tokens += u64::from(hit.prompt_tokens);
+        let Some(replica) = self.pool.replicas.slot_of(request.replica) else {
+            return;
+        };
+        if request.matched_bytes == 0 {
+            return;
+        }
+        if is_false_hit(request.matched_bytes, hit.cached_bytes) {
+            self.counters.false_hits += 1;
+            self.correct(request, replica, hit);
+        } else {
+            self.pool.replicas.count_hit(replica);
+        }
+    }
+
+    /// Corrects the index after a false hit.
+    #[inline(never)]
+    fn correct(&mut self, request: &InFlightRequest, replica: ReplicaIndex, hit: CacheHit) {
+        let recorded = &request.recorded;
+        if self.forgetting.has_forgotten(replica, recorded.stamp) {
+            // The prediction is older than the correction.
+            return;
+        }
+        let pool = &mut self.pool;
+        let allowance = self.corrections.refill(replica, pool.now);
+        let entries_max = whole(*allowance);
+        let bytes_max = hit.computed_bytes(&request.fingerprint);
+        let forgotten = pool.index.missed(replica, recorded, bytes_max, entries_max);
+        *allowance -= f64::from(forgotten);
+        let false_hits = pool.replicas.count_false_hit(replica, recorded.stamp);
+        if false_hits.has_failed && false_hits.in_a_row >= FALSE_HITS_CONFIRMED {
+            self.forgetting.add(replica, recorded.used_before);
+        }
+        if false_hits.in_a_row >= FALSE_HITS_MAX {
+            if false_hits.has_failed {
+                let tick = pool.index.last_tick();
+                self.forgetting.add_empty(replica, false_hits.first, tick);
+            }
+            let blocks = request.fingerprint.blocks();
+            let kept =
+                blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
+            pool.index.forget_past(blocks, replica, kept);
+        }
+    }
+
+    /// Registers a sign that the process of a replica ended: a failed response or probe.
+    pub(super) fn suspect_restart(&mut self, replica: ReplicaId) {
+        if let Some(replica) = self.pool.replicas.slot_of(replica) {
+            self.pool.replicas.suspect_restart(replica);
+        }
+    }
+}
+
+/// Whether an engine found less of a prompt in its cache than predicted, both in bytes.
+pub(super) fn is_false_hit(predicted: u32, measured: f64) -> bool {
+    let predicted = f64::from(predicted);
+    measured < predicted * CONFIRMED_SHARE_MIN && predicted - measured >= MISSING_BYTES_MIN
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "at least 0 and at most the burst"
+)]
+const fn whole(entries: f64) -> u32 {
+    entries as u32
+}

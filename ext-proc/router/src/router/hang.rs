@@ -1,0 +1,115 @@
+//! Replicas that hang: they accept requests, and nothing comes back.
+//!
+//! A broken replica fails, and the ends of its requests open its circuit breaker. A hung one has no ends. The router
+//! therefore looks at each probe how long the replica has been silent (`replica/vital_signs.rs`), and past its patience at
+//! the requests there. All of it happens beside the decisions: a dispatch writes nothing for it.
+//!
+//! The circuit breaker opens on less evidence than requests are abandoned: a trial closes it again, but an abandoned request
+//! is lost to its client. Decision 0114 has both rules.
+
+use core::time::Duration;
+
+use super::Router;
+use crate::replica::{PATIENCE_FACTOR, Silence};
+use crate::replica_index::ReplicaIndex;
+use crate::{Effect, ReplicaId, RequestId, Time};
+
+/// Shortest silence between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Requests of a silent replica.
+#[derive(Debug, Default)]
+struct SilentRequests {
+    /// Dispatch of the oldest request that the circuit breaker counts and whose response has not begun.
+    oldest_unbegun: Option<Time>,
+    /// The longest prompt of such requests, in tokens to compute.
+    tokens_max: f64,
+    /// Whether a response is written, or may be.
+    is_writing: bool,
+    /// Requests whose responses have not begun, without the abandoned ones.
+    unbegun: Vec<RequestId>,
+}
+
+impl Router {
+    /// Registers a probe that a replica answered without metrics.
+    pub(super) fn answered_without_metrics(&mut self, id: ReplicaId, sent: Time) {
+        self.pool.answered_without_metrics(id, sent);
+        self.observe_silence(id);
+    }
+
+    /// Observes the silence of a replica, after a probe of it.
+    pub(super) fn observe_silence(&mut self, id: ReplicaId) {
+        let now = self.pool.now;
+        if let Some(replica) = self.pool.replicas.slot_of(id)
+            && let Some(silence) = self.pool.replicas.observe_silence(replica, now)
+        {
+            self.judge_silence(id, replica, &silence);
+        }
+    }
+
+    #[cold]
+    fn judge_silence(&mut self, id: ReplicaId, replica: ReplicaIndex, silence: &Silence) {
+        let now = self.pool.now;
+        let requests = self.silent_requests(id, replica);
+        let is_unsure = requests.is_writing && !silence.is_certain;
+        let replicas = &mut self.pool.replicas;
+        let prompt_s = replicas.prefill_s(replica, requests.tokens_max);
+        let prompt = Duration::try_from_secs_f64(prompt_s).unwrap_or_default();
+        let patience = replicas
+            .patience(replica, is_unsure)
+            .max(prompt.saturating_mul(PATIENCE_FACTOR));
+        // Frozen counters tell of the answers that are being written; otherwise only a request without a response tells.
+        let heard_for = match requests.oldest_unbegun {
+            _ if silence.are_counters_frozen => silence.lasts,
+            Some(oldest) => silence.lasts.min(now.since(oldest)),
+            None => Duration::ZERO,
+        };
+        if heard_for < patience {
+            let pause = patience.saturating_sub(heard_for);
+            replicas.look_after(replica, pause.max(LOOK_PAUSE));
+        } else if !replicas.others_go_on(replica, patience / 2, now) {
+            replicas.look_after(replica, LOOK_PAUSE);
+        } else {
+            replicas.hangs(replica, now);
+            self.counters.hung_replicas += 1;
+            self.abandon(id, requests.unbegun, silence.is_certain);
+        }
+    }
+
+    fn silent_requests(&self, id: ReplicaId, replica: ReplicaIndex) -> SilentRequests {
+        let mut found = SilentRequests::default();
+        let in_flight = self.pool.in_flight.iter();
+        for (number, request) in in_flight.filter(|(_, request)| request.replica == id) {
+            // Another replica may be at fault for a prompt that is computed there.
+            if request.has_begun || !request.tells_start || request.prefill.is_some() {
+                found.is_writing = true;
+                continue;
+            }
+            if request.is_abandoned {
+                continue;
+            }
+            found.unbegun.push(*number);
+            if self.pool.replicas.is_of_epoch(replica, request.permit) {
+                let oldest = found.oldest_unbegun.unwrap_or(request.dispatched_at);
+                found.oldest_unbegun = Some(oldest.min(request.dispatched_at));
+                found.tokens_max = found.tokens_max.max(request.claim.tokens);
+            }
+        }
+        found
+    }
+
+    /// Reports a hung replica, and the requests that get no response there.
+    fn abandon(&mut self, replica: ReplicaId, unbegun: Vec<RequestId>, is_certain: bool) {
+        let requests = if is_certain { unbegun } else { Vec::new() };
+        for id in &requests {
+            if let Some(request) = self.pool.in_flight.get_mut(id) {
+                request.is_abandoned = true;
+            }
+        }
+        self.counters.abandoned += requests.len() as u64;
+        self.effects.push_back(Effect::Hung {
+            replica,
+            abandoned: requests.into(),
+        });
+    }
+}

@@ -1,0 +1,88 @@
+//! Usage that cannot be of the prompt that the router knows.
+//!
+//! A client can make an engine compute another prompt than the fingerprint says: by `truncate_prompt_tokens`, or by a member
+//! that the engine ignores. Such a response would teach a wrong length of a token, wrong speeds and wrong cache hits, for
+//! all clients. Its usage is dropped and counted. The bounds are wide: no tokenizer and no text that a person writes reaches
+//! them.
+
+use isotherm_fingerprint::Fingerprint;
+
+/// The most bytes of a prompt in a token, as a mean over the prompt. English has four to five, a run of spaces has more.
+const TOKEN_BYTES_MAX: u32 = 16;
+/// Bytes in a token by the filter's estimate, and tokens of a medium.
+const ESTIMATED_TOKEN_BYTES: u32 = 4;
+const ESTIMATED_MEDIUM_TOKENS: u32 = 576;
+/// The most tokens of an image, a video or audio.
+const MEDIUM_TOKENS_MAX: u64 = 1 << 16;
+/// The most tokens that a template adds to a prompt of any length.
+const TEMPLATE_TOKENS_MAX: u64 = 4_096;
+
+/// The verdict on the usage of a response, by the prompt that the router knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Plausibility {
+    /// The usage may be of this prompt.
+    Plausible,
+    /// The engine computed less than this prompt has.
+    TooShort,
+    /// The engine computed more than this prompt has, or names more cached tokens than the prompt has.
+    Contradictory,
+}
+
+impl Plausibility {
+    /// Judges measured prompt tokens and cached ones by the known prompt, of which the filter estimates so many tokens.
+    pub(super) fn of(measured: [Option<u32>; 2], known: &Fingerprint, estimated: u32) -> Self {
+        let [Some(tokens), cached] = measured else {
+            return Self::Plausible;
+        };
+        let bytes = known.total_bytes();
+        let media = estimated.saturating_sub(bytes.div_ceil(ESTIMATED_TOKEN_BYTES));
+        let media = u64::from(media.div_ceil(ESTIMATED_MEDIUM_TOKENS));
+        let tokens_max = u64::from(bytes) + media * MEDIUM_TOKENS_MAX + TEMPLATE_TOKENS_MAX;
+        let is_contradictory = cached.is_some_and(|cached| cached > tokens)
+            || bytes > 0 && u64::from(tokens) > tokens_max;
+        if tokens < bytes / TOKEN_BYTES_MAX {
+            Self::TooShort
+        } else if is_contradictory {
+            Self::Contradictory
+        } else {
+            Self::Plausible
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge(bytes: u32, estimated: u32, tokens: u32, cached: Option<u32>) -> Plausibility {
+        let known = Fingerprint::new(Vec::new(), bytes).unwrap();
+        Plausibility::of([Some(tokens), cached], &known, estimated)
+    }
+
+    #[test]
+    fn prompts_of_any_language_and_medium_are_plausible() {
+        for (bytes, estimated, tokens) in [
+            (4_000, 1_000, 1_000),
+            (4_000, 1_000, 3_900),
+            (4_000, 1_000, 260),
+            (20, 5, 60),
+            (9, 579, 16_384),
+            (0, 0, 5_000),
+            (1_200, 300, 2_000),
+        ] {
+            let verdict = judge(bytes, estimated, tokens, Some(tokens));
+            assert_eq!(verdict, Plausibility::Plausible, "{bytes} {tokens}");
+        }
+    }
+
+    #[test]
+    fn another_prompt_is_not() {
+        assert_eq!(judge(1_000, 250, 12, None), Plausibility::TooShort);
+        assert_eq!(judge(4_000, 1_000, 64, Some(0)), Plausibility::TooShort);
+        assert_eq!(judge(400, 100, 9_000, None), Plausibility::Contradictory);
+        assert_eq!(
+            judge(4_000, 1_000, 900, Some(901)),
+            Plausibility::Contradictory
+        );
+    }
+}

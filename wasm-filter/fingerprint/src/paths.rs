@@ -1,0 +1,226 @@
+//! The paths that clients may use: the option `paths` of the filter and of the service, and the routes in `envoy/`.
+//!
+//! Engines answer to more than the inference APIs: their metrics, their profiler, the content of their cache. A request to any
+//! path outside the list gets a 404. An entry is a whole path, because vLLM serves its metrics at every path below `/metrics`:
+//! `/metrics/v1/completions` must not pass. Rejected: a list of forbidden paths, which each new engine makes incomplete.
+
+use alloc::borrow::ToOwned;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use percent_encoding::percent_decode_str;
+
+/// The paths that clients may use by default: those of [`crate::Api`], and the list of models.
+pub const DEFAULT_PATHS: [&str; 9] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/responses",
+    "/v1/embeddings",
+    "/v1/messages",
+    "/v1/models",
+    "/v1/models/*",
+    "/generate",
+    "/generate_stream",
+];
+
+/// The message to a client that uses any other path.
+pub const UNKNOWN_PATH_MESSAGE: &str = "This path does not exist. GET /v1/models lists the models.";
+
+/// The body of the response to any other path, in OpenAI's format.
+pub const UNKNOWN_PATH_BODY: &str = r#"{"error":{"message":"This path does not exist. GET /v1/models lists the models.","type":"invalid_request_error","param":null,"code":"unknown_url"}}"#;
+
+/// The entry that stands for every path.
+const ANY: &str = "*";
+/// The end of an entry that stands for every path below another.
+const BELOW: &str = "/*";
+
+/// A list of paths that clients may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllowedPaths {
+    is_any: bool,
+    whole: Vec<String>,
+    /// The entries for every path below another, each with the slash at its end.
+    below: Vec<String>,
+}
+
+/// An entry that is no path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "a path is needed, such as /v1/completions, or /v1/models/* for every path below, or * for every path"
+)]
+pub struct PathEntryError;
+
+impl Default for AllowedPaths {
+    fn default() -> Self {
+        let mut paths = Self::none();
+        for entry in DEFAULT_PATHS {
+            paths.add(entry);
+        }
+        paths
+    }
+}
+
+impl AllowedPaths {
+    /// Parses a list. Fails with every entry that is no path.
+    pub fn parse<S: AsRef<str>>(entries: &[S]) -> Result<Self, Vec<(usize, PathEntryError)>> {
+        let mut paths = Self::none();
+        let mut errors = Vec::new();
+        for (index, entry) in entries.iter().enumerate() {
+            match check_entry(entry.as_ref()) {
+                Ok(()) => paths.add(entry.as_ref()),
+                Err(error) => errors.push((index, error)),
+            }
+        }
+        if errors.is_empty() {
+            Ok(paths)
+        } else {
+            Err(errors)
+        }
+    }
+
+    /// Whether a request may use a path. A query and a trailing slash are ignored.
+    #[must_use]
+    pub fn allows(&self, path: &str) -> bool {
+        if self.is_any {
+            return true;
+        }
+        let path = path.split(['?', '#']).next().unwrap_or(path);
+        let whole = path.strip_suffix('/').unwrap_or(path);
+        self.whole.iter().any(|allowed| allowed == whole)
+            || self.below.iter().any(|folder| {
+                let rest = path.strip_prefix(folder.as_str());
+                rest.is_some_and(stays_below)
+            })
+    }
+
+    fn none() -> Self {
+        Self {
+            is_any: false,
+            whole: Vec::new(),
+            below: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, entry: &str) {
+        if entry == ANY {
+            self.is_any = true;
+        } else if let Some(folder) = entry.strip_suffix('*') {
+            self.below.push(folder.to_owned());
+        } else {
+            self.whole.push(entry.to_owned());
+        }
+    }
+}
+
+/// Checks an entry of a list.
+pub fn check_entry(entry: &str) -> Result<(), PathEntryError> {
+    let path = entry.strip_suffix(BELOW).unwrap_or(entry);
+    let is_path = path.starts_with('/') && path.len() > 1 && !path.ends_with('/');
+    let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"*?#\\%".contains(&byte);
+    let is_valid = is_path && path.bytes().all(is_plain) && stays_below(path);
+    if entry == ANY || is_valid {
+        Ok(())
+    } else {
+        Err(PathEntryError)
+    }
+}
+
+/// Whether no segment of a path leads up, as an engine or another proxy may read it.
+fn stays_below(path: &str) -> bool {
+    let decoded = percent_decode_str(path).decode_utf8();
+    decoded.is_ok_and(|path| {
+        let mut segments = path.split(['/', '\\']);
+        segments.all(|segment| segment != "." && segment != "..")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Api;
+
+    #[test]
+    fn the_default_has_every_api_and_the_models() {
+        let paths = AllowedPaths::default();
+        for path in DEFAULT_PATHS {
+            assert_eq!(check_entry(path), Ok(()), "{path}");
+            assert!(
+                Api::from_path(path).is_some() || path.starts_with("/v1/models"),
+                "{path}"
+            );
+        }
+        for path in [
+            "/v1/chat/completions",
+            "/v1/chat/completions/",
+            "/v1/chat/completions?api-version=1",
+            "/generate_stream",
+            "/v1/models",
+            "/v1/models/",
+            "/v1/models/org/model",
+            "/v1/models/org%2Fmodel",
+            "/v1/models/gpt-4..5",
+        ] {
+            assert!(paths.allows(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn no_spelling_of_another_path_passes() {
+        let paths = AllowedPaths::default();
+        for path in [
+            "",
+            "/",
+            "*",
+            "/metrics",
+            "/metrics/",
+            "//metrics",
+            "/load",
+            "/flush_cache",
+            "/abort_request",
+            "/tokenize",
+            "/metrics/v1/completions",
+            "/metrics?x=/v1/completions",
+            "/metrics#/v1/completions",
+            "/metrics%3f/v1/completions",
+            "/metrics;/v1/completions",
+            "/v1/../metrics",
+            "/v1/completions/../../metrics",
+            "/v1/models/../../metrics",
+            "/v1/models/%2e%2E/%2e./metrics",
+            "/v1/models/..%2f..%2Fmetrics",
+            "/v1/models/..%5c..%5Cmetrics",
+            "/v1/models\\..\\metrics",
+            "/v1/models/%ff",
+            "/V1/completions",
+            "/v1/completions;x",
+            "/v1/chat",
+        ] {
+            assert!(!paths.allows(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_configured_list_replaces_the_default() {
+        let paths = AllowedPaths::parse(&["/v1/rerank", "/openai/*"]).unwrap();
+        assert!(paths.allows("/v1/rerank") && paths.allows("/openai/v1/completions"));
+        assert!(!paths.allows("/v1/completions") && !paths.allows("/openai"));
+        assert!(AllowedPaths::parse(&["*"]).unwrap().allows("/metrics"));
+        assert!(!AllowedPaths::parse::<&str>(&[]).unwrap().allows("/"));
+    }
+
+    #[test]
+    fn an_entry_that_is_no_path_is_refused() {
+        for entry in [
+            "", "/", "metrics", "/a/", "/a?b", "/a*", "/*", "/*/b", "/a/../b", "/a b",
+        ] {
+            assert_eq!(check_entry(entry), Err(PathEntryError), "{entry}");
+        }
+        let errors = AllowedPaths::parse(&["/a", "b"]).unwrap_err();
+        assert_eq!(errors, [(1, PathEntryError)]);
+    }
+
+    #[test]
+    fn the_body_has_the_message() {
+        assert!(UNKNOWN_PATH_BODY.contains(UNKNOWN_PATH_MESSAGE));
+    }
+}
