@@ -20,7 +20,6 @@ pub mod regions;
 pub mod replaying_proxy;
 pub mod scripted_replica;
 pub mod slice_server;
-pub mod span_collector;
 
 pub use adoption_monitor::AdoptionMonitor;
 pub use client::{Client, HttpResponse, chat, expect_success, send};

@@ -16,7 +16,7 @@ use isotherm_harness::envoy::{
 };
 use isotherm_harness::peers::{PythonRouter, ReferencePicker, RunningRouter};
 use isotherm_harness::process::Process;
-use isotherm_harness::{Document, Pool, Stack, StackBuilder, Tools, port};
+use isotherm_harness::{Document, Pool, SpanCollector, Stack, StackBuilder, Tools, port};
 use serde_json::{Value, json};
 
 use super::variant::Variant;
@@ -42,6 +42,7 @@ pub struct RunningVariant {
     stack: Option<Stack>,
     companion: Option<Companion>,
     _socket: Option<Socket>,
+    _collector: Option<SpanCollector>,
 }
 
 /// A program besides Envoy and Isotherm's service.
@@ -99,6 +100,7 @@ impl RunningVariant {
                 Self::of_stack(variant, builder).await
             }
             Variant::IsothermUnix => Self::isotherm_unix(replicas).await,
+            Variant::IsothermTraced => Self::isotherm_traced(replicas).await,
             Variant::PickerEcho => Self::picker_echo(replicas).await,
             Variant::Picker => Self::picker(replicas).await,
             Variant::ReferencePicker => return Self::reference_picker(replicas).await,
@@ -115,6 +117,7 @@ impl RunningVariant {
             stack: Some(stack),
             companion: None,
             _socket: None,
+            _collector: None,
         })
     }
 
@@ -134,6 +137,18 @@ impl RunningVariant {
         })
     }
 
+    /// Isotherm that begins a trace for one request in a hundred, and exports its spans to a collector in this process.
+    async fn isotherm_traced(replicas: &[SocketAddr]) -> anyhow::Result<Self> {
+        let collector = SpanCollector::start().await?;
+        let tracing = json!({ "endpoint": collector.url(), "ratio": 0.01 });
+        let builder = builder(Variant::IsothermTraced, replicas)
+            .service(move |document| document.set("tracing", tracing));
+        Ok(Self {
+            _collector: Some(collector),
+            ..Self::of_stack(Variant::IsothermTraced, builder).await?
+        })
+    }
+
     /// SGLang's router with its policy for cached prefixes, when this Python has it.
     async fn sglang_router(python: &Path, replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
         let started = PythonRouter::Sglang.start(python, replicas).await?;
@@ -143,6 +158,7 @@ impl RunningVariant {
             stack: None,
             companion: Some(Companion::Router(Box::new(router))),
             _socket: None,
+            _collector: None,
         }))
     }
 

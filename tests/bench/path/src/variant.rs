@@ -21,6 +21,8 @@ pub enum Variant {
     IsothermExtProc,
     /// Isotherm, its service over a Unix socket
     IsothermUnix,
+    /// Isotherm that exports spans of one request in a hundred
+    IsothermTraced,
     /// An external processor that sends bodies back, full duplex, and picks nothing
     PickerEcho,
     /// Isotherm as an endpoint picker without the filter, full duplex
@@ -52,6 +54,7 @@ impl Variant {
             Self::Isotherm => "Isotherm",
             Self::IsothermExtProc => "Isotherm, ext_proc",
             Self::IsothermUnix => "Isotherm, Unix socket",
+            Self::IsothermTraced => "Isotherm, 1 % traced",
             Self::PickerEcho => "echo, full duplex",
             Self::Picker => "Isotherm, no filter",
             Self::ReferencePicker => "reference picker",
@@ -64,7 +67,11 @@ impl Variant {
     pub fn is_isotherm(self) -> bool {
         matches!(
             self,
-            Self::Isotherm | Self::IsothermExtProc | Self::IsothermUnix | Self::Picker
+            Self::Isotherm
+                | Self::IsothermExtProc
+                | Self::IsothermUnix
+                | Self::IsothermTraced
+                | Self::Picker
         )
     }
 
@@ -87,6 +94,7 @@ mod tests {
             Variant::Isotherm,
             Variant::IsothermExtProc,
             Variant::IsothermUnix,
+            Variant::IsothermTraced,
             Variant::Picker,
             Variant::ReferencePicker,
             Variant::SglangRouter,

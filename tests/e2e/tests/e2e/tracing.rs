@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use isotherm_e2e::span_collector::{SpanCollector, hex};
 use isotherm_e2e::{Client, MODEL, admin, chat, permit, send, with_long_timeouts};
+use isotherm_harness::span_collector::{SpanCollector, hex};
 use isotherm_harness::{EngineOptions, Pool, Stack, StackBuilder, envoy};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";

@@ -1,9 +1,8 @@
 //! A collector of OpenTelemetry, which keeps the spans that it receives.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use isotherm_harness::wait_for;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -17,9 +16,16 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use crate::{WAIT_MAX, lock};
+use crate::{WAIT_MAX, wait_for};
+
+/// The most spans that a collector keeps. It drops further ones.
+const SPANS_MAX: usize = 65_536;
 
 type Spans = Arc<Mutex<Vec<Span>>>;
+
+fn lock(spans: &Mutex<Vec<Span>>) -> MutexGuard<'_, Vec<Span>> {
+    spans.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A running collector, which ends when it is dropped.
 #[derive(Debug)]
@@ -31,6 +37,9 @@ pub struct SpanCollector {
 
 impl SpanCollector {
     /// Starts a collector on a free port.
+    ///
+    /// # Errors
+    /// When there is no free port.
     pub async fn start() -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -50,11 +59,15 @@ impl SpanCollector {
     }
 
     /// The URL for exporters.
+    #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// Waits for a span with this name in a trace.
+    ///
+    /// # Errors
+    /// When the span does not arrive.
     pub async fn wait_for_span(&self, trace: &str, name: &str) -> anyhow::Result<Span> {
         wait_for(WAIT_MAX, &format!("the span `{name}`"), || async {
             let spans = lock(&self.spans);
@@ -65,11 +78,13 @@ impl SpanCollector {
     }
 
     /// The number of spans that the collector has received.
+    #[must_use]
     pub fn len(&self) -> usize {
         lock(&self.spans).len()
     }
 
     /// Whether the collector has received nothing.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -82,6 +97,7 @@ impl Drop for SpanCollector {
 }
 
 /// Bytes as hexadecimal digits, as `traceparent` has them.
+#[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -97,7 +113,9 @@ impl TraceService for Collector {
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let resources = request.into_inner().resource_spans.into_iter();
         let scopes = resources.flat_map(|resource| resource.scope_spans);
-        lock(&self.0).extend(scopes.flat_map(|scope| scope.spans));
+        let mut spans = lock(&self.0);
+        let room = SPANS_MAX.saturating_sub(spans.len());
+        spans.extend(scopes.flat_map(|scope| scope.spans).take(room));
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }
