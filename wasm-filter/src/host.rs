@@ -21,6 +21,11 @@ pub(crate) fn text_property<const N: usize>(path: [&str; N]) -> Option<String> {
     String::from_utf8(hostcalls::get_property(path.to_vec()).ok()??).ok()
 }
 
+/// A property with a path of any length, such as one in dynamic metadata.
+pub(crate) fn property_at(path: &[&str]) -> Option<Vec<u8>> {
+    hostcalls::get_property(path.to_vec()).ok().flatten()
+}
+
 /// A property that has a single name.
 pub(crate) fn property(name: &str) -> Option<Vec<u8>> {
     hostcalls::get_property(vec![name]).ok().flatten()

@@ -167,7 +167,7 @@ impl HostWatch {
 
 /// Releases the current request without its prompt.
 fn release(config: &Arc<RequestConfig>, metrics: &RequestMetrics, headers: &Headers) {
-    let mut flow = RequestFlow::new(Arc::clone(config), headers, true);
+    let mut flow = RequestFlow::with_metadata(Arc::clone(config), headers, true, host::property_at);
     flow.skip_body();
     let release = flow.release(|| host::text_property(["source", "address"]));
     metrics.count(&release);

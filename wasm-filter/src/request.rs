@@ -134,7 +134,12 @@ impl RequestContext {
     #[cold]
     #[inline(never)]
     fn pass_to_gate(&mut self, mut flow: RequestFlow, headers: &Headers) -> Action {
-        let mut without_body = RequestFlow::new(Arc::clone(&self.role.config), headers, true);
+        let mut without_body = RequestFlow::with_metadata(
+            Arc::clone(&self.role.config),
+            headers,
+            true,
+            host::property_at,
+        );
         without_body.skip_body();
         let release = without_body.release(|| host::text_property(["source", "address"]));
         host::apply(MapType::HttpRequestHeaders, &release.edits);
@@ -261,7 +266,12 @@ impl HttpContext for RequestContext {
         }
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
         self.arrived_at = is_traced(&headers).then(host::now);
-        let mut flow = RequestFlow::new(Arc::clone(config), &headers, !end_of_stream);
+        let mut flow = RequestFlow::with_metadata(
+            Arc::clone(config),
+            &headers,
+            !end_of_stream,
+            host::property_at,
+        );
         if flow.is_held() && config.has_gate() {
             return self.pass_to_gate(flow, &headers);
         }

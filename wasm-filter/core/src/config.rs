@@ -5,6 +5,8 @@
 //! configuration at all is the request role with every default, which serves an external processor behind the filter.
 //! `docs/filter-configuration.md` lists the keys.
 
+mod tenant;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +16,8 @@ use isotherm_fingerprint::paths::{AllowedPaths, DEFAULT_PATHS};
 use isotherm_fingerprint::session::{SECRET_BYTES_MIN, SessionSecret};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+
+pub(crate) use tenant::TenantSource;
 
 /// Envoy's default buffer limit, in bytes. It bounds the buffered bytes and the bytes of one read.
 pub(crate) const ENVOY_BUFFER_BYTES: usize = 1024 * 1024;
@@ -49,6 +53,7 @@ pub struct RequestConfig {
     pub(crate) session: Vec<Source>,
     session_secret: Option<SecretText>,
     pub(crate) tier: Vec<Source>,
+    pub(crate) tenant_sources: Vec<TenantSource>,
     pub(crate) trusted_origin: bool,
     gate: bool,
     decision_stream: Option<DecisionStreamConfig>,
@@ -243,6 +248,7 @@ impl Default for RequestConfig {
             ],
             session_secret: None,
             tier: vec![Source::Header("x-tier".to_owned()), body("metadata.tier")],
+            tenant_sources: Vec::new(),
             trusted_origin: false,
             gate: false,
             decision_stream: None,
@@ -263,6 +269,15 @@ impl RequestConfig {
         Self {
             buffer_bytes_max,
             request_body_buffer_limit: usize::MAX,
+            ..self
+        }
+    }
+
+    /// This configuration with a header, in lower case, as the only source of the tenant.
+    #[must_use]
+    pub fn with_tenant_header(self, name: Option<String>) -> Self {
+        Self {
+            tenant_sources: name.map(TenantSource::Header).into_iter().collect(),
             ..self
         }
     }
@@ -377,6 +392,9 @@ impl RequestConfig {
             for (index, source) in sources.iter_mut().enumerate() {
                 source.resolve(&format!("{list}[{index}]"), list == "tier", &mut errors);
             }
+        }
+        for (index, source) in self.tenant_sources.iter_mut().enumerate() {
+            source.resolve(&format!("tenant_sources[{index}]"), &mut errors);
         }
         self.members = self.member_paths();
         if errors.is_empty() {

@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 12] = [
+const REQUEST: [Key; 13] = [
     ROLE,
     (
         "pools",
@@ -71,6 +71,12 @@ const REQUEST: [Key; 12] = [
         "list of sources",
         r#"[{"header":"x-tier"},{"body":"metadata.tier"}]"#,
         "The sources of the workload tier, best first. `client_address` is no source of a tier.",
+    ),
+    (
+        "tenant_sources",
+        "list of sources of a tenant",
+        "[]",
+        "The sources of the tenant, best first: see [tenants](#tenants). Without a source, all requests belong to the common tenant.",
     ),
     (
         "trusted_origin",
@@ -130,6 +136,19 @@ members such as `metadata.session_id`; a path to an object means its member `id`
 "#;
 
 const TAIL: &str = r#"
+## Tenants
+
+A source of a tenant is one of
+
+- `{"header": NAME}`: a header that authentication sets. Authentication must remove the client's own header of this name.
+- `{"metadata": {"filter": NAMESPACE, "path": [MEMBER, ...]}}`: text in dynamic metadata that an HTTP filter in front writes. The claim `sub` of a
+  JWT is `{"filter": "envoy.filters.http.jwt_authn", "path": ["payload", "sub"]}`, where the provider sets `payload_in_metadata: payload`.
+
+The filter keeps a name of at most 64 visible ASCII characters without `"`, `\`, `,` and `;`. It replaces any other name by its hash under
+`session_secret`. A request for which no source has a value belongs to the common tenant. Two tenants share no prefix of a prompt and no
+session, even where their requests are equal. A header that is a source goes on to the engine; the filter's own header for the service does not.
+[Security](security.md#tenants) says what this separates.
+
 ## What the host must set
 
 The filter finds out by its first requests where its host sets less than it needs. It then serves every request with less knowledge, and writes

@@ -23,6 +23,7 @@ pub mod paths;
 mod sections;
 pub mod session;
 mod shape;
+pub mod tenant;
 pub mod tokens;
 mod xxh3;
 

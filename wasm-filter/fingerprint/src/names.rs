@@ -38,6 +38,8 @@ headers! {
         "The model that the request names, percent-encoded.";
     SESSION = "x-isotherm-session", "filter" => "service, Envoy's ring hash", "16 bytes",
         "The session key, hashed with the secret of the configuration, as hexadecimal digits. Envoy's ring hash reads it when the service is unavailable.";
+    TENANT = "x-isotherm-tenant", "filter" => "service", "64 bytes",
+        "The tenant of the request, by the sources of the configuration. Without the header, the request belongs to the common tenant.";
     TIER = "x-isotherm-tier", "filter" => "service", "one of the three tiers",
         "The workload tier: `interactive-fast`, `interactive-normal` or `non-interactive`.";
     TOKENS = "x-isotherm-tokens", "filter" => "service", "21 bytes",

@@ -31,6 +31,9 @@ pub const SECRET_BYTES_MIN: usize = 16;
 /// The key of the hash without a configured secret. The configured secret is hashed under it.
 const DEFAULT_KEY: [u8; 16] = *b"isotherm-session";
 
+/// The byte between a tenant and a session key.
+const TENANT_END: u8 = b';';
+
 /// The ASCII characters that are percent-encoded; every byte outside ASCII is.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
@@ -64,7 +67,18 @@ impl SessionSecret {
     /// The header value of a session key: 16 hexadecimal digits.
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> String {
+        self.hash_of_tenant(None, key)
+    }
+
+    /// The header value of a tenant's session key. Two tenants with one key have two values.
+    #[must_use]
+    pub fn hash_of_tenant(&self, tenant: Option<&str>, key: &[u8]) -> String {
         let mut hasher = SipHasher24::new_with_key(&self.0);
+        if let Some(tenant) = tenant {
+            hasher.write(tenant.as_bytes());
+            // No tenant's header value has this byte.
+            hasher.write(&[TENANT_END]);
+        }
         if key.len() <= SESSION_BYTES_MAX {
             hasher.write(key);
         } else {
@@ -115,6 +129,15 @@ mod tests {
         let digest = hex(Digest::of(&long));
         let secret = SessionSecret::default();
         assert_eq!(secret.hash(&long), secret.hash(digest.as_bytes()));
+    }
+
+    #[test]
+    fn tenants_with_one_session_key_have_different_values() {
+        let secret = SessionSecret::default();
+        let of = |tenant| secret.hash_of_tenant(tenant, b"s");
+        assert_eq!(of(None), secret.hash(b"s"));
+        assert_ne!(of(Some("a")), of(None));
+        assert_ne!(of(Some("a")), of(Some("b")));
     }
 
     #[test]

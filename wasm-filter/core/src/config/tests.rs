@@ -164,3 +164,20 @@ fn the_gate_has_no_key_but_its_role() {
     assert!(request(r#"{"gate":true}"#).has_gate());
     assert!(!request("{}").has_gate());
 }
+
+#[test]
+fn every_mistake_in_a_source_of_a_tenant_is_named() {
+    let error = refusal(
+        r#"{"tenant_sources":[{"header":"a b"},{"metadata":{"filter":"","path":[]}},{"metadata":{"filter":"f","path":["a",""]}}]}"#,
+    );
+    for path in [
+        "tenant_sources[0]",
+        "tenant_sources[1].metadata.filter",
+        "tenant_sources[1].metadata.path",
+        "tenant_sources[2].metadata.path[1]",
+    ] {
+        assert!(error.contains(path), "{path}: {error}");
+    }
+    let error = refusal(r#"{"tenant_sources":[{"cookie":"c"}]}"#);
+    assert!(error.contains("cookie"), "{error}");
+}

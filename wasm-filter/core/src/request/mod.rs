@@ -18,6 +18,7 @@
 
 mod skip;
 mod source;
+mod tenant;
 mod tier;
 
 use std::ops::Range;
@@ -45,6 +46,8 @@ const TRACE_FLAGS: Range<usize> = 53..55;
 pub struct RequestFlow {
     config: Arc<RequestConfig>,
     prompt: PromptSource,
+    /// The header value of the tenant, if a source names one.
+    tenant: Option<String>,
     session: RankedValue,
     tier: RankedValue,
     body_bytes: usize,
@@ -145,9 +148,22 @@ enum PromptSource {
 }
 
 impl RequestFlow {
-    /// Reads the headers of a request. `has_body` is false for a request that ends with its headers.
+    /// Reads the headers of a request on a host without dynamic metadata. `has_body` is false for a request that ends with its
+    /// headers.
     #[must_use]
     pub fn new(config: Arc<RequestConfig>, headers: &Headers, has_body: bool) -> Self {
+        Self::with_metadata(config, headers, has_body, |_| None)
+    }
+
+    /// Reads the headers of a request. `metadata` looks up a property of the host with this path.
+    #[must_use]
+    pub fn with_metadata(
+        config: Arc<RequestConfig>,
+        headers: &Headers,
+        has_body: bool,
+        metadata: impl Fn(&[&str]) -> Option<Vec<u8>>,
+    ) -> Self {
+        let tenant = tenant::find(&config, headers, metadata);
         let is_forwarded =
             config.trusted_origin && headers::get(headers, names::FINGERPRINT).is_some();
         let prompt = if is_forwarded {
@@ -155,11 +171,11 @@ impl RequestFlow {
             PromptSource::Peer(model.map(|model| String::from_utf8_lossy(model).into_owned()))
         } else {
             match readable_api(headers, has_body) {
-                Ok(api) => PromptSource::Body(Box::new(Extractor::new(api, &config.members))),
+                Ok(api) => PromptSource::Body(Box::new(extractor(api, &config, tenant.as_deref()))),
                 Err(reason) => PromptSource::Skipped(reason),
             }
         };
-        let hash = |key: &[u8]| config.secret.hash(key);
+        let hash = |key: &[u8]| config.secret.hash_of_tenant(tenant.as_deref(), key);
         let mut session = source::best(&config.session, headers, hash);
         let mut tier = source::best(&config.tier, headers, session::encode);
         if config.trusted_origin {
@@ -168,6 +184,7 @@ impl RequestFlow {
         }
         let mut flow = Self {
             prompt,
+            tenant,
             session,
             tier,
             body_bytes: 0,
@@ -270,16 +287,21 @@ impl RequestFlow {
         }
         let in_body = found
             .as_ref()
-            .and_then(|found| session_in_body(&config, found));
+            .and_then(|found| session_in_body(&config, self.tenant.as_deref(), found));
         let session = self.session.or_in_body(in_body).or_else(|| {
             let is_source = config.session.contains(&Source::ClientAddress);
             let address = self.client_address.or_else(|| {
                 let address = is_source.then(peer_address).flatten()?;
                 Some(source::without_port(&address).to_owned())
             })?;
-            Some(config.secret.hash(address.as_bytes()))
+            let tenant = self.tenant.as_deref();
+            Some(config.secret.hash_of_tenant(tenant, address.as_bytes()))
         });
         edits.extend(session.map(|session| HeaderEdit::set(names::SESSION, session)));
+        edits.extend(
+            self.tenant
+                .map(|tenant| HeaderEdit::set(names::TENANT, tenant)),
+        );
 
         let in_body = found.and_then(|found| tier_in_body(&config, found));
         let tier = self.tier.or_in_body(in_body);
@@ -333,6 +355,7 @@ fn is_set_by_peer(name: &str) -> bool {
         names::FINGERPRINT,
         names::MODEL,
         names::SESSION,
+        names::TENANT,
         names::TIER,
         names::TOKENS,
         names::ORIGIN,
@@ -360,11 +383,25 @@ fn readable_api(headers: &Headers, has_body: bool) -> Result<Api, SkipReason> {
     Ok(api)
 }
 
+/// The reader of a body.
+fn extractor(api: Api, config: &RequestConfig, tenant: Option<&str>) -> Extractor {
+    let mut extractor = Extractor::new(api, &config.members);
+    if let Some(tenant) = tenant {
+        extractor.set_tenant(tenant);
+    }
+    extractor
+}
+
 /// The session key in the body, with the rank of its source.
-fn session_in_body(config: &RequestConfig, found: &Extraction) -> Option<(usize, String)> {
+fn session_in_body(
+    config: &RequestConfig,
+    tenant: Option<&str>,
+    found: &Extraction,
+) -> Option<(usize, String)> {
     let (member, key) = found.session.as_ref()?;
     let rank = config.rank_of_body_session(*member)?;
-    (!key.is_empty()).then(|| (rank, config.secret.hash(key.as_bytes())))
+    let hash = || config.secret.hash_of_tenant(tenant, key.as_bytes());
+    (!key.is_empty()).then(|| (rank, hash()))
 }
 
 /// The tier in the body, with the rank of the first such source.

@@ -385,3 +385,64 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn tenants_with_equal_requests_share_neither_prompt_nor_session() {
+    let config = config(r#"{"tenant_sources":[{"header":"X-Tenant-Id"}]}"#);
+    let of = |headers: &[(&str, &str)]| {
+        send(
+            config.clone(),
+            &chat_with(headers),
+            CHAT.as_bytes(),
+            usize::MAX,
+        )
+    };
+    let (a, b) = (of(&[("x-tenant-id", "a")]), of(&[("x-tenant-id", "b")]));
+    let common = of(&[]);
+    assert_eq!(set(&a, names::TENANT), Some("a"));
+    assert_eq!(set(&common, names::TENANT), None);
+    for name in [names::FINGERPRINT, names::SESSION] {
+        assert_ne!(set(&a, name), set(&b, name));
+        assert_ne!(set(&a, name), set(&common, name));
+    }
+    let without_sources = send(usual(), &chat_with(&[]), CHAT.as_bytes(), usize::MAX);
+    for name in [names::FINGERPRINT, names::SESSION, names::TOKENS] {
+        assert_eq!(set(&common, name), set(&without_sources, name));
+    }
+}
+
+#[test]
+fn the_tenant_of_a_token_comes_from_dynamic_metadata() {
+    let config = config(
+        r#"{"tenant_sources":[{"metadata":{"filter":"jwt","path":["payload","sub"]}},{"header":"x-tenant-id"}]}"#,
+    );
+    let headers = chat_with(&[("x-tenant-id", "from-header")]);
+    let of = |subject: Option<&str>| {
+        let flow = RequestFlow::with_metadata(config.clone(), &headers, false, |path| {
+            assert_eq!(
+                path,
+                ["metadata", "filter_metadata", "jwt", "payload", "sub"]
+            );
+            subject.map(|subject| subject.as_bytes().to_vec())
+        });
+        let release = flow.release(|| None);
+        set(&release, names::TENANT).map(str::to_owned)
+    };
+    assert_eq!(of(Some("ann")).as_deref(), Some("ann"));
+    assert_eq!(of(None).as_deref(), Some("from-header"));
+    assert_eq!(of(Some("Ann B.")), hashed("Ann B."));
+}
+
+#[test]
+fn a_client_names_no_tenant_and_a_trusted_peer_does() {
+    let headers = chat_with(&[(names::TENANT, "forged"), ("x-tenant-id", "own")]);
+    let of = |json: &str| {
+        let release = send(config(json), &headers, CHAT.as_bytes(), usize::MAX);
+        set(&release, names::TENANT).map(str::to_owned)
+    };
+    assert_eq!(of("{}"), None);
+    let sources = r#""tenant_sources":[{"header":"x-tenant-id"}]"#;
+    assert_eq!(of(&format!("{{{sources}}}")).as_deref(), Some("own"));
+    let trusting = format!(r#"{{{sources},"trusted_origin":true}}"#);
+    assert_eq!(of(&trusting).as_deref(), Some("forged"));
+}

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use self::members::{Goal, MemberFinder};
 use self::visitor::RequestVisitor;
 use crate::json::Scanner;
-use crate::{Api, BodyError, Fingerprint};
+use crate::{Api, BodyError, Fingerprint, tenant};
 
 /// Members of the body besides the prompt, as dotted paths such as `user` or `metadata.session_id`.
 ///
@@ -70,6 +70,11 @@ impl Extractor {
             scanner: Scanner::new(),
             visitor: RequestVisitor::new(api, MemberFinder::new(paths)),
         }
+    }
+
+    /// Sets the tenant of the request, as in its header. Prompts of two tenants share no block.
+    pub fn set_tenant(&mut self, tenant: &str) {
+        self.visitor.prompt.set_tenant(tenant::seed(tenant));
     }
 
     /// Reads the next piece of the body.

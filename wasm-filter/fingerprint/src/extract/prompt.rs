@@ -24,6 +24,8 @@ const DEFAULT_ROLE: &[u8] = b"user";
 #[derive(Debug)]
 pub(super) struct PromptWriter {
     sections: Sections,
+    /// The seed of the tenant; 0 without one.
+    tenant: u64,
     cache_keys: [Option<u64>; CACHE_KEYS],
     attributes: [Option<u64>; ATTRIBUTES],
     /// The sum over the options of rendering, in any order; 0 without one.
@@ -40,6 +42,7 @@ impl PromptWriter {
     pub(super) fn new() -> Self {
         Self {
             sections: Sections::new(),
+            tenant: 0,
             cache_keys: [None; CACHE_KEYS],
             attributes: [None; ATTRIBUTES],
             options: 0,
@@ -151,6 +154,11 @@ impl PromptWriter {
         }
     }
 
+    /// Sets the seed of the tenant.
+    pub(super) fn set_tenant(&mut self, seed: u64) {
+        self.tenant = seed;
+    }
+
     /// Adds an option of rendering.
     pub(super) fn add_option(&mut self, name: u64, value: u64) {
         self.options = self.options.wrapping_add(fold(name, value));
@@ -165,10 +173,11 @@ impl PromptWriter {
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 
-    /// The fingerprint of the prompt. The cache key is the seed of its chain, together with the options of rendering.
+    /// The fingerprint of the prompt. The cache key is the seed of its chain, together with the tenant and the options of
+    /// rendering.
     pub(super) fn fingerprint(self) -> Fingerprint {
         let keys = self.cache_keys.iter();
-        let seed = keys.fold(0, |seed, key| fold(seed, key.unwrap_or_default()));
+        let seed = keys.fold(self.tenant, |seed, key| fold(seed, key.unwrap_or_default()));
         let seed = match self.options {
             0 => seed,
             options => fold(seed, options),
