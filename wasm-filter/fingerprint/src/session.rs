@@ -31,9 +31,6 @@ pub const SECRET_BYTES_MIN: usize = 16;
 /// The key of the hash without a configured secret. The configured secret is hashed under it.
 const DEFAULT_KEY: [u8; 16] = *b"isotherm-session";
 
-/// The byte between a tenant and a session key.
-const TENANT_END: u8 = b';';
-
 /// The ASCII characters that are percent-encoded; every byte outside ASCII is.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b' ').add(b'%');
 
@@ -73,12 +70,13 @@ impl SessionSecret {
     /// The header value of a tenant's session key. Two tenants with one key have two values.
     #[must_use]
     pub fn hash_of_tenant(&self, tenant: Option<&str>, key: &[u8]) -> String {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
-        if let Some(tenant) = tenant {
+        // A key of the tenant's own: a client may put any bytes into its session key, a tenant's name among them.
+        let secret = tenant.map_or(self.0, |tenant| {
+            let mut hasher = SipHasher128::new_with_key(&self.0);
             hasher.write(tenant.as_bytes());
-            // No tenant's header value has this byte.
-            hasher.write(&[TENANT_END]);
-        }
+            hasher.finish128().as_bytes()
+        });
+        let mut hasher = SipHasher24::new_with_key(&secret);
         if key.len() <= SESSION_BYTES_MAX {
             hasher.write(key);
         } else {
@@ -138,6 +136,7 @@ mod tests {
         assert_eq!(of(None), secret.hash(b"s"));
         assert_ne!(of(Some("a")), of(None));
         assert_ne!(of(Some("a")), of(Some("b")));
+        assert_ne!(of(Some("a")), secret.hash(b"a;s"));
     }
 
     #[test]
