@@ -14,6 +14,7 @@ use isotherm_wasm_filter_core::{Headers, RequestConfig, gate};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{LogLevel, MapType};
 
+use crate::held_bodies::HeldBodies;
 use crate::host;
 use crate::metrics::{Metric, RequestMetrics};
 
@@ -52,7 +53,7 @@ impl HostWatch {
     }
 
     /// Whether the filter can hold the current request for its body. While the host's behaviour is unknown, the watch keeps
-    /// the headers until the body arrives.
+    /// the headers of a bounded number of requests until their bodies arrive, and the others wait for what these show.
     pub(crate) fn can_hold(&self, request: u32, headers: HeaderList) -> bool {
         let Ok(bodies) = self.bodies.try_borrow() else {
             return false;
@@ -63,15 +64,16 @@ impl HostWatch {
             BodyDelivery::Unknown => {}
         }
         drop(bodies);
-        self.hold(request, headers)
+        self.hold(request, headers);
+        true
     }
 
     /// Watches the current request until its body arrives.
     #[cold]
     #[inline(never)]
-    fn hold(&self, request: u32, headers: HeaderList) -> bool {
+    fn hold(&self, request: u32, headers: HeaderList) {
         let Some(mut bodies) = self.bodies() else {
-            return false;
+            return;
         };
         let received_bytes = host::received_bytes().unwrap_or_default();
         let is_watched = bodies.hold(request, host::now(), received_bytes, headers);
@@ -80,7 +82,6 @@ impl HostWatch {
             host::set_timer(bodies.period());
             let _ = hostcalls::set_effective_context(request);
         }
-        is_watched
     }
 
     /// Records that a piece of a body has arrived. Returns whether its request is still held.
@@ -106,13 +107,19 @@ impl HostWatch {
     /// Releases the requests whose bodies do not arrive. Runs in the root context.
     #[cold]
     #[inline(never)]
-    pub(crate) fn on_timer(&self, config: &Arc<RequestConfig>, metrics: &RequestMetrics) {
-        let Some(mut bodies) = self.bodies().filter(|_| self.has_timer.get()) else {
+    pub(crate) fn on_timer(
+        &self,
+        config: &Arc<RequestConfig>,
+        metrics: &RequestMetrics,
+        bodies: &HeldBodies,
+    ) {
+        let Some(mut watched) = self.bodies().filter(|_| self.has_timer.get()) else {
             return;
         };
         let received =
             |request| host::in_request(self.root, request, host::received_bytes).flatten();
-        for (request, headers) in bodies.tick(host::now(), received) {
+        for (request, headers) in watched.tick(host::now(), received) {
+            bodies.abandon(request);
             host::in_request(self.root, request, || release(config, metrics, &headers));
         }
     }

@@ -9,6 +9,7 @@
 mod access_log;
 mod decision_stream;
 mod gate;
+mod held_bodies;
 mod host;
 mod host_watch;
 mod metrics;

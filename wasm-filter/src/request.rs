@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::names;
 use isotherm_fingerprint::paths::UNKNOWN_PATH_BODY;
+use isotherm_wasm_filter_core::body_timer::BodyIndex;
 use isotherm_wasm_filter_core::request::{
     Release, RequestFlow, has_allowed_path, is_traced, strip,
 };
@@ -17,6 +18,7 @@ use proxy_wasm::types::{Action, MapType};
 
 use crate::access_log;
 use crate::decision_stream::SharedConnection;
+use crate::held_bodies::HeldBodies;
 use crate::host;
 use crate::host_watch::HostWatch;
 use crate::metrics::RequestMetrics;
@@ -31,17 +33,21 @@ pub(crate) struct RequestRole {
     pub(crate) metrics: RequestMetrics,
     pub(crate) connection: Option<SharedConnection>,
     pub(crate) watch: HostWatch,
+    pub(crate) bodies: HeldBodies,
 }
 
 impl RequestRole {
     /// Handles the timer. Runs in the root context.
     pub(crate) fn on_timer(&self) {
-        self.watch.on_timer(&self.config, &self.metrics);
-        let mut period = None;
+        let now = host::now();
+        self.watch
+            .on_timer(&self.config, &self.metrics, &self.bodies);
+        self.bodies.on_timer(now);
+        let mut period = self.bodies.timer_period();
         if let Some(connection) = &self.connection
             && let Ok(mut connection) = connection.try_borrow_mut()
         {
-            connection.on_timer(host::now());
+            connection.on_timer(now);
             period = Some(connection.timer_period());
         }
         self.watch.set_timer_beside(period);
@@ -57,6 +63,8 @@ pub(crate) struct RequestContext {
     arrived_at: Option<Nanoseconds>,
     /// Present while the body is read.
     flow: Option<RequestFlow>,
+    /// The place of the request among the held bodies.
+    timer_index: Option<BodyIndex>,
     /// The bytes of the body that Envoy was to hold at the last piece.
     held_bytes: usize,
     /// The bytes of the body that Envoy held before the last piece.
@@ -76,6 +84,7 @@ impl RequestContext {
             id,
             arrived_at: None,
             flow: None,
+            timer_index: None,
             held_bytes: 0,
             accepted_bytes: 0,
             is_gated: false,
@@ -102,6 +111,7 @@ impl RequestContext {
 
     /// Releases the request, or sends it on the decision stream.
     fn release(&mut self, flow: RequestFlow) -> Action {
+        self.role.bodies.release(&mut self.timer_index);
         let mut release = flow.release(|| host::text_property(["source", "address"]));
         self.role.metrics.count(&release);
         access_log::request(&release.edits);
@@ -119,6 +129,9 @@ impl RequestContext {
     fn read(&self, flow: &mut RequestFlow, bytes_before: usize, buffered_bytes: usize) -> bool {
         let end = bytes_before.saturating_add(buffered_bytes);
         let mut is_full = false;
+        if !flow.reads_body() {
+            return flow.pass_over(end.saturating_sub(flow.body_bytes()));
+        }
         while flow.body_bytes() < end {
             let start = flow.body_bytes() - bytes_before;
             let bytes = (end - flow.body_bytes()).min(COPY_BYTES_MAX);
@@ -146,6 +159,7 @@ impl RequestContext {
         self.set_http_request_header(names::GATE, Some("1"));
         flow.limit_buffer(self.role.watch.limit());
         self.flow = Some(flow);
+        self.timer_index = self.role.bodies.hold(self.id);
         self.is_gated = true;
         Action::Continue
     }
@@ -160,6 +174,7 @@ impl RequestContext {
             if gate::was_buffer_full(&stalled, host::now()) {
                 self.role.watch.on_stall(bytes_before);
             }
+            self.role.bodies.release(&mut self.timer_index);
             flow.skip_body();
             self.role.metrics.count(&flow.release(|| None));
             return Action::Continue;
@@ -175,6 +190,7 @@ impl RequestContext {
     #[cold]
     #[inline(never)]
     fn open_gate(&mut self, flow: RequestFlow) -> Action {
+        self.role.bodies.release(&mut self.timer_index);
         let mut release = flow.release(|| host::text_property(["source", "address"]));
         self.role.metrics.count(&release);
         access_log::request(&release.edits);
@@ -251,6 +267,7 @@ impl Drop for RequestContext {
         if self.flow.is_some() {
             self.role.watch.on_end(self.id);
         }
+        self.role.bodies.release(&mut self.timer_index);
         self.end(None);
     }
 }
@@ -287,6 +304,7 @@ impl HttpContext for RequestContext {
             flow.release_after_first_piece();
         }
         self.flow = Some(flow);
+        self.timer_index = self.role.bodies.hold(self.id);
         Action::Pause
     }
 
@@ -298,6 +316,7 @@ impl HttpContext for RequestContext {
             return self.read_before_gate(flow, buffered_bytes, end_of_stream);
         }
         if !self.role.watch.on_body(self.id) {
+            self.role.bodies.release(&mut self.timer_index);
             return Action::Continue;
         }
         self.accepted_bytes = flow.body_bytes();

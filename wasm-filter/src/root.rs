@@ -10,6 +10,7 @@ use proxy_wasm::types::{ContextType, LogLevel};
 
 use crate::decision_stream::Connection;
 use crate::gate::{GateContext, GateRole};
+use crate::held_bodies::HeldBodies;
 use crate::host;
 use crate::host_watch::HostWatch;
 use crate::metrics::{RequestMetrics, ResponseMetrics};
@@ -70,6 +71,7 @@ impl RootContext for Root {
                 let has_gate = config.has_gate();
                 let start = |stream| Connection::start(self.id, has_gate, stream, host::now());
                 Role::Request(Rc::new(RequestRole {
+                    bodies: HeldBodies::start(self.id, &config),
                     connection: config.decision_stream().map(start),
                     metrics: RequestMetrics::define(),
                     watch: HostWatch::new(self.id, &config),

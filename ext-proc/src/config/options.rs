@@ -133,6 +133,10 @@ section! {
         prompt_bytes_max as "prompt_bytes_max": usize = 4 << 20, number("bytes", 1_024..=1 << 30);
         /// The most bytes of bodies that the service holds at once. Beyond it, the service decides on the bytes that have arrived.
         held_bytes_max as "held_bytes_max": usize = 1 << 30, number("bytes", 1 << 20..=1 << 40);
+        /// The longest time from the headers of a request to the end of its body, as far as the service reads it. The client then gets a 408. The time that the bytes take at `body_bytes_per_s_min` comes on top, and the time in the queue does not count. 0 turns the limit off.
+        body_timeout as "body_timeout_ms": Duration = Duration::from_secs(30), millis(0..=3_600_000);
+        /// The lowest rate at which the bytes of a large body may arrive: each byte extends `body_timeout_ms`.
+        body_bytes_per_s_min as "body_bytes_per_s_min": u32 = 16 << 10, number("bytes a second", 1..=1 << 30);
         /// The longest message that the service accepts. A gateway that buffers bodies sends each as one message.
         message_bytes_max as "message_bytes_max": usize = 64 << 20, number("bytes", 1 << 16..=1 << 31);
         /// The most endpoints in a reply to a gateway without the filter: the selected replica and its fallbacks. Only Istio accepts several; Envoy AI Gateway, llm-d's chart and agentgateway accept one.

@@ -93,6 +93,8 @@ pub enum RequestResult {
     NotFound,
     /// The request names no model, and there are several.
     BadRequest,
+    /// The body did not arrive in time.
+    BodyTimeout,
     /// The list of models.
     Models,
     /// The queue rejected the request.

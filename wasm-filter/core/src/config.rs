@@ -25,6 +25,12 @@ pub(crate) const ENVOY_BUFFER_BYTES: usize = 1024 * 1024;
 /// The default of `buffer_bytes_max`: well below [`ENVOY_BUFFER_BYTES`], past which the client would get a 413.
 const BUFFER_BYTES_MAX: usize = 700 * 1024;
 
+/// The default of `body_timeout_ms`.
+const BODY_TIMEOUT_MS: u32 = 30_000;
+
+/// The default of `body_bytes_per_s_min`.
+const BODY_BYTES_PER_S_MIN: u32 = 16 * 1024;
+
 /// The default of `decision_stream.timeout_ms`, and the timeout of external processing in `envoy/`.
 const DECISION_STREAM_TIMEOUT_MS: u32 = 500;
 
@@ -50,6 +56,8 @@ pub struct RequestConfig {
     paths: Vec<String>,
     pub(crate) buffer_bytes_max: usize,
     request_body_buffer_limit: usize,
+    pub(crate) body_timeout_ms: u32,
+    pub(crate) body_bytes_per_s_min: u32,
     pub(crate) session: Vec<Source>,
     session_secret: Option<SecretText>,
     pub(crate) tier: Vec<Source>,
@@ -236,6 +244,8 @@ impl Default for RequestConfig {
             paths: DEFAULT_PATHS.map(str::to_owned).to_vec(),
             buffer_bytes_max: BUFFER_BYTES_MAX,
             request_body_buffer_limit: 0,
+            body_timeout_ms: BODY_TIMEOUT_MS,
+            body_bytes_per_s_min: BODY_BYTES_PER_S_MIN,
             session: vec![
                 Source::Header("x-session-id".to_owned()),
                 body("session_id"),
@@ -373,6 +383,10 @@ impl RequestConfig {
         self.resolve_edge(&mut errors);
         if self.buffer_bytes_max == 0 {
             errors.push("buffer_bytes_max is 0: the filter could never read a prompt".to_owned());
+        }
+        if self.body_bytes_per_s_min == 0 {
+            let error = "body_bytes_per_s_min is 0: no body could be too slow; body_timeout_ms: 0 turns the limit off";
+            errors.push(error.to_owned());
         }
         if let Some(stream) = &self.decision_stream {
             check_name(&stream.cluster, "decision_stream.cluster", &mut errors);

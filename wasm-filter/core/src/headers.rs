@@ -51,6 +51,16 @@ pub(crate) fn is_internal(name: &str) -> bool {
                 .any(|prefix| name.starts_with(prefix)))
 }
 
+/// Whether a request asks for another protocol, as Envoy finds out. Envoy refuses the request unless its configuration allows
+/// the protocol.
+pub(crate) fn is_upgrade(headers: &Headers) -> bool {
+    let is_upgrade = |option: &[u8]| option.trim_ascii().eq_ignore_ascii_case(b"upgrade");
+    let mut connection = all(headers, "connection");
+    let asks = connection.any(|value| value.split(|byte| *byte == b',').any(is_upgrade));
+    asks && get(headers, "upgrade").is_some()
+        || get(headers, ":method").is_some_and(|method| method == b"CONNECT")
+}
+
 /// The type and subtype of a `content-type`, in lower case and without parameters.
 pub(crate) fn media_type(headers: &Headers) -> Option<String> {
     let value = get(headers, "content-type")?;

@@ -9,9 +9,10 @@
 //! come out. So the service uses the same code to explain a request.
 //!
 //! A third role, [`gate`], holds the headers where the host withholds the body of a request that the first role holds.
-//! [`body_watch`] and [`buffer_limit`] find out what no property of the host shows: whether the host passes the bodies of held
+//! [`body_timer`] bounds the time of held bodies. [`body_watch`] and [`buffer_limit`] find out what no property of the host shows: whether the host passes the bodies of held
 //! requests, and how many bytes it buffers.
 
+pub mod body_timer;
 pub mod body_watch;
 pub mod buffer_limit;
 mod config;

@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 13] = [
+const REQUEST: [Key; 15] = [
     ROLE,
     (
         "pools",
@@ -53,6 +53,18 @@ const REQUEST: [Key; 13] = [
         "bytes",
         "0",
         "The most bytes of a body that Envoy buffers: the limit of the same name in Envoy's route, or else `per_connection_buffer_limit_bytes` of the listener. 0 stands for Envoy's default of 1 MiB. At least 1 MiB above `buffer_bytes_max` it allows large reads over HTTP/1.",
+    ),
+    (
+        "body_timeout_ms",
+        "milliseconds",
+        "30000",
+        "The longest time from the headers of a request to the end of its body, as far as the filter holds it. The client then gets a 408. The time that the bytes take at `body_bytes_per_s_min` comes on top, and the time in the queue does not count. 0 turns the limit off.",
+    ),
+    (
+        "body_bytes_per_s_min",
+        "bytes a second",
+        "16384",
+        "The lowest rate at which the bytes of a large body may arrive: each byte extends `body_timeout_ms`.",
     ),
     (
         "session",
@@ -162,8 +174,8 @@ one error for each worker into Envoy's log.
 **A missing `allow_on_headers_stop_iteration`.** On each worker, the first two requests with a body wait about 10 ms: Envoy has received bytes, passes
 none, and passes them all as soon as the filter releases the request. From then on the filter holds no request for its body. The decision stream
 decides by the headers; without a decision stream, external processing does. The prompt's prefix is no part of the decision, and a model of
-`pools` is not seen, unless external processing reads the body. A client that sends its body late is not taken for a missing field. While the
-filter has not seen a body yet, such a request continues after 1 s without its prompt. `isotherm_filter_skipped_body_withheld` counts the requests.
+`pools` is not seen, unless external processing reads the body. A client that sends its body late is not taken for a missing field: its request
+waits for its body, up to `body_timeout_ms`. `isotherm_filter_skipped_body_withheld` counts the requests that continue without their bodies.
 
 ## The gate
 

@@ -1,4 +1,5 @@
-//! Reads the prompt of a request, and holds the body until the service has decided.
+//! Reads the prompt of a request, and holds the body until the service has decided. A body that the service cannot read is
+//! held as well, so that no replica waits for it.
 //!
 //! A gateway without the filter sends the body itself. The reader runs the filter's own code on it, so a request gets the
 //! same fingerprint with and without the filter.
@@ -8,6 +9,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::service::ext_proc::v3::HttpBody;
 use isotherm_wasm_filter_core::request::RequestFlow;
 use isotherm_wasm_filter_core::{HeaderEdit, Headers};
+use tokio::time::Instant;
 
 use super::held_bytes::HeldBytes;
 use super::settings::Settings;
@@ -18,6 +20,7 @@ pub(super) struct PromptReader {
     settings: Arc<Settings>,
     flow: RequestFlow,
     body: HeldBody,
+    started: Instant,
 }
 
 /// The part of a body that the service holds.
@@ -29,7 +32,7 @@ pub(super) struct HeldBody {
 }
 
 impl PromptReader {
-    /// Starts to read a request; `None` if its prompt cannot be read.
+    /// Starts to hold the body of a request; `None` if it has none.
     pub(super) fn start(
         settings: &Arc<Settings>,
         held: HeldBytes,
@@ -44,6 +47,7 @@ impl PromptReader {
                 pieces: Vec::new(),
                 held,
             },
+            started: Instant::now(),
         })
     }
 
@@ -55,6 +59,13 @@ impl PromptReader {
         let is_end = piece.end_of_stream;
         self.body.pieces.push(piece);
         is_end || is_complete || !is_within_limit
+    }
+
+    /// The time by which the body must end or further bytes must arrive; `None` if bodies may take any time.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let bytes = u64::try_from(self.flow.body_bytes()).unwrap_or(u64::MAX);
+        let limit = self.settings.body_timeout()?.after(bytes);
+        self.started.checked_add(limit)
     }
 
     /// Returns the headers that the filter would set, and the body.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use isotherm_wasm_filter_core::body_timer::BodyTimeout;
 use isotherm_wasm_filter_core::request::strip;
 use isotherm_wasm_filter_core::{Headers, RequestConfig};
 
@@ -32,6 +33,12 @@ impl Settings {
             TrustedHeaders::Always => true,
             TrustedHeaders::Never => false,
         }
+    }
+
+    /// The time that a body may take, if it is bounded.
+    pub(super) fn body_timeout(&self) -> Option<BodyTimeout> {
+        let rate = self.config.body_bytes_per_s_min;
+        BodyTimeout::new(self.config.body_timeout, rate.into())
     }
 
     /// The internal headers of a client, which the service removes where no filter does, unless it sets them itself.

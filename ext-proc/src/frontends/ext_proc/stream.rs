@@ -1,8 +1,8 @@
 //! An external processing stream: the life of one of Envoy's requests.
 //!
 //! ```text
-//! headers ─┬─ fingerprint, no body, or no bodies from the gateway ──────────┬─ decide ─ reply ─ bodies pass ─ outcome
-//!          └─ read the body: to its end, a limit, or the end of the prompt ─┘
+//! headers ─┬─ fingerprint, no body, or no bodies from the gateway ─┬─ decide ─ reply ─ bodies pass ─ outcome
+//!          └─ hold the body, to its end or a limit ────────────────┴─ late: 408
 //! ```
 //! The HTTP/2 connection polls the stream, which has no task and no channel of its own. Ten thousand queued requests are
 //! therefore ten thousand small structs. The end of the stream drops the [`RequestLifecycle`], which releases the request.
@@ -24,6 +24,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::processing_request::Request;
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, timeout_at};
 use tonic::Status;
 
 use super::mode::StreamModes;
@@ -138,6 +139,10 @@ impl<I: Inbound> RequestStream<I> {
 
     /// Handles Envoy's next message, or the news that a replica hangs; `None` once the stream has ended.
     async fn advance(&mut self) -> Option<()> {
+        let reading = self.reading.as_ref();
+        if let Some(deadline) = reading.and_then(|reading| reading.1.deadline()) {
+            return self.advance_body(deadline).await;
+        }
         let is_waiting = self.held_back.is_none() && !self.has_closed;
         let Some(hangs) = self.hangs.as_mut().filter(|_| is_waiting) else {
             let message = self.receive().await?;
@@ -154,6 +159,19 @@ impl<I: Inbound> RequestStream<I> {
                 Ok(()) => self.end_if_hung(),
                 Err(_) => self.hangs = None,
             },
+        }
+        Some(())
+    }
+
+    /// Handles Envoy's next message on a request whose body is read, or responds to the client when the body is late.
+    async fn advance_body(&mut self, deadline: Instant) -> Option<()> {
+        match timeout_at(deadline, self.receive()).await {
+            Ok(message) => self.handle(message?),
+            Err(_) => {
+                self.reading = None;
+                let reply = self.lifecycle.reject_late_body();
+                self.reply(reply);
+            }
         }
         Some(())
     }

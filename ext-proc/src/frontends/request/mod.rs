@@ -20,6 +20,7 @@ use std::time::Duration;
 use isotherm_fingerprint::names;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::RejectReason;
+use isotherm_wasm_filter_core::body_timer;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -176,6 +177,18 @@ impl RequestLifecycle {
         } else {
             ImmediateReply::new(result, status, body, details)
         })
+    }
+
+    /// Rejects a request whose body is late, before it has a pool.
+    pub(super) fn reject_late_body(&mut self) -> Reply {
+        tracing::debug!(id = self.id(), "the body did not arrive in time");
+        let (result, code) = (RequestResult::BodyTimeout, body_timer::CODE);
+        self.close(ImmediateReply::new(
+            result,
+            408,
+            openai::body_timeout(),
+            code,
+        ))
     }
 
     fn submit(&mut self, pool: &Arc<Pool>, head: RequestHead, table: &PoolTable) -> RouteStatus {

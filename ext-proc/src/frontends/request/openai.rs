@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use isotherm_fingerprint::paths::UNKNOWN_PATH_MESSAGE;
 use isotherm_router::RejectReason;
+use isotherm_wasm_filter_core::body_timer;
 use serde_json::{Value, json};
 
 use crate::pool::{ANY_MODEL, Pool};
@@ -64,6 +65,16 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
     error(message, "server_error", None, reason.as_ref())
 }
 
+/// Returns the body for a request whose own body is late.
+pub(crate) fn body_timeout() -> Value {
+    error(
+        body_timer::MESSAGE,
+        "invalid_request_error",
+        None,
+        body_timer::CODE,
+    )
+}
+
 /// Returns the body for a request without a response from its replica.
 pub(crate) fn hung() -> Value {
     error(
@@ -109,4 +120,15 @@ pub(crate) fn model(id: &str, created: u64) -> Value {
 
 fn error(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
     json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_late_body_gets_the_response_of_the_filter() {
+        let filter: Value = serde_json::from_str(body_timer::BODY).unwrap();
+        assert_eq!(body_timeout(), filter);
+    }
 }

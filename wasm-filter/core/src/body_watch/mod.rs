@@ -14,8 +14,8 @@
 //!    │   │      PROOFS bodies follow their release at once
 //!    └───┘ the body does not follow at once: patience doubles
 //! ```
-//! - A slow client proves nothing: Envoy has received none of its bytes. Its request continues after
-//!   [`SILENCE_MAX`], because an empty body brings no bytes either.
+//! - A slow client proves nothing: Envoy has received none of its bytes. Its request stays held, for as long as
+//!   [`crate::body_timer`] allows.
 //! - A filter in front that delays the body proves nothing: its body does not follow the release at once. The patience
 //!   grows until such a body arrives in time.
 //! - A body that Envoy withheld follows its release before any other callback, because Envoy passes it in the same call.
@@ -35,11 +35,9 @@ const PROBE_TICK: Duration = Duration::from_millis(1);
 const PATIENCE_MIN: Nanoseconds = 5_000_000;
 /// The longest time that a request is held whose bytes Envoy has received and does not pass.
 const PATIENCE_MAX: Nanoseconds = 320_000_000;
-/// The longest time that a request is held without a byte of its body.
-const SILENCE_MAX: Nanoseconds = 1_000_000_000;
 /// The bodies that must follow their release at once. A second one guards against a coincidence.
 const PROOFS: u32 = 2;
-/// The most requests that are held while the host's behaviour is unknown.
+/// The most requests that are watched while the host's behaviour is unknown.
 const HELD_MAX: usize = 1_024;
 
 /// The log line for an Envoy that withholds bodies.
@@ -160,9 +158,7 @@ impl<T> BodyWatch<T> {
             if is_suspect {
                 probes.push(request.id);
             }
-            is_suspect
-                || delivery == BodyDelivery::Withheld
-                || has_passed(request.since, now, SILENCE_MAX)
+            is_suspect || delivery == BodyDelivery::Withheld
         });
         due.map(|request| (request.id, request.data)).collect()
     }

@@ -1,11 +1,12 @@
 //! The role in front of the external processor: turns the prompt of a request into headers.
 //!
 //! ```text
-//! headers ──strip internal headers──┬─ nothing to read ────────────────────┐
+//! headers ──strip internal headers──┬─ no body ────────────────────────────┐
 //!                                   └─ hold ─ body ─ body ─ ... ─ body end ┴─ set headers, release
 //! ```
 //! The filter holds a request until its body has ended, or until the limit of [`RequestConfig`]: past Envoy's own limit,
-//! Envoy would answer 413. The rest of the body streams through unread, and the fingerprint covers the beginning.
+//! Envoy would answer 413. It holds a body that it cannot read as well: a request without its body would take a place at a
+//! replica. [`crate::body_timer`] bounds the time. The rest of the body streams through unread, and the fingerprint covers the beginning.
 //!
 //! Over HTTP/1 a single read may bring as much as Envoy's limit on top of the held bytes. So the filter releases a body whose
 //! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` allows both. The first piece
@@ -48,6 +49,8 @@ pub struct RequestFlow {
     prompt: PromptSource,
     /// The header value of the tenant, if a source names one.
     tenant: Option<String>,
+    /// Whether the request waits for its body.
+    is_held: bool,
     session: RankedValue,
     tier: RankedValue,
     body_bytes: usize,
@@ -117,7 +120,7 @@ pub fn is_traced(headers: &Headers) -> bool {
 pub struct Release {
     /// The headers to set.
     pub edits: Vec<HeaderEdit>,
-    /// The bytes of the body that the filter held and read.
+    /// The bytes of the body that the filter held.
     pub body_bytes: usize,
     /// The part of the prompt that the fingerprint covers.
     pub coverage: PromptCoverage,
@@ -175,6 +178,13 @@ impl RequestFlow {
                 Err(reason) => PromptSource::Skipped(reason),
             }
         };
+        let is_held = match &prompt {
+            PromptSource::Body(_) => true,
+            // The other region has held the body.
+            PromptSource::Peer(_) => false,
+            // The bytes of an upgrade come after its response.
+            PromptSource::Skipped(_) => has_body && !headers::is_upgrade(headers),
+        };
         let hash = |key: &[u8]| config.secret.hash_of_tenant(tenant.as_deref(), key);
         let mut session = source::best(&config.session, headers, hash);
         let mut tier = source::best(&config.tier, headers, session::encode);
@@ -185,6 +195,7 @@ impl RequestFlow {
         let mut flow = Self {
             prompt,
             tenant,
+            is_held,
             session,
             tier,
             body_bytes: 0,
@@ -212,13 +223,19 @@ impl RequestFlow {
 
     /// Makes the request continue without its prompt, because the host withholds the body.
     pub fn skip_body(&mut self) {
-        if self.is_held() {
+        self.is_held = false;
+        if self.reads_body() {
             self.prompt = PromptSource::Skipped(SkipReason::BodyWithheld);
         }
     }
 
-    /// Whether the filter must hold the request until its body is read.
+    /// Whether the filter must hold the request until its body has ended.
     pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+
+    /// Whether the filter reads the body.
+    pub fn reads_body(&self) -> bool {
         matches!(self.prompt, PromptSource::Body(_))
     }
 
@@ -249,14 +266,17 @@ impl RequestFlow {
     /// Reads the next piece of the body. Returns whether the request must continue now.
     #[must_use]
     pub fn feed(&mut self, piece: &[u8]) -> bool {
-        self.body_bytes = self.body_bytes.saturating_add(piece.len());
-        match &mut self.prompt {
-            PromptSource::Body(extractor) => {
-                extractor.feed(piece);
-                self.body_bytes >= self.buffer_bytes_max
-            }
-            PromptSource::Peer(_) | PromptSource::Skipped(_) => true,
+        if let PromptSource::Body(extractor) = &mut self.prompt {
+            extractor.feed(piece);
         }
+        self.pass_over(piece.len())
+    }
+
+    /// Records the next bytes of a body that the filter does not read. Returns whether the request must continue now.
+    #[must_use]
+    pub fn pass_over(&mut self, bytes: usize) -> bool {
+        self.body_bytes = self.body_bytes.saturating_add(bytes);
+        !self.is_held || self.body_bytes >= self.buffer_bytes_max
     }
 
     /// The headers with which the request continues.

@@ -397,7 +397,7 @@ async fn a_gateway_without_modes_gets_its_reply_after_it_has_closed() {
 
 #[tokio::test]
 async fn a_fingerprint_of_the_filter_needs_no_body() {
-    let fingerprint = ("x-isotherm-fingerprint", "AQEA");
+    let fingerprint = ("x-isotherm-fingerprint", "AgEAAAAAAAAAAAA");
     let service = Service::new(1, "trusted_headers: always");
     let mut gateway = service.open();
     gateway.send_headers(FULL_DUPLEX, &[CHAT[0], CHAT[1], fingerprint]);
@@ -408,7 +408,7 @@ async fn a_fingerprint_of_the_filter_needs_no_body() {
 
 #[tokio::test]
 async fn a_fingerprint_of_the_client_is_removed_and_the_body_read() {
-    let fingerprint = ("x-isotherm-fingerprint", "AQEA");
+    let fingerprint = ("x-isotherm-fingerprint", "AgEAAAAAAAAAAAA");
     let service = Service::new(1, "");
     let mut gateway = service.open();
     gateway.send_headers(FULL_DUPLEX, &[CHAT[0], CHAT[1], fingerprint]);
@@ -433,8 +433,69 @@ async fn without_a_fingerprint_the_service_asks_for_the_body_where_it_may() {
     assert_eq!(streamed(gateway.reply().await).body, BODY);
 
     let mut gateway = service.open();
-    let fingerprint = ("x-isotherm-fingerprint", "AQEA");
+    let fingerprint = ("x-isotherm-fingerprint", "AgEAAAAAAAAAAAA");
     gateway.send_headers(none, &[CHAT[0], CHAT[1], fingerprint]);
+    assert!(destination(&gateway.reply().await).is_some());
+}
+
+#[tokio::test]
+async fn a_body_that_the_service_cannot_read_is_held_to_its_end() {
+    let encoded = ("content-encoding", "gzip");
+    let text = ("content-type", "text/plain");
+    let unannounced = None;
+    let buffered = Some((BodySendMode::Buffered, BodySendMode::Buffered));
+    for modes in [FULL_DUPLEX, buffered, unannounced] {
+        for more in [encoded, text] {
+            let service = Service::new(1, "");
+            let mut gateway = service.open();
+            gateway.send_headers(modes, &[CHAT[0], CHAT[1], more]);
+            if modes == buffered {
+                assert_eq!(destination(&gateway.reply().await), None);
+            } else {
+                assert!(gateway.has_no_reply(), "{modes:?}");
+                gateway.send_body(b"bytes", false);
+                assert!(gateway.has_no_reply(), "{modes:?}");
+            }
+            assert_eq!(service.outstanding(), [0]);
+            gateway.send_body(b"bytes", true);
+            assert!(destination(&gateway.reply().await).is_some(), "{modes:?}");
+            assert_eq!(service.outstanding(), [1]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_late_gets_a_408_and_reaches_no_replica() {
+    let buffered = Some((BodySendMode::Buffered, BodySendMode::None));
+    for modes in [FULL_DUPLEX, buffered] {
+        for more in [("content-encoding", "gzip"), ("x-none", "")] {
+            let service = Service::new(1, "body_timeout_ms: 20");
+            let mut gateway = service.open();
+            gateway.send_headers(modes, &[CHAT[0], CHAT[1], more]);
+            if modes == FULL_DUPLEX {
+                gateway.send_body(b"{", false);
+            } else {
+                gateway.reply().await;
+            }
+            assert_eq!(status(gateway.reply().await), 408, "{modes:?}");
+            assert!(gateway.replies.next().await.is_none());
+            assert_eq!(service.pool.stats().counters.arrived, 0);
+            assert_eq!(service.held_bytes(), 0);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_body_whose_bytes_arrive_at_the_least_rate_is_not_late() {
+    let config = "body_timeout_ms: 20, body_bytes_per_s_min: 1";
+    let service = Service::new(1, config);
+    let mut gateway = service.open();
+    gateway.send_headers(FULL_DUPLEX, &CHAT);
+    gateway.send_body(&BODY[..40], false);
+    let pause = Duration::from_millis(100);
+    let late = timeout(pause, gateway.replies.next()).await;
+    assert!(late.is_err(), "40 bytes may take 40 seconds");
+    gateway.send_body(&BODY[40..], true);
     assert!(destination(&gateway.reply().await).is_some());
 }
 

@@ -1,0 +1,142 @@
+//! Bodies that the filter cannot read or that come slowly, inside the built module.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of a test that fails may panic"
+)]
+
+use isotherm_fingerprint::session::SessionSecret;
+use isotherm_wasm_host::{Action, Filter, Headers, headers};
+
+const CHAT: &str = r#"{"model":"llama","messages":[]}"#;
+const USUAL: &str = r#"{"default_cluster":"rest","body_timeout_ms":8000}"#;
+const TIMEOUTS: &str = "isotherm_filter_body_timeouts";
+/// The ticks after which the time of a body without bytes is over.
+const TICKS: usize = 10;
+
+fn request(more: (&str, &str)) -> Headers {
+    headers(&[
+        (":method", "POST"),
+        (":path", "/v1/chat/completions"),
+        ("x-session-id", "s"),
+        more,
+    ])
+}
+
+fn has_continued(filter: &Filter) -> bool {
+    filter.host().request_header("x-isotherm-cluster").is_some()
+}
+
+/// Fires the timer until the time of a body without bytes is over.
+fn wait(filter: &mut Filter) {
+    for _ in 0..TICKS {
+        filter.tick().unwrap();
+    }
+}
+
+#[test]
+fn a_body_that_the_filter_cannot_read_is_held_to_its_end_without_a_copy() {
+    for (more, metric) in [
+        (("content-encoding", "gzip"), "content_encoding"),
+        (("content-type", "text/plain"), "content_type"),
+    ] {
+        let mut filter = Filter::configured(USUAL).unwrap();
+        let action = filter.request_headers(request(more), false).unwrap();
+        assert_eq!(action, Action::Pause, "{metric}");
+        for _ in 0..3 {
+            let action = filter.request_body(b"some bytes", false).unwrap();
+            assert_eq!(action, Action::Pause, "{metric}");
+        }
+        assert!(!has_continued(&filter));
+        let action = filter.request_body(b"the end", true).unwrap();
+        assert_eq!(action, Action::Continue, "{metric}");
+        assert!(has_continued(&filter));
+        assert_eq!(
+            filter.host().request_header("x-isotherm-session"),
+            Some(&*SessionSecret::default().hash(b"s"))
+        );
+        assert_eq!(filter.host().body_bytes_read, 0, "{metric}");
+        let metric = format!("isotherm_filter_skipped_{metric}");
+        assert_eq!(filter.host().metric(&metric), 1);
+    }
+}
+
+#[test]
+fn a_body_of_an_unknown_api_is_held_too_and_an_upgrade_is_not() {
+    let configuration = r#"{"default_cluster":"rest","paths":["*"]}"#;
+    let mut filter = Filter::configured(configuration).unwrap();
+    let upload = headers(&[(":method", "POST"), (":path", "/v1/files")]);
+    let action = filter.request_headers(upload.clone(), false).unwrap();
+    assert_eq!(action, Action::Pause);
+    let action = filter.request_body(b"anything", true).unwrap();
+    assert_eq!(action, Action::Continue);
+    let action = filter.request_headers(upload, true).unwrap();
+    assert_eq!(action, Action::Continue, "it has no body");
+
+    let mut filter = Filter::configured(configuration).unwrap();
+    let upgrade = headers(&[
+        (":method", "GET"),
+        (":path", "/v1/realtime"),
+        ("connection", "keep-alive, Upgrade"),
+        ("upgrade", "websocket"),
+    ]);
+    let action = filter.request_headers(upgrade, false).unwrap();
+    assert_eq!(action, Action::Continue);
+}
+
+#[test]
+fn an_unreadable_body_continues_at_the_limit() {
+    let configuration = r#"{"default_cluster":"rest","buffer_bytes_max":10000}"#;
+    let mut filter = Filter::configured(configuration).unwrap();
+    let headers = request(("content-encoding", "gzip"));
+    filter.request_headers(headers, false).unwrap();
+    let piece = [0; 6_000];
+    assert_eq!(filter.request_body(&piece, false).unwrap(), Action::Pause);
+    let action = filter.request_body(&piece, false).unwrap();
+    assert_eq!(action, Action::Continue);
+}
+
+#[test]
+fn a_body_that_does_not_arrive_gets_a_408_once() {
+    for more in [("content-encoding", "gzip"), ("x-nothing", "1")] {
+        let mut filter = Filter::configured(USUAL).unwrap();
+        filter.request_headers(request(more), false).unwrap();
+        filter.request_body(b"{", false).unwrap();
+        wait(&mut filter);
+        let (status, body) = filter.host().replied.clone().unwrap();
+        let body = String::from_utf8(body).unwrap();
+        assert_eq!(status, 408);
+        assert!(body.contains(r#""code":"body_timeout""#), "{body}");
+        assert!(!has_continued(&filter));
+        wait(&mut filter);
+        assert_eq!(filter.host().metric(TIMEOUTS), 1);
+        filter.over().unwrap();
+    }
+}
+
+#[test]
+fn a_complete_body_may_wait_for_any_time() {
+    let configuration = r#"{"default_cluster":"rest","body_timeout_ms":8000,"decision_stream":{"cluster":"isotherm","timeout_ms":3600000}}"#;
+    let mut filter = Filter::configured(configuration).unwrap();
+    filter.tick().unwrap();
+    filter.stream_message(0, &[]).unwrap();
+    filter
+        .request_headers(request(("x-nothing", "1")), false)
+        .unwrap();
+    let action = filter.request_body(CHAT.as_bytes(), true).unwrap();
+    assert_eq!(action, Action::Pause, "it waits for a decision");
+    for _ in 0..10 {
+        wait(&mut filter);
+    }
+    assert_eq!(filter.host().replied, None);
+    assert_eq!(filter.host().metric(TIMEOUTS), 0);
+}
+
+#[test]
+fn a_timeout_of_zero_needs_no_timer() {
+    let configuration = r#"{"body_timeout_ms":0}"#;
+    let mut filter = Filter::configured(configuration).unwrap();
+    assert_eq!(filter.host().tick_ms, 0);
+    let headers = request(("content-encoding", "gzip"));
+    let action = filter.request_headers(headers, false).unwrap();
+    assert_eq!(action, Action::Pause);
+}
