@@ -24,6 +24,10 @@ pub struct SessionKey(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterKey(pub u64);
 
+/// Hash of a tenant's name; 0 for the common tenant, of requests without a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TenantId(pub u64);
+
 /// Adapters of a replica's requests, as its metrics page names them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdapterReport {
@@ -71,6 +75,8 @@ pub struct Request {
     pub fingerprint: Arc<Fingerprint>,
     /// Hash of the session key, if the request has one.
     pub session: Option<SessionKey>,
+    /// Tenant that sent the request.
+    pub tenant: TenantId,
     /// Workload tier.
     pub tier: Tier,
     /// Estimated prompt length in tokens.

@@ -34,7 +34,7 @@ pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};
 pub use event::{
     AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope,
-    ServedBy, SessionKey, Target, Tier,
+    ServedBy, SessionKey, Target, TenantId, Tier,
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
 #[cfg(feature = "research")]

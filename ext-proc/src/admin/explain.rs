@@ -67,6 +67,7 @@ pub(super) async fn explain(
     let request = view::RequestView {
         model: head.model.clone(),
         session: header(&headers, names::SESSION),
+        tenant: header(&headers, names::TENANT),
         tier: header(&headers, names::TIER),
         prompt_bytes: head.request.fingerprint.total_bytes(),
         prompt_tokens: head.request.prompt_tokens,
@@ -113,7 +114,13 @@ fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), Ap
     headers.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.into_bytes())));
     let edits = strip(&config, &headers);
     apply(&mut headers, edits);
-    let mut flow = RequestFlow::new(config, &headers, !body.is_empty());
+    let mut flow = match request.tenant {
+        None => RequestFlow::new(config, &headers, !body.is_empty()),
+        Some(tenant) => {
+            let tenant = config.tenant_value(tenant.as_bytes());
+            RequestFlow::of_tenant(config, &headers, !body.is_empty(), tenant)
+        }
+    };
     for chunk in body.as_bytes().chunks(CHUNK_BYTES) {
         if flow.feed(chunk) {
             break;

@@ -33,6 +33,9 @@ pub(super) struct Explain {
     /// defaults].
     #[arg(long, value_name = "FILE")]
     filter_config: Option<PathBuf>,
+    /// Tenant of the request, in place of the sources in the filter's configuration.
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
     /// Body of the request: JSON, the name of a file with JSON, or `-` for standard input.
     body: String,
 }
@@ -46,6 +49,7 @@ pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
         headers: BTreeMap::from_iter(args.headers),
         body: Some(to_raw_value(&body)?),
         filter,
+        tenant: args.tenant,
     };
     let explanation: ExplainResponse = client.post("/api/explain", &request).await?;
     output::print(&render(&explanation))?;
@@ -94,6 +98,7 @@ fn render(explanation: &ExplainResponse) -> String {
         ("model", or_dash(request.model.as_ref())),
         ("session", or_dash(request.session.as_ref())),
     ];
+    lines.extend(request.tenant.clone().map(|tenant| ("tenant", tenant)));
     lines.extend(request.tier.clone().map(|tier| ("tier", tier)));
     let (bytes, tokens) = (request.prompt_bytes, request.prompt_tokens);
     let prompt = format!(

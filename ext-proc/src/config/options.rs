@@ -24,9 +24,9 @@ use super::replica::{StaticReplica, static_replica};
 use super::section::section;
 use super::service_port::ServicePort;
 use super::text::{
-    ANY_MODEL, allowed_path, cluster_name, collector_url, dial_address, group_name, host_name,
-    label_selector, listen_address, model_name, namespace_name, network, object_name, page_path,
-    region_name, service_port, socket_address, socket_mode,
+    ANY_MODEL, allowed_path, cluster_name, collector_url, dial_address, group_name, header_name,
+    host_name, label_selector, listen_address, model_name, namespace_name, network, object_name,
+    page_path, region_name, service_port, socket_address, socket_mode,
 };
 
 /// The most replicas that a pool lists.
@@ -141,6 +141,8 @@ section! {
         message_bytes_max as "message_bytes_max": usize = 64 << 20, number("bytes", 1 << 16..=1 << 31);
         /// The most endpoints in a reply to a gateway without the filter: the selected replica and its fallbacks. Only Istio accepts several; Envoy AI Gateway, llm-d's chart and agentgateway accept one.
         endpoints_max as "endpoints_max": usize = 1, number("number", 1..=4);
+        /// The header with the tenant of a request, which authentication sets, for gateways without the filter. `tenant_sources` of the filter names it otherwise. Authentication must remove the client's own.
+        tenant_header as "tenant_header": Option<String> = None, optional(header_name());
         /// For conformance tests only: a request selects its replica in `test-epp-endpoint-selection`, and its response names the replica in `x-conformance-test-served-endpoint`.
         conformance as "conformance": bool = false, boolean();
     }

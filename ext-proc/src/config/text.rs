@@ -47,6 +47,22 @@ pub(super) fn is_visible(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// The name of a header, in lower case.
+pub(super) fn header_name() -> Kind<String> {
+    text("the name of a header", |text| {
+        let is_valid = (1..=NAME_BYTES_MAX).contains(&text.len())
+            && text
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+        match is_valid {
+            true => Ok(text.to_ascii_lowercase()),
+            false => Err(format!(
+                "`{text}` is no name of a header: letters, digits, `-` and `_`"
+            )),
+        }
+    })
+}
+
 /// The name of an Envoy cluster. A header carries it.
 pub(super) fn cluster_name() -> Kind<String> {
     name(

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
-use isotherm_router::{AdapterKey, Scope, SessionKey, Tier};
+use isotherm_router::{AdapterKey, Scope, SessionKey, TenantId, Tier};
 use twox_hash::XxHash3_64;
 
 /// A request for a replica: the router's [`Request`](isotherm_router::Request) without an id, and with addresses in
@@ -15,6 +15,8 @@ pub struct RouteRequest {
     pub fingerprint: Arc<Fingerprint>,
     /// Session of the request, if known.
     pub session: Option<SessionKey>,
+    /// Name of the tenant that sent the request, if it has one.
+    pub tenant: Option<Arc<str>>,
     /// Workload tier of the request.
     pub tier: Tier,
     /// Estimated prompt length in tokens.
@@ -45,6 +47,14 @@ impl EndpointMatch {
     pub fn parse(text: &str) -> Option<Self> {
         let port = text.parse().map(Self::Port).ok();
         port.or_else(|| text.parse().map(Self::Host).ok())
+    }
+}
+
+impl RouteRequest {
+    /// Identity of the tenant: a hash of its name, and 0 without one.
+    pub fn tenant_id(&self) -> TenantId {
+        let hash = |name: &str| XxHash3_64::oneshot(name.as_bytes()).max(1);
+        TenantId(self.tenant.as_deref().map_or(0, hash))
     }
 }
 

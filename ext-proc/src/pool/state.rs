@@ -127,6 +127,7 @@ impl PoolState {
             id: RequestId(self.next_request),
             fingerprint: request.fingerprint.clone(),
             session: request.session,
+            tenant: request.tenant_id(),
             tier: request.tier,
             prompt_tokens: request.prompt_tokens,
             output_tokens_max: request.output_tokens_max,

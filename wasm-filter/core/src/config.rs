@@ -14,6 +14,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::MemberPaths;
 use isotherm_fingerprint::paths::{AllowedPaths, DEFAULT_PATHS};
 use isotherm_fingerprint::session::{SECRET_BYTES_MIN, SessionSecret};
+use isotherm_fingerprint::tenant as tenant_name;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -290,6 +291,12 @@ impl RequestConfig {
             tenant_sources: name.map(TenantSource::Header).into_iter().collect(),
             ..self
         }
+    }
+
+    /// The header value of a tenant's name; `None` for an empty name.
+    #[must_use]
+    pub fn tenant_value(&self, name: &[u8]) -> Option<String> {
+        tenant_name::encode(&self.secret, name)
     }
 
     /// The most bytes of a body that Envoy buffers, as configured or by Envoy's default.

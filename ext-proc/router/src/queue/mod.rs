@@ -248,6 +248,7 @@ mod tests {
                 subset: None,
                 adapter: None,
                 scope: Scope::default(),
+                tenant: crate::TenantId::default(),
                 tells_start: false,
             },
             arrived: Time::from_nanos(id),

@@ -47,6 +47,7 @@ fn request(id: u64, session: u64) -> Request {
         subset: None,
         adapter: None,
         scope: Scope::default(),
+        tenant: crate::TenantId::default(),
         tells_start: false,
     }
 }

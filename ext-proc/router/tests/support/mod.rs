@@ -77,6 +77,7 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         subset: None,
         adapter: None,
         scope: Scope::default(),
+        tenant: isotherm_router::TenantId::default(),
         tells_start: false,
     }
 }

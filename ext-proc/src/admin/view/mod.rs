@@ -162,6 +162,9 @@ pub(crate) struct DecisionView {
     pub queued_ms: f64,
     /// Region that forwarded the request.
     pub origin: Option<String>,
+    /// Tenant that sent the request, if it has a name.
+    #[serde(default)]
+    pub tenant: Option<String>,
     /// The response, once it has ended.
     pub response: Option<ResponseView>,
 }
@@ -191,6 +194,9 @@ pub(crate) struct ExplainRequest {
     /// Configuration of the filter, as Envoy gives it to the filter; absent for the filter's defaults.
     #[serde(default)]
     pub filter: Option<Box<RawValue>>,
+    /// Name of the tenant, in place of the sources in `filter`.
+    #[serde(default)]
+    pub tenant: Option<String>,
 }
 
 /// Response to `POST /api/explain`.
@@ -216,6 +222,9 @@ pub(crate) struct RequestView {
     pub model: Option<String>,
     /// Session key, as headers carry it.
     pub session: Option<String>,
+    /// Tenant, as headers carry it.
+    #[serde(default)]
+    pub tenant: Option<String>,
     pub tier: Option<String>,
     pub prompt_bytes: u32,
     pub prompt_tokens: u32,

@@ -19,7 +19,9 @@ pub(crate) struct Settings {
 impl Settings {
     /// Derives the settings from the configuration.
     pub(crate) fn new(config: ExtProcConfig) -> Self {
-        let filter = RequestConfig::default().with_buffer(config.prompt_bytes_max);
+        let filter = RequestConfig::default()
+            .with_buffer(config.prompt_bytes_max)
+            .with_tenant_header(config.tenant_header.clone());
         Self {
             config,
             filter: Arc::new(filter),
@@ -39,6 +41,13 @@ impl Settings {
     pub(super) fn body_timeout(&self) -> Option<BodyTimeout> {
         let rate = self.config.body_bytes_per_s_min;
         BodyTimeout::new(self.config.body_timeout, rate.into())
+    }
+
+    /// The tenant of a request that no filter has read, by the configured header.
+    pub(super) fn tenant(&self, headers: &Headers) -> Option<Arc<str>> {
+        let name = self.config.tenant_header.as_deref()?;
+        let (_, value) = headers.iter().find(|(known, _)| known == name)?;
+        self.filter.tenant_value(value).map(Into::into)
     }
 
     /// The internal headers of a client, which the service removes where no filter does, unless it sets them itself.

@@ -1,6 +1,7 @@
 //! Decisions for people: a log line for each, and the optional response header.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
@@ -23,6 +24,8 @@ pub(super) struct RequestSummary {
     pub(super) forwarded_from: Option<String>,
     /// Regions that were tried before, comma-separated.
     pub(super) tried: String,
+    /// Tenant that sent the request.
+    pub(super) tenant: Option<Arc<str>>,
     /// Model by which the request names an adapter.
     pub(super) adapter: Option<String>,
     /// Whether the gateway sends no request without an endpoint.
@@ -50,6 +53,7 @@ impl RequestSummary {
             prompt_bytes: request.fingerprint.total_bytes(),
             forwarded_from,
             tried,
+            tenant: request.tenant.clone(),
             adapter: request.adapter.and(head.model),
             needs_endpoint: head.needs_endpoint,
             headers: head.headers,
@@ -128,6 +132,7 @@ pub(super) fn view(
         matched_share: f64::from(matched_bytes) / f64::from(summary.prompt_bytes.max(1)),
         queued_ms: queued_for.as_secs_f64() * 1e3,
         origin: summary.forwarded_from.clone(),
+        tenant: summary.tenant.as_deref().map(str::to_owned),
         ..DecisionView::default()
     }
 }
@@ -163,6 +168,7 @@ pub(super) fn log(
         queued_ms = decision.queued_for.as_secs_f64() * 1e3,
         origin = summary.forwarded_from,
         tried = summary.tried,
+        tenant = summary.tenant.as_deref(),
         "routed"
     );
 }
@@ -187,6 +193,7 @@ pub(super) fn log_forward(
         queued_ms = decision.queued_for.as_secs_f64() * 1e3,
         estimated_ttft_ms = decision.estimated_ttft.as_secs_f64() * 1e3,
         tried = summary.tried,
+        tenant = summary.tenant.as_deref(),
         "forwarded"
     );
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::{Fingerprint, names, tokens};
+use isotherm_fingerprint::{Fingerprint, names, tenant, tokens};
 use isotherm_router::Tier;
 use isotherm_wasm_filter_core::HeaderEdit;
 use percent_encoding::percent_decode;
@@ -110,6 +110,7 @@ impl RequestHead {
             names::MODEL => self.model = Some(percent_decoded(value)?),
             names::CLUSTER => self.headers.cluster = Some(text(value)?),
             names::SESSION => self.request.session = Some(session_key(value)),
+            names::TENANT => self.request.tenant = Some(tenant_name(value)?),
             names::TIER => self.request.tier = tier(value)?,
             names::TOKENS => {
                 let tokens = tokens::parse(value)?;
@@ -133,6 +134,7 @@ fn known_name(name: &str) -> &'static str {
         names::MODEL,
         names::CLUSTER,
         names::HELD,
+        names::TENANT,
         names::TIER,
         names::TOKENS,
         names::FINGERPRINT,
@@ -153,6 +155,11 @@ fn harmless(value: &[u8]) -> Option<Box<str>> {
         && (1..=names::REQUEST_ID_BYTES_MAX).contains(&value.len());
     let id = std::str::from_utf8(value).ok().filter(|_| is_harmless);
     id.map(Into::into)
+}
+
+fn tenant_name(value: &[u8]) -> Option<Arc<str>> {
+    let name = std::str::from_utf8(value).ok();
+    name.filter(|_| tenant::is_valid(value)).map(Into::into)
 }
 
 fn tier(value: &[u8]) -> Option<Tier> {
@@ -207,7 +214,9 @@ mod tests {
             (names::TIER, "non-interactive"),
             (names::TOKENS, "120;30"),
             (names::SESSION, "u-1"),
+            (names::TENANT, "team-a"),
         ]);
+        assert_eq!(head.request.tenant.as_deref(), Some("team-a"));
         assert_eq!(head.model.as_deref(), Some("meta/llama 3"));
         assert_eq!(head.request.tier, Tier::NonInteractive);
         assert_eq!(head.request.prompt_tokens, 120);
@@ -230,10 +239,17 @@ mod tests {
             (names::TOKENS, "many"),
             (names::FINGERPRINT, "!"),
             (names::MODEL, "%zz"),
+            (names::TENANT, "a b"),
         ]);
+        assert_eq!(head.request.tenant, None);
         assert_eq!(head.request.prompt_tokens, 0);
         assert_eq!(head.model, None);
-        for name in [names::TOKENS, names::FINGERPRINT, names::MODEL] {
+        for name in [
+            names::TOKENS,
+            names::FINGERPRINT,
+            names::MODEL,
+            names::TENANT,
+        ] {
             let line = format!("bad_headers_total{{header=\"{name}\"}} 1");
             assert!(page.contains(&line), "{page}");
         }

@@ -124,6 +124,7 @@ impl RequestLifecycle {
             request = guard.id().0,
             reason = reason.as_ref(),
             origin = summary.forwarded_from,
+            tenant = summary.tenant.as_deref(),
             "rejected"
         );
         self.record(|| DecisionView {

@@ -53,6 +53,10 @@ impl RequestTrace {
             head.model
                 .clone()
                 .map(|model| KeyValue::new("gen_ai.request.model", model)),
+            head.request
+                .tenant
+                .as_deref()
+                .map(|tenant| KeyValue::new("isotherm.tenant", tenant.to_owned())),
             Some(KeyValue::new("url.path", head.path.clone())),
         ];
         let request = tracer

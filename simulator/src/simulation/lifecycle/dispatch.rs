@@ -88,6 +88,7 @@ impl Simulation<'_> {
             subset: None,
             adapter: session.and_then(|session| session.adapter).map(adapter_key),
             scope,
+            tenant: isotherm_router::TenantId::default(),
             tells_start: true,
         };
         self.send_event(at, Event::Arrived(request));

@@ -259,6 +259,7 @@ impl Load {
             subset: None,
             adapter: self.adapter,
             scope: self.scope.clone(),
+            tenant: isotherm_router::TenantId::default(),
             tells_start: true,
         }
     }

@@ -167,6 +167,17 @@ impl RequestFlow {
         metadata: impl Fn(&[&str]) -> Option<Vec<u8>>,
     ) -> Self {
         let tenant = tenant::find(&config, headers, metadata);
+        Self::of_tenant(config, headers, has_body, tenant)
+    }
+
+    /// Reads the headers of a tenant's request. `tenant` is the value of its header.
+    #[must_use]
+    pub fn of_tenant(
+        config: Arc<RequestConfig>,
+        headers: &Headers,
+        has_body: bool,
+        tenant: Option<String>,
+    ) -> Self {
         let is_forwarded =
             config.trusted_origin && headers::get(headers, names::FINGERPRINT).is_some();
         let prompt = if is_forwarded {

@@ -21,11 +21,11 @@ pub(super) fn find(
     {
         return str::from_utf8(value).ok().map(str::to_owned);
     }
-    config.tenant_sources.iter().find_map(|source| {
-        let secret = &config.secret;
-        match source {
-            TenantSource::Header(name) => tenant::encode(secret, headers::get(headers, name)?),
-            TenantSource::Metadata(path) => tenant::encode(secret, &metadata(&path.property())?),
-        }
-    })
+    config
+        .tenant_sources
+        .iter()
+        .find_map(|source| match source {
+            TenantSource::Header(name) => config.tenant_value(headers::get(headers, name)?),
+            TenantSource::Metadata(path) => config.tenant_value(&metadata(&path.property())?),
+        })
 }

@@ -129,6 +129,7 @@ mod tests {
             subset: None,
             adapter: None,
             scope: Scope::default(),
+            tenant: crate::TenantId::default(),
             tells_start: false,
         }
     }

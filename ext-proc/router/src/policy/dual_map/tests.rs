@@ -161,6 +161,7 @@ fn request(id: u64, blocks: &[u64]) -> Request {
         subset: None,
         adapter: None,
         scope: Scope::default(),
+        tenant: crate::TenantId::default(),
         tells_start: false,
     }
 }

@@ -162,6 +162,7 @@ fn request(conversation: u64, blocks: u32) -> Request {
         // The base model, or one of three adapters.
         adapter: conversation.checked_sub(1).map(AdapterKey),
         scope: Scope::default(),
+        tenant: crate::TenantId::default(),
         tells_start: false,
     }
 }

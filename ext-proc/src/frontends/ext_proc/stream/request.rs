@@ -69,6 +69,7 @@ impl<I: Inbound> RequestStream<I> {
         if !is_trusted {
             self.form.is_picker = true;
             self.form.forged = self.settings.forged(headers);
+            head.request.tenant = self.settings.tenant(headers);
         }
         let wants_report = |(name, _): &(String, _)| name == orca::FORMAT_HEADER;
         self.form.client_wants_report = headers.iter().any(wants_report);
