@@ -117,6 +117,19 @@ fn chat(text: &str, max_tokens: u32) -> Value {
 }
 
 #[tokio::test]
+async fn a_client_gets_its_request_id_back_and_the_requests_with_it_are_counted() {
+    let server = Server::start("").await;
+    for (id, body) in [("a", "{"), ("a", "{}"), ("b", "{")] {
+        let request = server.request(CHAT, body);
+        let response = request.header("x-client-request-id", id).send();
+        let response = response.await.unwrap();
+        assert_eq!(response.headers()["x-client-request-id"], id);
+    }
+    let counts: Value = serde_json::from_str(&server.get("/debug/requests").await).unwrap();
+    assert_eq!(counts, json!({ "a": 2, "b": 1 }));
+}
+
+#[tokio::test]
 async fn a_second_turn_finds_the_first_in_the_cache() {
     let server = Server::start("--speed 1000").await;
     let question = "Tell me about the sea. ".repeat(40);

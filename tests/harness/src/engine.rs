@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::directory::fresh_directory;
@@ -101,6 +102,23 @@ impl Engines {
             engines.push(Engine::start(&tools, pool, number, &directory).await?);
         }
         Ok(Self(engines))
+    }
+
+    /// The engines, in order of their start.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Engine> {
+        self.0.iter()
+    }
+
+    /// The engine with an index.
+    pub fn get(&self, index: usize) -> anyhow::Result<&Engine> {
+        let engine = self.0.get(index);
+        engine.with_context(|| format!("no engine {index}"))
+    }
+
+    /// The engine with an index, to be killed or restarted.
+    pub fn get_mut(&mut self, index: usize) -> anyhow::Result<&mut Engine> {
+        let engine = self.0.get_mut(index);
+        engine.with_context(|| format!("no engine {index}"))
     }
 
     /// The addresses on which they listen.

@@ -87,6 +87,12 @@ impl Process {
         Ok(kibibytes * 1024)
     }
 
+    /// Number of open file descriptors.
+    pub fn open_files(&self) -> anyhow::Result<usize> {
+        let entries = fs::read_dir(format!("/proc/{}/fd", self.child.id()))?;
+        Ok(entries.count())
+    }
+
     /// Suspends the child (`SIGSTOP`): its connections stay, and it answers nothing.
     pub fn suspend(&self) -> anyhow::Result<()> {
         self.signal(Signal::STOP)

@@ -17,8 +17,10 @@ use crate::MODEL;
 use crate::bootstrap::{Gateway, envoy_document};
 use crate::directory::fresh_directory;
 use crate::document::Document;
+use crate::endpoints::socket_address;
 use crate::engine::Engine;
 use crate::envoy::Envoy;
+use crate::filters::LISTENERS;
 use crate::pool::Pool;
 use crate::port::{self, ReservedPort};
 use crate::service::Service;
@@ -38,6 +40,7 @@ pub struct StackBuilder {
     without_service: bool,
     workers: u16,
     services: usize,
+    envoys: usize,
     pub(crate) region: Option<RegionMembership>,
 }
 
@@ -102,6 +105,12 @@ impl StackBuilder {
         self
     }
 
+    /// Sets the number of Envoys with the same configuration; the default is one.
+    pub fn envoys(mut self, count: usize) -> Self {
+        self.envoys = count.max(1);
+        self
+    }
+
     /// Starts everything, and waits until requests can pass (unless the service is left out). An error shows the end of the
     /// log of the program that failed.
     pub async fn start(mut self) -> anyhow::Result<Stack> {
@@ -127,12 +136,9 @@ impl StackBuilder {
         if !self.without_service {
             try_join_all(services.iter_mut().map(Service::start)).await?;
         }
-        let listen = port::reserve()?;
-        let document = self.envoy_document(&tools, &listen, &services)?;
-        let address = listen.address();
-        let envoy = Envoy::start(&tools, &document, address, &directory, self.workers).await?;
+        let (envoys, listen) = self.start_envoys(&tools, &services, &directory).await?;
         let stack = Stack {
-            envoy,
+            envoys,
             services,
             engines_started: engines.len(),
             engines,
@@ -193,6 +199,34 @@ impl StackBuilder {
         Ok(services)
     }
 
+    async fn start_envoys(
+        &mut self,
+        tools: &Tools,
+        services: &[Service],
+        directory: &Path,
+    ) -> anyhow::Result<(Vec<Envoy>, Vec<ReservedPort>)> {
+        let ports = (0..self.envoys).map(|_| port::reserve());
+        let ports = ports.collect::<anyhow::Result<Vec<_>>>()?;
+        let first = ports.first().context("a stack has at least one Envoy")?;
+        let mut document = self.envoy_document(tools, first, services)?;
+        let mut envoys = Vec::new();
+        for (number, port) in ports.iter().enumerate() {
+            let address = port.address();
+            let mut directory = directory.to_owned();
+            if number > 0 {
+                directory.push(format!("envoy-{number}"));
+                fs::create_dir_all(&directory)?;
+                document.set(
+                    &format!("{LISTENERS}/name=llm/address"),
+                    socket_address(&address),
+                )?;
+            }
+            let envoy = Envoy::start(tools, &document, address, &directory, self.workers);
+            envoys.push(envoy.await?);
+        }
+        Ok((envoys, ports))
+    }
+
     fn envoy_document(
         &mut self,
         tools: &Tools,
@@ -215,13 +249,13 @@ impl StackBuilder {
 #[derive(Debug)]
 pub struct Stack {
     // Dropped in this order: Envoy first, so that no program logs a failure of one that ended before it.
-    envoy: Envoy,
+    envoys: Vec<Envoy>,
     services: Vec<Service>,
     engines: Vec<Engine>,
     engines_started: usize,
     tools: Tools,
     directory: PathBuf,
-    _listen: ReservedPort,
+    _listen: Vec<ReservedPort>,
     _peering: Vec<ReservedPort>,
 }
 
@@ -237,23 +271,36 @@ impl Stack {
             without_service: false,
             workers: 2,
             services: 1,
+            envoys: 1,
             region: None,
         }
     }
 
     /// A URL for clients.
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.envoy.address())
+        format!("http://{}{path}", self.envoy().address())
     }
 
-    /// Envoy.
+    /// Envoy; the first of several.
+    #[expect(clippy::indexing_slicing, reason = "a stack has at least one Envoy")]
     pub fn envoy(&self) -> &Envoy {
-        &self.envoy
+        &self.envoys[0]
     }
 
-    /// Envoy, to be killed or restarted.
+    /// Envoy, to be killed or restarted; the first of several.
+    #[expect(clippy::indexing_slicing, reason = "a stack has at least one Envoy")]
     pub fn envoy_mut(&mut self) -> &mut Envoy {
-        &mut self.envoy
+        &mut self.envoys[0]
+    }
+
+    /// All Envoys.
+    pub fn envoys(&self) -> impl ExactSizeIterator<Item = &Envoy> {
+        self.envoys.iter()
+    }
+
+    /// All Envoys, to be killed or restarted.
+    pub fn envoys_mut(&mut self) -> impl ExactSizeIterator<Item = &mut Envoy> {
+        self.envoys.iter_mut()
     }
 
     /// The service; the first of several.
@@ -271,6 +318,11 @@ impl Stack {
     /// All services.
     pub fn services(&self) -> impl Iterator<Item = &Service> {
         self.services.iter()
+    }
+
+    /// All services, to be killed or restarted.
+    pub fn services_mut(&mut self) -> impl Iterator<Item = &mut Service> {
+        self.services.iter_mut()
     }
 
     /// The engines, in order of their start.
@@ -322,7 +374,7 @@ impl Stack {
 
     /// Reads how many bytes Envoy has sent to the service so far.
     pub async fn service_traffic(&self) -> anyhow::Result<ServiceTraffic> {
-        let stats = self.envoy.admin_url("");
+        let stats = self.envoy().admin_url("");
         ServiceTraffic::read(&stats, "cluster.isotherm", self.service()).await
     }
 
@@ -334,8 +386,11 @@ impl Stack {
     /// Waits until Envoy's cluster of this pool has exactly the pool's replicas.
     async fn wait_for_endpoints(&self, pool: &Pool) -> anyhow::Result<()> {
         let addresses = addresses(pool, &self.engines);
-        let envoy = &self.envoy;
-        envoy.wait_for_endpoints(&pool.cluster, &addresses).await
+        for envoy in &self.envoys {
+            let waiting = envoy.wait_for_endpoints(&pool.cluster, &addresses);
+            waiting.await?;
+        }
+        Ok(())
     }
 }
 

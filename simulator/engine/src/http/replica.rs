@@ -16,6 +16,7 @@ use super::adapter_series::AdapterSeries;
 use super::dialect::CachedTokens;
 use super::fault::Faults;
 use super::history::History;
+use super::received_ids::ReceivedIds;
 use super::wall_clock::unix_ms;
 use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
 
@@ -69,6 +70,8 @@ pub struct Replica {
     pub tracer: OnceLock<SdkTracer>,
     /// Series of adapters on the metrics page.
     pub adapter_series: AdapterSeries,
+    /// Requests by the id of their client.
+    pub received_ids: ReceivedIds,
     /// Wakes the driver when the next time to act may have come nearer.
     pub(super) wake: Notify,
     /// Start of the virtual time.
@@ -112,6 +115,7 @@ impl Replica {
             faults: Faults::new(settings.seed),
             tracer: OnceLock::new(),
             adapter_series: AdapterSeries::default(),
+            received_ids: ReceivedIds::default(),
             started: Instant::now(),
             started_unix_ms: unix_ms(),
             settings,

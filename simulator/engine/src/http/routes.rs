@@ -10,7 +10,10 @@ use axum::routing::{get, post};
 
 use super::dialect::{Chat, Completions, Messages, Native, Responses};
 use super::replica::Replica;
-use super::{debug, embeddings, fault_routes, generate, metrics, models, request_id, spans};
+use super::{
+    client_request_id, debug, embeddings, fault_routes, generate, metrics, models, request_id,
+    spans,
+};
 
 /// Longest body of a request, in bytes. Inlined images make bodies of tens of megabytes.
 pub const BODY_BYTES_MAX: usize = 256 << 20;
@@ -29,6 +32,7 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .route("/ping", get(|| async { StatusCode::OK }))
         .route("/metrics", get(metrics::page))
         .route("/debug/load", get(debug::load))
+        .route("/debug/requests", get(client_request_id::list))
         .route("/fault", post(fault_routes::set))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(
@@ -42,6 +46,10 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .layer(middleware::from_fn_with_state(
             Arc::clone(&replica),
             request_id::assign,
+        ))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&replica),
+            client_request_id::count,
         ))
         .with_state(replica)
 }
