@@ -19,7 +19,7 @@ cargo() {
   case "$1 $2" in
     "xtask envoy") echo envoy ;;
     "xtask experiment") isotherm-sim "${@:2}" ;;
-    "xtask demo" | "xtask up" | "xtask compare" | "xtask validate") "$BIN/isotherm-demo" "${@:2}" --help >/dev/null ;;
+    "xtask demo" | "xtask up" | "xtask compare" | "xtask validate" | "xtask soak") "$BIN/isotherm-demo" "${@:2}" --help >/dev/null ;;
     "xtask bench") bench "${@:3}" ;;
     "xtask profile") "$BIN/isotherm-profile" "${@:3}" --help >/dev/null ;;
     "xtask e2e") "$BIN/xtask" --help | grep -q "^  $2 " ;; # any word is a filter of test names

@@ -1,4 +1,4 @@
-//! `demo`, `up`, `validate`, `compare`, `experiment`, `bench path`, `profile`: gets and builds what they need, then starts
+//! `demo`, `up`, `validate`, `compare`, `soak`, `experiment`, `bench path`, `profile`: gets and builds what they need, then starts
 //! the program that does the work.
 
 use std::ffi::OsStr;

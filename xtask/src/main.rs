@@ -61,6 +61,10 @@ enum Chore {
     /// replicas, and says who is faster (`--help` for its options)
     #[command(disable_help_flag = true)]
     Compare(ForwardedArguments),
+    /// Loads the system for `--minutes N` while its processes and networks fail, checks the invariants that must hold, and
+    /// writes a report to target/soak (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Soak(ForwardedArguments),
     /// Starts simulated replicas, the service and Envoy, in one region or with `--regions 3` in three, and leaves them
     /// running (`--help` for its options)
     #[command(disable_help_flag = true)]
@@ -117,6 +121,7 @@ fn main() -> ExitCode {
         Chore::Demo(forwarded) => demo::run("demo", &forwarded.arguments),
         Chore::Validate(forwarded) => demo::run("validate", &forwarded.arguments),
         Chore::Compare(forwarded) => demo::compare(&forwarded.arguments),
+        Chore::Soak(forwarded) => demo::run("soak", &forwarded.arguments),
         Chore::Up(forwarded) => demo::run("up", &forwarded.arguments),
         Chore::Experiment(forwarded) => demo::experiment(&forwarded.arguments),
         Chore::Test { list: true, .. } => {

@@ -12,7 +12,7 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
-use crate::cargo::{cargo, root, target_dir};
+use crate::cargo::{cargo, output_directory, root, target_dir};
 use crate::filter::{self, Wasm};
 use crate::mesh::{MeshPrograms, in_own_network};
 use crate::process::{announce, output, run};
@@ -22,6 +22,9 @@ use crate::{counts, docs, envoy, examples};
 
 /// Every bootstrap in the repository that is written by hand.
 const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
+
+/// Seed of the soak step, so that its faults are the same in each run.
+const SOAK_SEED: &str = "19";
 
 /// Packages whose tests `check` runs: the cores and the conventions.
 const CORE_PACKAGES: [&str; 6] = [
@@ -52,6 +55,8 @@ pub(crate) enum Step {
     Core,
     /// Every test, end to end included
     Tests,
+    /// Two minutes of `cargo xtask soak`: load while processes and networks fail
+    Soak,
     /// Tests with the real programs of a mesh, as far as `cargo xtask mesh-tools` has built them; part of `tests`
     Mesh,
 }
@@ -85,6 +90,7 @@ impl Step {
                 test_output::run(cargo(root).args(test_command(root)).args(packages))
             }
             Self::Tests => run_tests(root),
+            Self::Soak => run_soak(root),
             Self::Mesh => run_mesh_tests(root),
         }
     }
@@ -96,13 +102,14 @@ impl Step {
 }
 
 /// Steps of `cargo xtask test`.
-const WHOLE: [Step; 7] = [
+const WHOLE: [Step; 8] = [
     Step::Format,
     Step::Dependencies,
     Step::Lints,
     Step::Documentation,
     Step::EnvoyConfiguration,
     Step::Counts,
+    Step::Soak,
     Step::Tests,
 ];
 
@@ -223,6 +230,19 @@ fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
     tests.envs(programs.environment());
     tests.env("ISOTHERM_ENVOY", envoy);
     test_output::run(tests.env("ISOTHERM_FILTER", filter))
+}
+
+/// Runs the system under fire for two minutes, with the programs that the tests start.
+fn run_soak(root: &Path) -> anyhow::Result<()> {
+    let (envoy, filter) = (envoy::obtain(root)?, filter::build(root, Wasm::Filter)?);
+    run(cargo(root).args(["build", "--locked", "--quiet", "--bins"]))?;
+    let mut soak = Command::new(target_dir(root).join("debug/isotherm-demo"));
+    soak.current_dir(root).args(["soak", "--minutes", "2"]);
+    soak.args(["--seed", SOAK_SEED]);
+    soak.env("ISOTHERM_OUTPUT", output_directory(root));
+    run(soak
+        .env("ISOTHERM_ENVOY", envoy)
+        .env("ISOTHERM_FILTER", filter))
 }
 
 /// `cargo` in a network of its own; `None` where the system allows none, and then tests of meshes are skipped.

@@ -7,6 +7,7 @@
 //! - [`mesh`]: gateways that real control planes configure, beside the standalone Envoy
 //! - [`peers`]: Isotherm beside other projects' routers
 //! - [`regions`]: three arrangements of several regions
+//! - [`soak`]: load while processes and networks fail
 //! - [`validate`]: the real system against the simulator
 
 pub mod client;
@@ -21,6 +22,7 @@ pub mod record;
 pub mod regions;
 pub mod report;
 pub mod scenario;
+pub mod soak;
 pub mod up;
 pub mod validate;
 pub mod workload;

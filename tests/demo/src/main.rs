@@ -1,4 +1,4 @@
-//! `isotherm-demo`: the program behind `cargo xtask demo`, `up`, `compare` and `validate`.
+//! `isotherm-demo`: the program behind `cargo xtask demo`, `up`, `compare`, `validate` and `soak`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use isotherm_demo::regions::deployment::Deployment;
 use isotherm_demo::regions::options::{RegionOptions, Topology};
 use isotherm_demo::regions::report::RegionComparison;
 use isotherm_demo::scenario::{DemoOptions, UpOptions};
+use isotherm_demo::soak::{SoakOptions, soak};
 use isotherm_demo::up;
 use isotherm_demo::validate::{ValidateOptions, validate};
 use isotherm_harness::shutdown::{run_until_stopped, stop_signal};
@@ -60,6 +61,13 @@ enum Mode {
         #[command(flatten)]
         files: ReportFiles,
     },
+    /// Loads the system while processes and networks fail, and checks the invariants that must hold
+    Soak {
+        #[command(flatten)]
+        options: SoakOptions,
+        #[command(flatten)]
+        files: ReportFiles,
+    },
     /// Starts the system, prints how to use it, and runs it until Ctrl-C
     Up {
         #[command(flatten)]
@@ -72,12 +80,22 @@ enum Mode {
 /// The files of a report.
 #[derive(clap::Args)]
 struct ReportFiles {
-    /// Directory of the report [default: target/demo, target/validation or target/compare]
+    /// Directory of the report [default: target/demo, target/validation, target/compare or target/soak]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
     /// Also writes the report as Markdown, for docs/results
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+}
+
+impl ReportFiles {
+    /// The directory of the report.
+    fn output(&self, default: &str) -> anyhow::Result<PathBuf> {
+        match &self.output {
+            Some(output) => Ok(output.clone()),
+            None => Ok(Tools::find()?.output.join(default)),
+        }
+    }
 }
 
 #[tokio::main]
@@ -112,6 +130,14 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
             publish(&comparison.report()?, files, "compare")?;
             Ok(exit_code(comparison.holds()))
         }
+        Mode::Soak { options, mut files } => {
+            let result = soak(&options).await?;
+            let output = files.output("soak")?;
+            let markdown = files.markdown.take();
+            files.markdown = markdown.or_else(|| Some(output.join("report.md")));
+            publish(&result.report()?, files, "soak")?;
+            Ok(exit_code(result.holds()))
+        }
         Mode::Up { options, topology } => match topology.regions {
             Some(_) => up_with_regions(&options, &topology).await,
             None => up(&options).await,
@@ -121,10 +147,7 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
 
 /// Prints the report, and writes its files.
 fn publish(report: &Report, files: ReportFiles, default: &str) -> anyhow::Result<()> {
-    let output = match files.output {
-        Some(output) => output,
-        None => Tools::find()?.output.join(default),
-    };
+    let output = files.output(default)?;
     println!("\n{}", report.text());
     let formats = [("report.json", Format::Json), ("report.html", Format::Html)];
     for path in report.write(&output, formats)? {
