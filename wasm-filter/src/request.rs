@@ -7,6 +7,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::names;
 use isotherm_fingerprint::paths::UNKNOWN_PATH_BODY;
 use isotherm_wasm_filter_core::body_timer::BodyIndex;
+use isotherm_wasm_filter_core::cache_mask::CacheMask;
 use isotherm_wasm_filter_core::request::{
     Release, RequestFlow, has_allowed_path, is_traced, strip,
 };
@@ -75,6 +76,8 @@ pub(crate) struct RequestContext {
     is_sent: bool,
     /// Present while the response to a request of the decision stream is read.
     response: Option<Box<ResponseFlow>>,
+    /// Present while the body of a response is read whose client must not learn about the cache.
+    mask: Option<Box<CacheMask>>,
 }
 
 impl RequestContext {
@@ -90,6 +93,7 @@ impl RequestContext {
             is_gated: false,
             is_sent: false,
             response: None,
+            mask: None,
         }
     }
 
@@ -242,6 +246,36 @@ impl RequestContext {
         }
     }
 
+    /// Hides the decision, and the numbers of the cache in the body that follows.
+    #[cold]
+    #[inline(never)]
+    fn hide_cache(&mut self) {
+        self.remove_http_response_header(names::DECISION);
+        let headers = self.get_http_response_headers_bytes();
+        self.mask = CacheMask::for_response(&headers).map(Box::new);
+    }
+
+    /// Overwrites the numbers of the cache in a piece of the response.
+    #[cold]
+    #[inline(never)]
+    fn mask_body(&mut self, piece_bytes: usize) {
+        let mut start = 0;
+        while start < piece_bytes {
+            let bytes = (piece_bytes - start).min(COPY_BYTES_MAX);
+            let Some(mut piece) = self.get_http_response_body(start, bytes) else {
+                return;
+            };
+            if piece.is_empty() {
+                return;
+            }
+            let mask = self.mask.as_mut();
+            if mask.is_some_and(|mask| mask.apply(&mut piece)) {
+                self.set_http_response_body(start, piece.len(), &piece);
+            }
+            start += piece.len();
+        }
+    }
+
     fn report_outcome(&mut self) {
         if let Some(flow) = self.response.take()
             && let Some(outcome) = host::outcome(&flow, &self.role.metrics.responses)
@@ -351,6 +385,9 @@ impl HttpContext for RequestContext {
             let watch = &self.role.watch;
             watch.on_response(self.held_bytes, self.accepted_bytes);
         }
+        if self.role.config.hides_cache() {
+            self.hide_cache();
+        }
         if end_of_stream {
             self.report_outcome();
         }
@@ -364,6 +401,9 @@ impl HttpContext for RequestContext {
             if !had_begun && flow.has_begun() && !end_of_stream {
                 self.start_response();
             }
+        }
+        if self.mask.is_some() {
+            self.mask_body(piece_bytes);
         }
         if end_of_stream {
             self.report_outcome();

@@ -63,6 +63,7 @@ pub struct RequestConfig {
     session_secret: Option<SecretText>,
     pub(crate) tier: Vec<Source>,
     pub(crate) tenant_sources: Vec<TenantSource>,
+    hide_cache: bool,
     pub(crate) trusted_origin: bool,
     gate: bool,
     decision_stream: Option<DecisionStreamConfig>,
@@ -260,6 +261,7 @@ impl Default for RequestConfig {
             session_secret: None,
             tier: vec![Source::Header("x-tier".to_owned()), body("metadata.tier")],
             tenant_sources: Vec::new(),
+            hide_cache: false,
             trusted_origin: false,
             gate: false,
             decision_stream: None,
@@ -310,6 +312,11 @@ impl RequestConfig {
     /// Whether an instance with the role `gate` follows, which holds the headers.
     pub fn has_gate(&self) -> bool {
         self.gate
+    }
+
+    /// Whether clients must not learn what an engine had in its cache.
+    pub fn hides_cache(&self) -> bool {
+        self.hide_cache
     }
 
     /// The decision stream, if one is configured.

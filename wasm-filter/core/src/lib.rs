@@ -15,6 +15,7 @@
 pub mod body_timer;
 pub mod body_watch;
 pub mod buffer_limit;
+pub mod cache_mask;
 mod config;
 pub mod decision_stream;
 pub mod gate;

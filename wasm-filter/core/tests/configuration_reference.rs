@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 15] = [
+const REQUEST: [Key; 16] = [
     ROLE,
     (
         "pools",
@@ -89,6 +89,12 @@ const REQUEST: [Key; 15] = [
         "list of sources of a tenant",
         "[]",
         "The sources of the tenant, best first: see [tenants](#tenants). Without a source, all requests belong to the common tenant.",
+    ),
+    (
+        "hide_cache",
+        "boolean",
+        "false",
+        "Whether clients learn nothing of caches: the filter removes the decision header, and writes 0 over `cached_tokens` and its relatives in responses. The service reads the true numbers first. The filter removes `accept-encoding` from requests, since it cannot read compressed responses.",
     ),
     (
         "trusted_origin",

@@ -376,6 +376,8 @@ pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
         .collect();
     names.sort_unstable();
     names.dedup();
+    // A compressed response could not be read.
+    names.extend(config.hides_cache().then_some("accept-encoding"));
     let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
     names.into_iter().map(remove).collect()
 }
