@@ -37,6 +37,24 @@ pub struct RouterConfig {
     pub prefill_tokens_min: u32,
     /// Rules between regions.
     pub region: RegionRules,
+    /// Bounds of each tenant, if there are any.
+    pub tenants: Option<TenantLimits>,
+}
+
+/// Bounds of each tenant of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantLimits {
+    /// Most requests of a tenant that wait.
+    pub waiting_max: Option<usize>,
+    /// Most requests of a tenant that wait or are in flight.
+    pub in_flight_max: Option<usize>,
+    /// Most tenants that have bounds of their own; all others share those of one.
+    pub tracked_max: usize,
+}
+
+impl TenantLimits {
+    /// Default of [`Self::tracked_max`].
+    pub const TRACKED_MAX: usize = 1_000;
 }
 
 impl Default for RouterConfig {
@@ -68,6 +86,7 @@ impl Default for RouterConfig {
                 stale_after: Duration::from_millis(600),
                 share: false,
             },
+            tenants: None,
         }
     }
 }

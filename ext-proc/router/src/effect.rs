@@ -106,6 +106,8 @@ pub enum RejectReason {
     NoHealthyReplica,
     /// The queue is too long for a forwarded request.
     RegionFull,
+    /// The tenant has as many requests waiting, or in flight, as it may have.
+    TenantLimit,
     /// The service shuts down.
     ShuttingDown,
     /// Two replicas broke on the prompt, and for a while no replica gets it.

@@ -23,12 +23,13 @@ mod role;
 mod router;
 mod stats;
 mod status;
+mod tenants;
 mod time;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{
     CacheAwareRules, Eviction, ForwardingRule, IndexLimits, OUTSTANDING_MAX, Push, QueueLimits,
-    RegionRules, RouterConfig,
+    RegionRules, RouterConfig, TenantLimits,
 };
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};
@@ -45,6 +46,6 @@ pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};
 pub use status::{
     Availability, Candidate, Choice, Explanation, PeerCandidate, PoolEstimates, ReplicaStatus,
-    Signals, Source,
+    Signals, Source, TenantStatus,
 };
 pub use time::Time;

@@ -12,6 +12,7 @@ use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
 use crate::queue::Queue;
 use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
+use crate::tenants::{TenantSlot, TenantTable};
 use crate::{AdapterKey, IndexLimits, Load, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
 
 /// Prompt tokens that a sibling is believed to have dispatched, at most: no engine computes longer prompts.
@@ -67,6 +68,7 @@ pub(crate) struct PoolState {
     pub(crate) answers: Answers,
     pub(crate) sessions: Sessions,
     pub(crate) queue: Queue,
+    pub(crate) tenants: TenantTable,
     pub(crate) peers: PeerTable,
     pub(crate) in_flight: BTreeMap<RequestId, InFlightRequest>,
     pub(crate) forwarded: ForwardedTable,
@@ -89,6 +91,7 @@ pub(crate) struct InFlightRequest {
     pub(crate) is_abandoned: bool,
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
+    pub(crate) tenant: TenantSlot,
     pub(crate) matched_bytes: u32,
     pub(crate) recorded: PredictionRecord,
     /// Prompt tokens, by the estimate of the filter.
@@ -159,6 +162,7 @@ impl PoolState {
             answers: Answers::new(shares.answers, seed),
             sessions: Sessions::new(shares.sessions, seed),
             queue: Queue::default(),
+            tenants: TenantTable::default(),
             peers: PeerTable::new(config.region, of(shares.peers), seed),
             in_flight: BTreeMap::new(),
             forwarded: ForwardedTable::default(),

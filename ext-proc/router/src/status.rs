@@ -213,3 +213,22 @@ pub enum Choice {
         reason: crate::RejectReason,
     },
 }
+
+/// Figures of a tenant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TenantStatus {
+    /// The tenant; `None` for all tenants without an entry of their own.
+    pub id: Option<crate::TenantId>,
+    /// Requests that wait.
+    pub waiting: usize,
+    /// Requests dispatched to replicas and not finished.
+    pub in_flight: usize,
+    /// Requests that arrived.
+    pub requests: u64,
+    /// Requests rejected because of a bound of the tenant.
+    pub refused: u64,
+    /// Prompt tokens of answers, as engines report them.
+    pub prompt_tokens: u64,
+    /// Cached tokens of the same prompts.
+    pub cached_tokens: u64,
+}

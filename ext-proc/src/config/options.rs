@@ -10,6 +10,7 @@ use ipnet::IpNet;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_router::{
     CacheAwareRules, Eviction, ForwardingRule, OUTSTANDING_MAX, PolicyName, Push, RouterConfig,
+    TenantLimits,
 };
 use strum::{AsRefStr, VariantArray};
 
@@ -219,6 +220,8 @@ section! {
         probe as "probe": ProbeConfig = ProbeConfig::default(), section_kind();
         /// Requests that wait for a replica.
         queue as "queue": RawQueue = RawQueue::default(), section_kind();
+        /// Bounds of each tenant. `tenant_sources` of the filter, or `ext_proc.tenant_header`, names the tenant of a request; the common tenant of all other requests has the same bounds. Without this section no tenant has a bound.
+        tenants as "tenants": Option<RawTenants> = None, optional(section_kind());
         /// The prefix index: which replica has which prefix in its cache.
         index as "index": RawIndex = RawIndex::default(), section_kind();
         /// Sources of replicas. The admin interface adds further ones, and a reload keeps those.
@@ -274,6 +277,18 @@ section! {
         len_max as "length_max": usize = RouterConfig::default().queue.length_max, number("number", 0..=1_000_000);
         /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter.
         wait_max as "wait_ms_max": Duration = RouterConfig::default().queue.wait_max, millis(0..=600_000);
+    }
+}
+
+section! {
+    /// `pools[].tenants`.
+    pub(super) struct RawTenants {
+        /// The most requests of a tenant that wait; the service rejects further ones with status 429.
+        waiting_max as "waiting_max": Option<usize> = None, optional(number("number", 0..=1_000_000));
+        /// The most requests of a tenant that wait or are in flight; the service rejects further ones with status 429.
+        in_flight_max as "in_flight_max": Option<usize> = None, optional(number("number", 1..=1_000_000));
+        /// The most tenants with bounds and metrics of their own. Further ones, while all of these have requests, share the bounds of one.
+        tracked_max as "tracked_max": usize = TenantLimits::TRACKED_MAX, number("tenants", 1..=100_000);
     }
 }
 

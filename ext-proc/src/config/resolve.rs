@@ -3,7 +3,9 @@
 //! The kind of each option has checked it on its own.
 
 use isotherm_fingerprint::paths::AllowedPaths;
-use isotherm_router::{CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_router::{
+    CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig, TenantLimits,
+};
 
 use super::errors::{Reader, UniqueNames};
 use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
@@ -192,6 +194,11 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             probe_stale_after: raw.probe.stale_after,
             prefill_tokens_min: raw.prefill_tokens_min,
             quarantine: raw.quarantine,
+            tenants: raw.tenants.map(|raw| TenantLimits {
+                waiting_max: raw.waiting_max,
+                in_flight_max: raw.in_flight_max,
+                tracked_max: raw.tracked_max,
+            }),
             ..RouterConfig::default()
         },
         engine: raw.engine,

@@ -13,10 +13,11 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use self::families::{
-    COUNTERS, GAUGES, LABELLED_COUNTERS, LEARNED_GAUGES, PEER_COUNTERS, PEER_GAUGES, REPLICA_GAUGES,
+    COUNTERS, GAUGES, LABELLED_COUNTERS, LEARNED_GAUGES, PEER_COUNTERS, PEER_GAUGES,
+    REPLICA_GAUGES, TENANT_COUNTERS, TENANT_GAUGES,
 };
 use super::page::{Page, count, flag};
-use crate::pool::{Pool, PoolRegistry, sources};
+use crate::pool::{NamedTenant, Pool, PoolRegistry, sources};
 
 /// Reads every pool of a registry at each scrape.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ struct PoolSnapshot {
     estimates: PoolEstimates,
     replicas: Vec<ReplicaStatus>,
     peers: Vec<PeerStatus>,
+    tenants: Vec<NamedTenant>,
     /// Home region of each adopted replica.
     adopted: Vec<Arc<str>>,
     are_sources_up: bool,
@@ -54,6 +56,7 @@ impl PoolSnapshot {
             estimates: pool.estimates(),
             replicas: pool.replicas(),
             peers: pool.peers(),
+            tenants: pool.tenants(),
             adopted: pool.adopted().into_values().collect(),
             are_sources_up: pool.source_problem().is_none(),
             now: pool.clock().now(),
@@ -88,7 +91,26 @@ fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result
         pools.iter().map(|pool| ([("pool", &*pool.pool)], flag(pool.are_sources_up))),
     )?;
     encode_replicas(&mut page, pools)?;
-    encode_peers(&mut page, pools)
+    encode_peers(&mut page, pools)?;
+    encode_tenants(&mut page, pools)
+}
+
+fn encode_tenants(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+    let each = || {
+        pools.iter().flat_map(|pool| {
+            let tenants = pool.tenants.iter();
+            tenants.map(move |t| ([("pool", &*pool.pool), ("tenant", &*t.name)], &t.status))
+        })
+    };
+    for (name, help, read) in TENANT_COUNTERS {
+        let samples = each().map(|(labels, status)| (labels, read(status)));
+        page.counters(name, help, samples)?;
+    }
+    for (name, help, read) in TENANT_GAUGES {
+        let samples = each().map(|(labels, status)| (labels, read(status)));
+        page.gauges(name, help, samples)?;
+    }
+    Ok(())
 }
 
 /// One sample per pool.

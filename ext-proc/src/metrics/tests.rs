@@ -112,6 +112,7 @@ fn pools(metrics: Arc<Metrics>) -> Arc<PoolRegistry> {
     for subset in [None, Some(Vec::new())] {
         let request = RouteRequest {
             subset,
+            tenant: Some("team-a".into()),
             ..RouteRequest::default()
         };
         drop(pool.submit(&request));

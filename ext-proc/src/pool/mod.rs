@@ -23,6 +23,7 @@ mod source_replicas;
 mod sources;
 mod state;
 mod tasks;
+mod tenants;
 #[cfg(test)]
 mod tests;
 
@@ -59,6 +60,7 @@ pub use shared_placement::{SharedPlacement, SharedTarget};
 pub(crate) use signals::sources;
 pub use tasks::follow_sources;
 pub(crate) use tasks::for_each_pool;
+pub(crate) use tenants::NamedTenant;
 
 /// A pool and everything that drives it.
 #[derive(Debug)]
@@ -284,6 +286,12 @@ impl Pool {
     pub fn stats(&self) -> Stats {
         let state = self.state.lock();
         state.router.stats(self.clock().now())
+    }
+
+    /// Figures of the tenants, with their names.
+    pub(crate) fn tenants(&self) -> Vec<NamedTenant> {
+        let state = self.state.lock();
+        state.tenants.named(&state.router)
     }
 
     /// Submits a request. Dropping the guard releases the request.

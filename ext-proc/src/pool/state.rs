@@ -19,6 +19,7 @@ use super::decision::{ForwardRoute, PoolDecision, Route, Submission};
 use super::membership::{Membership, MembershipError};
 use super::peer_table::PeerTable;
 use super::request::RouteRequest;
+use super::tenants::TenantNames;
 use crate::pool::Endpoint;
 
 /// Replies to queued requests, and news of hung replicas, to be sent without the lock.
@@ -62,6 +63,8 @@ pub(crate) struct PoolState {
     /// Requests that their frontend is to end, with the hung replica of each.
     abandoned: HashMap<RequestId, Endpoint>,
     replies: PendingReplies,
+    /// Names of the tenants.
+    pub(super) tenants: TenantNames,
     next_request: u64,
 }
 
@@ -76,6 +79,7 @@ impl PoolState {
             queued: HashMap::new(),
             abandoned: HashMap::new(),
             replies: PendingReplies::default(),
+            tenants: TenantNames::default(),
             next_request: 0,
         }
     }
@@ -105,6 +109,7 @@ impl PoolState {
     }
 
     pub(crate) fn submit(&mut self, now: Time, request: &RouteRequest) -> (RequestId, Submission) {
+        self.tenants.note(request, &self.router);
         let request = self.resolve(request);
         let id = request.id;
         // 2^64 requests do not happen.

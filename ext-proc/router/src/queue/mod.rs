@@ -252,6 +252,7 @@ mod tests {
                 tells_start: false,
             },
             arrived: Time::from_nanos(id),
+            tenant: crate::tenants::TenantSlot::UNTRACKED,
             has_returned: false,
             is_long_prompt: false,
             overtaken: 0,

@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
+use crate::tenants::TenantSlot;
 use crate::{Request, Time};
 
 /// A request's position in the order of arrival.
@@ -17,6 +18,7 @@ pub(crate) struct QueuedRequest {
     /// Prompt tokens, by the estimate of the filter; `request` has them by the learned length of a token.
     pub(crate) estimated_tokens: u32,
     pub(crate) arrived: Time,
+    pub(crate) tenant: TenantSlot,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
     /// Whether the prompt takes longer to compute than the SLO, so that the request is past it in any case.

@@ -6,7 +6,8 @@ use super::Router;
 use super::decide::RoutingDecision;
 use crate::policy::{Dispatch, PolicyEvent};
 use crate::queue::{QueueSeq, QueuedRequest};
-use crate::{Request, RequestId};
+use crate::tenants::TenantSlot;
+use crate::{Request, RequestId, TenantStatus};
 
 /// Queued requests that one arrival lets go first, at most; beyond that it waits behind them.
 const ENTITLED_SERVED_MAX: usize = 16;
@@ -19,12 +20,14 @@ impl Router {
         self.counters.arrived += 1;
         // A request that a peer returned gets its old place in the order of arrival.
         let returned = self.receive(&request);
+        let tenant = self.track_tenant(&request, returned.is_some());
         if self.reject_quarantined(&request) {
             return;
         }
         let (seq, arrived) =
             returned.unwrap_or_else(|| (self.pool.queue.next_seq(), self.pool.now));
         let mut queued = self.queued(request, seq, arrived, returned.is_some());
+        queued.tenant = tenant;
         let mut routing = self.decide_at_once(&queued, self.availables());
         if let RoutingDecision::Dispatch(dispatch) = routing {
             routing = self.serve_overtaken_first(&queued, dispatch);
@@ -51,6 +54,10 @@ impl Router {
                 if reason == crate::RejectReason::RegionFull {
                     self.counters.forwarded_in_rejected += 1;
                 }
+                if reason == crate::RejectReason::TenantLimit {
+                    let refuse = |tenant: &mut TenantStatus| tenant.refused += 1;
+                    self.pool.tenants.change(queued.tenant, refuse);
+                }
                 self.reject(queued.request.id, reason);
             }
             RoutingDecision::Wait(_) => {
@@ -58,6 +65,17 @@ impl Router {
                 self.enqueue(queued);
             }
         }
+    }
+
+    /// The entry of an arriving request's tenant. A request that a peer returned counts already.
+    fn track_tenant(&mut self, request: &Request, has_returned: bool) -> TenantSlot {
+        let limits = self.pool.config.tenants.as_ref();
+        let tenant = self.pool.tenants.track(request.tenant, limits);
+        if !has_returned {
+            let count = |tenant: &mut TenantStatus| tenant.requests += 1;
+            self.pool.tenants.change(tenant, count);
+        }
+        tenant
     }
 
     fn is_known(&self, id: RequestId) -> bool {
@@ -79,6 +97,7 @@ impl Router {
             seq,
             estimated_tokens,
             arrived,
+            tenant: self.pool.tenants.slot_of(request.tenant),
             overtaken: 0,
             pinned: self.pinned(&request),
             has_returned,
@@ -135,12 +154,16 @@ impl Router {
         queued.is_long_prompt = self.is_long_prompt(&queued.request);
         self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
         self.forward_cursor.joined(queued.seq);
+        let wait = |tenant: &mut TenantStatus| tenant.waiting += 1;
+        self.pool.tenants.change(queued.tenant, wait);
         self.pool.queue.push(queued);
     }
 
     pub(super) fn dequeue(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.pool.queue.remove(seq)?;
         self.forward_cursor.left(seq);
+        let leave = |tenant: &mut TenantStatus| tenant.waiting = tenant.waiting.saturating_sub(1);
+        self.pool.tenants.change(queued.tenant, leave);
         self.policy.on_event(PolicyEvent::Dequeue(seq));
         Some(queued)
     }

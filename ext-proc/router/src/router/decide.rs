@@ -122,6 +122,8 @@ impl Router {
             Some(RejectReason::NoReplica)
         } else if queued.pinned.as_deref().is_some_and(<[_]>::is_empty) {
             Some(RejectReason::EmptySubset)
+        } else if !queued.has_returned && self.has_tenant_in_flight_max(queued) {
+            Some(RejectReason::TenantLimit)
         } else {
             None
         }
@@ -141,9 +143,21 @@ impl Router {
             Some(RejectReason::WaitedTooLong)
         } else if !queued.has_returned && length >= limits.length_max || !has_room {
             Some(RejectReason::QueueFull)
+        } else if !queued.has_returned && self.has_tenant_waiting_max(queued) {
+            Some(RejectReason::TenantLimit)
         } else {
             None
         }
+    }
+
+    fn has_tenant_in_flight_max(&self, queued: &QueuedRequest) -> bool {
+        let limits = self.pool.config.tenants.as_ref();
+        self.pool.tenants.has_in_flight_max(queued.tenant, limits)
+    }
+
+    fn has_tenant_waiting_max(&self, queued: &QueuedRequest) -> bool {
+        let limits = self.pool.config.tenants.as_ref();
+        self.pool.tenants.has_waiting_max(queued.tenant, limits)
     }
 
     /// The replicas that the gateway or its adapter restricts a request to, as far as they take new requests.

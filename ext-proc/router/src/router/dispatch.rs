@@ -11,7 +11,8 @@ use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
 use crate::replica::Replica;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target};
+use crate::tenants::TenantSlot;
+use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantStatus};
 
 /// A prompt on its replica, in tokens.
 struct PromptWork {
@@ -54,7 +55,7 @@ impl Router {
             matched_tokens: share_of(request.prompt_tokens, share),
             queued_for: now.since(queued.arrived),
         };
-        self.announce(request.id, decision);
+        self.announce(request.id, queued.tenant, decision);
         self.pool.in_flight.insert(
             request.id,
             InFlightRequest {
@@ -67,6 +68,7 @@ impl Router {
                 is_abandoned: false,
                 fingerprint: request.fingerprint,
                 session: request.session,
+                tenant: queued.tenant,
                 matched_bytes,
                 recorded,
                 estimated_tokens: queued.estimated_tokens,
@@ -118,7 +120,9 @@ impl Router {
         sessions.record(request.session?, replica)
     }
 
-    fn announce(&mut self, id: RequestId, decision: Decision) {
+    fn announce(&mut self, id: RequestId, tenant: TenantSlot, decision: Decision) {
+        let send = |tenant: &mut TenantStatus| tenant.in_flight += 1;
+        self.pool.tenants.change(tenant, send);
         *self.counters.decisions.entry(decision.reason).or_default() += 1;
         self.effects.push_back(Effect::Dispatch(id, decision));
     }

@@ -62,6 +62,7 @@ impl Router {
             ServedBy::UnknownHost => (true, None),
         };
         self.release_adapter(&request);
+        self.end_of_tenant(&request);
         let evidence = self.judge_prompt(&request, served_by, end);
         self.release(&request, end, evidence, is_elsewhere, other);
         self.count_end(&request, end, is_elsewhere);
@@ -70,10 +71,28 @@ impl Router {
         if end == End::Answered {
             let estimated = request.estimated_tokens;
             match Plausibility::of(usage.prompt(), &request.fingerprint, estimated) {
-                Plausibility::Plausible => self.learn(&request, usage, is_elsewhere),
+                Plausibility::Plausible => {
+                    self.count_tokens(&request, usage);
+                    self.learn(&request, usage, is_elsewhere);
+                }
                 verdict => self.reject_usage(&request, verdict, is_elsewhere),
             }
         }
+    }
+
+    /// Counts a request out of its tenant's requests in flight.
+    fn end_of_tenant(&mut self, request: &InFlightRequest) {
+        self.pool.tenants.change(request.tenant, |tenant| {
+            tenant.in_flight = tenant.in_flight.saturating_sub(1);
+        });
+    }
+
+    /// Counts the tokens of a tenant's prompt.
+    fn count_tokens(&mut self, request: &InFlightRequest, usage: &ResponseUsage) {
+        self.pool.tenants.change(request.tenant, |tenant| {
+            tenant.prompt_tokens += u64::from(usage.prompt_tokens.unwrap_or_default());
+            tenant.cached_tokens += u64::from(usage.cached_tokens.unwrap_or_default());
+        });
     }
 
     /// Drops usage that cannot be of the known prompt. A replica that computed less than the prompt does not hold it.
@@ -168,6 +187,7 @@ impl Router {
             self.abort_forwarded(id);
         } else if let Some(request) = self.pool.in_flight.remove(&id) {
             self.release_adapter(&request);
+            self.end_of_tenant(&request);
             let (evidence, now) = (self.abort_evidence(&request), self.pool.now);
             // A gateway that does not show responses closes its stream when the request has been sent.
             if request.tells_start && !request.has_begun {

@@ -41,7 +41,9 @@ use self::token_length::TokenLength;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
 use crate::quarantine::Quarantine;
-use crate::{Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, Time};
+use crate::{
+    Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, TenantStatus, Time,
+};
 
 /// Queued requests that one event finds to be past the SLO, at most.
 const MARKED_PER_EVENT_MAX: usize = 2_048;
@@ -261,6 +263,11 @@ impl Router {
             index: self.pool.index.stats(),
             counters: self.counters.clone(),
         }
+    }
+
+    /// Figures of the tenants, in no order: those with an entry of their own, then all others together.
+    pub fn tenants(&self) -> impl Iterator<Item = &TenantStatus> {
+        self.pool.tenants.all()
     }
 
     /// Every replica, in order of identity.

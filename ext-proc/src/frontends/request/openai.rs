@@ -60,9 +60,16 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
         RejectReason::Quarantined => {
             "Two replicas of this model broke while they had this prompt, so no replica gets it for a while."
         }
+        RejectReason::TenantLimit => {
+            "Your tenant has as many requests for this model as it may have at a time. Try again later."
+        }
         RejectReason::ShuttingDown => "The service is being restarted. Try again.",
     };
-    error(message, "server_error", None, reason.as_ref())
+    let kind = match reason {
+        RejectReason::TenantLimit => "rate_limit_error",
+        _ => "server_error",
+    };
+    error(message, kind, None, reason.as_ref())
 }
 
 /// Returns the body for a request whose own body is late.

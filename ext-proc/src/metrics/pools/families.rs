@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use isotherm_router::{Counters, PeerStatus, PoolEstimates, ReplicaStatus, Stats};
+use isotherm_router::{Counters, PeerStatus, PoolEstimates, ReplicaStatus, Stats, TenantStatus};
 
 use crate::metrics::page::{count, counters};
 
@@ -220,6 +220,41 @@ pub(super) const PEER_GAUGES: [Family<PeerStatus, Option<f64>>; 4] = [
         "peer_queue_length",
         "Requests in the peer's queue, by its last report",
         |p| Some(f64::from(p.report?.queue)),
+    ),
+];
+
+pub(super) const TENANT_COUNTERS: [Family<TenantStatus, u64>; 4] = [
+    (
+        "tenant_requests",
+        "Requests of a tenant. `common tenant` has the requests without one, `other tenants` those beyond tracked_max; a \
+         tenant that was idle for long may start again at 0",
+        |t| t.requests,
+    ),
+    (
+        "tenant_refused",
+        "Requests rejected because of a bound of their tenant",
+        |t| t.refused,
+    ),
+    (
+        "tenant_prompt_tokens",
+        "Prompt tokens of a tenant's answers, as engines report them",
+        |t| t.prompt_tokens,
+    ),
+    (
+        "tenant_cached_tokens",
+        "Prompt tokens of a tenant that engines found in their caches",
+        |t| t.cached_tokens,
+    ),
+];
+
+pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 2] = [
+    ("tenant_waiting", "Requests of a tenant in the queue", |t| {
+        count(t.waiting)
+    }),
+    (
+        "tenant_in_flight",
+        "Requests of a tenant dispatched and not finished",
+        |t| count(t.in_flight),
     ),
 ];
 

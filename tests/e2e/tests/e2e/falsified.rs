@@ -14,7 +14,7 @@ async fn start(name: &str) -> anyhow::Result<Stack> {
     engines(name, REPLICAS, 50.0).start().await
 }
 
-fn victim(number: usize) -> Value {
+pub(crate) fn victim(number: usize) -> Value {
     let topic = format!("You are assistant {number}, and you know where it is warm. ").repeat(60);
     chat(&json!({ "role": "user", "content": topic }))
 }
@@ -24,7 +24,7 @@ fn chat(message: &Value) -> Value {
 }
 
 /// A text of about 1 KB, another one for each number.
-fn claim(number: usize) -> String {
+pub(crate) fn claim(number: usize) -> String {
     format!("Claim {number} of a prompt that no engine computes. ").repeat(21)
 }
 

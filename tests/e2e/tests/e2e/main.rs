@@ -32,5 +32,6 @@ mod reload;
 mod replicas;
 mod roles;
 mod telemetry;
+mod tenants;
 mod tracing;
 mod withheld_bodies;

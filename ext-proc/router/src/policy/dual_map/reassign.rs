@@ -102,6 +102,7 @@ mod tests {
                 seq: pool.queue.next_seq(),
                 request: request(id),
                 arrived: pool.now,
+                tenant: crate::tenants::TenantSlot::UNTRACKED,
                 has_returned: false,
                 is_long_prompt: false,
                 overtaken: 0,

@@ -1,0 +1,230 @@
+//! Tenants of a pool: what each has waiting and in flight.
+//!
+//! The table tracks a bounded number of tenants, each with an entry of its own; all others share one entry, and its bounds. A tenant with nothing
+//! waiting or in flight yields its entry to a new one when the table is full. So the bounds are exact while no more tenants are active
+//! at a time than the table tracks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{TenantId, TenantLimits, TenantStatus};
+
+/// Number of a tenant's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TenantSlot(u32);
+
+impl TenantSlot {
+    /// No entry: the common tenant of a pool without bounds.
+    pub(crate) const UNTRACKED: Self = Self(u32::MAX);
+    /// The entry that tenants without one share.
+    const SHARED: Self = Self(0);
+
+    const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// One entry of the table.
+#[derive(Debug, Default)]
+struct TenantEntry {
+    status: TenantStatus,
+    /// Position in the order of idle entries, while nothing waits or is in flight.
+    idle_since: Option<u64>,
+}
+
+/// Entries of a pool's tenants.
+#[derive(Debug)]
+pub(crate) struct TenantTable {
+    slots: BTreeMap<TenantId, TenantSlot>,
+    /// The first one is shared.
+    entries: Vec<TenantEntry>,
+    /// Idle entries, the one that has been idle for longest first.
+    idle: BTreeSet<(u64, TenantSlot)>,
+    tick: u64,
+}
+
+impl Default for TenantTable {
+    fn default() -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            entries: vec![TenantEntry::default()],
+            idle: BTreeSet::new(),
+            tick: 0,
+        }
+    }
+}
+
+impl TenantTable {
+    /// The entry of a tenant whose request arrives. The common tenant has none in a pool without limits.
+    pub(crate) fn track(&mut self, id: TenantId, limits: Option<&TenantLimits>) -> TenantSlot {
+        if id == TenantId::default() && limits.is_none() {
+            return TenantSlot::UNTRACKED;
+        }
+        let tracked_max = limits.map_or(TenantLimits::TRACKED_MAX, |limits| limits.tracked_max);
+        let slot = self.slots.get(&id).copied();
+        let slot = slot.or_else(|| self.allocate(id, tracked_max));
+        let slot = slot.unwrap_or(TenantSlot::SHARED);
+        self.change(slot, |_| ());
+        slot
+    }
+
+    /// The entry of a tenant, if it has one of its own.
+    pub(crate) fn slot_of(&self, id: TenantId) -> TenantSlot {
+        let slot = self.slots.get(&id).copied();
+        slot.unwrap_or(TenantSlot::UNTRACKED)
+    }
+
+    /// Whether a tenant has as many requests waiting as it may have.
+    pub(crate) fn has_waiting_max(&self, slot: TenantSlot, limits: Option<&TenantLimits>) -> bool {
+        let max = limits.and_then(|limits| limits.waiting_max);
+        let status = self.status(slot).zip(max);
+        status.is_some_and(|(status, max)| status.waiting >= max)
+    }
+
+    /// Whether a tenant has as many requests waiting and in flight as it may have in flight.
+    pub(crate) fn has_in_flight_max(
+        &self,
+        slot: TenantSlot,
+        limits: Option<&TenantLimits>,
+    ) -> bool {
+        let max = limits.and_then(|limits| limits.in_flight_max);
+        let status = self.status(slot).zip(max);
+        status.is_some_and(|(status, max)| status.waiting + status.in_flight >= max)
+    }
+
+    /// Changes the figures of a tenant.
+    #[inline]
+    pub(crate) fn change(&mut self, slot: TenantSlot, change: impl FnOnce(&mut TenantStatus)) {
+        if slot != TenantSlot::UNTRACKED {
+            self.change_tracked(slot, change);
+        }
+    }
+
+    #[inline(never)]
+    fn change_tracked(&mut self, slot: TenantSlot, change: impl FnOnce(&mut TenantStatus)) {
+        self.tick += 1;
+        let Some(entry) = self.entries.get_mut(slot.index()) else {
+            return;
+        };
+        change(&mut entry.status);
+        let is_idle = entry.status.waiting == 0 && entry.status.in_flight == 0;
+        let since = (is_idle && slot != TenantSlot::SHARED).then_some(self.tick);
+        let before = core::mem::replace(&mut entry.idle_since, since);
+        if let Some(before) = before {
+            self.idle.remove(&(before, slot));
+        }
+        if let Some(since) = since {
+            self.idle.insert((since, slot));
+        }
+    }
+
+    /// Figures of every tenant with an entry, and of all others.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &TenantStatus> {
+        let others = self.entries.iter().take(1);
+        let others = others.filter(|entry| entry.status.requests > 0);
+        let tracked = self.entries.iter().skip(1);
+        tracked.chain(others).map(|entry| &entry.status)
+    }
+
+    fn status(&self, slot: TenantSlot) -> Option<&TenantStatus> {
+        self.entries.get(slot.index()).map(|entry| &entry.status)
+    }
+
+    /// A new entry, or that of the tenant that has been idle for longest. Its counts go to the shared entry.
+    fn allocate(&mut self, id: TenantId, tracked_max: usize) -> Option<TenantSlot> {
+        let status = TenantStatus {
+            id: Some(id),
+            ..TenantStatus::default()
+        };
+        let entry = TenantEntry {
+            status,
+            idle_since: None,
+        };
+        let slot = if self.entries.len() <= tracked_max {
+            let slot = TenantSlot(u32::try_from(self.entries.len()).ok()?);
+            self.entries.push(entry);
+            slot
+        } else {
+            let (_, slot) = self.idle.pop_first()?;
+            let old = core::mem::replace(self.entries.get_mut(slot.index())?, entry);
+            self.slots.remove(&old.status.id?);
+            self.entries.first_mut()?.status.add(&old.status);
+            slot
+        };
+        self.slots.insert(id, slot);
+        Some(slot)
+    }
+}
+
+impl TenantStatus {
+    /// Adds the counts of another tenant.
+    fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.refused += other.refused;
+        self.prompt_tokens += other.prompt_tokens;
+        self.cached_tokens += other.cached_tokens;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: TenantLimits = TenantLimits {
+        waiting_max: Some(2),
+        in_flight_max: Some(3),
+        tracked_max: 2,
+    };
+
+    fn counts(table: &TenantTable) -> Vec<(Option<u64>, usize, u64)> {
+        let all = table.all();
+        all.map(|s| (s.id.map(|id| id.0), s.waiting, s.requests))
+            .collect()
+    }
+
+    #[test]
+    fn the_common_tenant_has_an_entry_only_where_there_are_limits() {
+        let mut table = TenantTable::default();
+        let common = TenantId::default();
+        assert_eq!(table.track(common, None), TenantSlot::UNTRACKED);
+        assert_ne!(table.track(common, Some(&LIMITS)), TenantSlot::UNTRACKED);
+        assert_ne!(table.track(TenantId(7), None), TenantSlot::UNTRACKED);
+    }
+
+    #[test]
+    fn an_idle_tenant_yields_its_entry_and_an_active_one_does_not() {
+        let mut table = TenantTable::default();
+        let arrive = |table: &mut TenantTable, id, waiting| {
+            let slot = table.track(TenantId(id), Some(&LIMITS));
+            table.change(slot, |status| {
+                status.requests += 1;
+                status.waiting += waiting;
+            });
+            slot
+        };
+        arrive(&mut table, 1, 0);
+        let second = arrive(&mut table, 2, 1);
+        arrive(&mut table, 3, 1);
+        let expected = [(Some(3), 1, 1), (Some(2), 1, 1), (None, 0, 1)];
+        assert_eq!(counts(&table), expected, "1 was idle");
+        let shared = arrive(&mut table, 4, 1);
+        assert_eq!(counts(&table)[2], (None, 1, 2), "both are active");
+        table.change(shared, |status| status.waiting -= 1);
+        table.change(second, |status| status.waiting -= 1);
+        arrive(&mut table, 4, 1);
+        assert_eq!(counts(&table)[1], (Some(4), 1, 1));
+        assert!(table.slots.len() <= 2 && table.entries.len() <= 3);
+    }
+
+    #[test]
+    fn a_bound_counts_what_waits_and_what_is_in_flight() {
+        let mut table = TenantTable::default();
+        let slot = table.track(TenantId(1), Some(&LIMITS));
+        table.change(slot, |status| (status.waiting, status.in_flight) = (1, 1));
+        assert!(!table.has_waiting_max(slot, Some(&LIMITS)));
+        assert!(!table.has_in_flight_max(slot, Some(&LIMITS)));
+        table.change(slot, |status| status.waiting = 2);
+        assert!(table.has_waiting_max(slot, Some(&LIMITS)));
+        assert!(table.has_in_flight_max(slot, Some(&LIMITS)));
+        assert!(!table.has_waiting_max(slot, None), "without bounds");
+    }
+}
