@@ -7,7 +7,7 @@ use super::fault_plan::{FaultKind, Target};
 use super::record::{RequestEnd, RequestRecord};
 
 /// Reasons that the service, an engine or Envoy gives, and the time after a fault for which the fault explains them.
-const REASONS: [(&str, Duration); 13] = [
+const REASONS: [(&str, Duration); 11] = [
     // The service.
     ("no_replica", AFTERMATH),
     ("no_healthy_replica", AFTERMATH),
@@ -20,22 +20,18 @@ const REASONS: [(&str, Duration); 13] = [
     ("engine: 500", MOMENT),
     ("engine: 503", MOMENT),
     // Envoy.
-    (
-        "upstream connect error or disconnect/reset before headers",
-        AFTERMATH,
-    ),
+    (RESET, MOMENT),
     ("no healthy upstream", AFTERMATH),
-    // Responses of Envoy without a reason, to requests that it understands.
-    ("upstream request timeout", AFTERMATH),
-    ("no_endpoints", AFTERMATH),
 ];
 
+/// Envoy's text for a request whose replica, and that of its retry, broke before the first byte.
+const RESET: &str = "upstream connect error or disconnect/reset before headers";
 /// Time after a fault in which replicas are still judged by it, or requests of that time still run.
 const AFTERMATH: Duration = Duration::from_secs(20);
 /// Time for which the service keeps a prompt from replicas.
 const QUARANTINE: Duration = Duration::from_secs(150);
-/// Time between a fault and its entry in the log.
-const MOMENT: Duration = Duration::from_secs(1);
+/// Time between the end of a fault and its entry in the log, or until Envoy knows of it.
+const MOMENT: Duration = Duration::from_secs(2);
 
 /// How a request ended, in a few words; requests with the same words are counted together.
 pub(super) fn label(record: &RequestRecord) -> String {
@@ -75,9 +71,8 @@ pub(super) fn objection(record: &RequestRecord, faults: &FaultLog) -> Option<Str
         RequestEnd::Unanswered | RequestEnd::Wrong(_) => false,
         RequestEnd::Answered(_) => matches!(record.kind.expected_status(), 200),
         RequestEnd::Refused { status, .. } if *status == record.kind.expected_status() => true,
-        RequestEnd::Refused { reason, .. } => {
-            known(reason).is_some_and(|(_, after)| is_explained(after, &|_, _| true))
-        }
+        RequestEnd::Refused { reason, .. } => known(reason)
+            .is_some_and(|(name, after)| is_explained(after, &|kind, _| may_cause(kind, name))),
         RequestEnd::Broken { .. } if record.kind.may_be_closed() => true,
         RequestEnd::Broken {
             after_first_byte, ..
@@ -95,6 +90,15 @@ pub(super) fn objection(record: &RequestRecord, faults: &FaultLog) -> Option<Str
             label(record)
         )
     })
+}
+
+/// Whether a fault of a kind may cause a reason.
+fn may_cause(kind: FaultKind, reason: &str) -> bool {
+    match reason {
+        "engine: 500" => kind == FaultKind::ReplicaFailing,
+        "engine: 503" => kind == FaultKind::ReplicaBusy,
+        _ => true,
+    }
 }
 
 /// The known reason with which a text begins.
