@@ -6,7 +6,9 @@
 
 mod support;
 
-use isotherm_router::{End, Event, PolicyName, Push, Request, RequestId, RouterConfig, ServedBy};
+use isotherm_router::{
+    End, Event, PolicyName, Push, Request, RequestId, RouterConfig, ServedBy, TenantId,
+};
 use support::request;
 use support::script::Script;
 
@@ -21,6 +23,8 @@ const TINY_TOKENS: u32 = 12;
 struct Pool {
     script: Script,
     next: u64,
+    /// The tenant that sends.
+    tenant: TenantId,
 }
 
 impl Pool {
@@ -32,7 +36,11 @@ impl Pool {
             ..RouterConfig::default()
         };
         let script = Script::new(config, REPLICAS);
-        let mut pool = Self { script, next: 0 };
+        let mut pool = Self {
+            script,
+            next: 0,
+            tenant: TenantId::default(),
+        };
         for victim in 0..VICTIMS {
             let id = pool.send(&victim_blocks(victim));
             let tokens = u32::try_from(VICTIM_BLOCKS * 64).unwrap();
@@ -53,6 +61,7 @@ impl Pool {
         self.script.sleep(5);
         self.script.arrive(Request {
             tells_start,
+            tenant: self.tenant,
             ..request(id, id, blocks)
         });
         self.script.effects();
@@ -124,6 +133,22 @@ fn claims_that_the_engine_did_not_render_change_no_other_match() {
         let counters = pool.script.stats().counters;
         assert_eq!(counters.implausible_usage, requests);
         assert_eq!(counters.false_hits, 0);
+    }
+}
+
+#[test]
+fn false_hits_remove_no_entry_of_another_tenant() {
+    for (tenant, is_attacked) in [(TenantId::default(), true), (TenantId(7), false)] {
+        let mut pool = Pool::with_victims();
+        pool.tenant = tenant;
+        let tokens = u32::try_from(CLAIM_BLOCKS * 64).unwrap();
+        for number in 0..1_000 {
+            let id = pool.send(&claim(number / 2));
+            pool.finish(id, tokens, 0);
+        }
+        assert!(pool.script.stats().counters.false_hits > 400);
+        let left = pool.matched_share();
+        assert_eq!(left < 0.99, is_attacked, "{tenant:?}: {left} is left");
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use isotherm_fingerprint::BlockHash;
 
 use super::peer::{ForwardEnd, Peer};
-use crate::index::{PredictionRecord, PrefixIndex, PrefixMatch};
+use crate::index::{Owner, PredictionRecord, PrefixIndex, PrefixMatch};
 use crate::replica::BreakerPermit;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::ring::Ring;
@@ -242,7 +242,8 @@ impl PeerTable {
         };
         peer.false_hits = peer.false_hits.saturating_add(1);
         if peer.false_hits >= FALSE_HITS_MAX {
-            self.index.forget_past(blocks, slot, cached);
+            self.index
+                .forget_past(blocks, (slot, Owner::COMMON), cached);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use isotherm_fingerprint::BlockHash;
 
-use super::{PredictionRecord, PrefixIndex};
+use super::{Owner, PredictionRecord, PrefixIndex};
 use crate::replica_index::ReplicaIndex;
 
 /// Entries that one corrected prediction removes at most.
@@ -16,7 +16,8 @@ impl PrefixIndex {
         slot: ReplicaIndex,
         recorded: &PredictionRecord,
     ) {
-        self.retract_down_to(blocks, slot, recorded.depth_before, |_| recorded.stamp);
+        let (kept, owner) = (recorded.depth_before, recorded.owner);
+        self.retract_down_to(blocks, (slot, owner), kept, |_| recorded.stamp);
     }
 
     /// Removes a target's blocks of a chain, deepest first, beyond the depth `kept`. `last_use` tells the last use of a block
@@ -24,7 +25,7 @@ impl PrefixIndex {
     pub(crate) fn retract_down_to(
         &mut self,
         blocks: &[BlockHash],
-        slot: ReplicaIndex,
+        (slot, owner): (ReplicaIndex, Owner),
         kept: usize,
         last_use: impl Fn(u64) -> u64,
     ) -> Option<u64> {
@@ -38,7 +39,7 @@ impl PrefixIndex {
             if entry.children > 0 || entry.stamp > last_use(block.hash) {
                 return Some(block.hash);
             }
-            self.remove_leaf(id, slot, 0);
+            self.remove_leaf(id, slot, owner);
         }
         None
     }
@@ -47,7 +48,7 @@ impl PrefixIndex {
     ///
     /// Engines evict the least recently used blocks, so what is as old as the missing part may be gone as well: up to so many
     /// bytes and entries. The prompt's own prefixes have the request's age and stay, because the engine has just computed
-    /// them. Returns the number of removed entries.
+    /// them. An entry of another tenant ends the removal. Returns the number of removed entries.
     pub(crate) fn missed(
         &mut self,
         slot: ReplicaIndex,
@@ -62,8 +63,10 @@ impl PrefixIndex {
             && self.held_bytes(slot) > held_min
             && self
                 .order
-                .oldest(slot, &self.nodes)
-                .is_some_and(|stamp| stamp <= recorded.used_before)
+                .oldest_of(slot, &self.nodes)
+                .is_some_and(|(stamp, owner)| {
+                    stamp <= recorded.used_before && owner == recorded.owner
+                })
             && self.evict_leaf_of(slot)
         {
             forgotten += 1;
@@ -97,7 +100,12 @@ impl PrefixIndex {
     }
 
     /// Removes what a target holds of this chain beyond `depth`, except prefixes of other prompts.
-    pub(crate) fn forget_past(&mut self, blocks: &[BlockHash], slot: ReplicaIndex, depth: usize) {
+    pub(crate) fn forget_past(
+        &mut self,
+        blocks: &[BlockHash],
+        (slot, owner): (ReplicaIndex, Owner),
+        depth: usize,
+    ) {
         for block in blocks.get(depth..).unwrap_or_default().iter().rev() {
             if let Some(id) = self.table.find(&self.nodes, block.hash)
                 && let Some(entry) = self.nodes.entry(id, slot)
@@ -105,7 +113,7 @@ impl PrefixIndex {
                 if entry.children > 0 {
                     return;
                 }
-                self.remove_leaf(id, slot, 0);
+                self.remove_leaf(id, slot, owner);
             }
         }
     }

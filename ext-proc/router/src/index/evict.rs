@@ -7,7 +7,7 @@ use core::hint::black_box;
 use std::collections::BTreeSet;
 
 use super::node::NodeId;
-use super::order::RECORD_BYTES;
+use super::order::{Owner, RECORD_BYTES};
 use super::prefetch::BLOCKS_AHEAD;
 use super::{NODE_BYTES, PrefixIndex};
 use crate::Eviction;
@@ -125,7 +125,7 @@ impl PrefixIndex {
         ahead: usize,
         enough: impl Fn(&Self, &EvictionRun) -> bool,
     ) -> usize {
-        let Some((stamp, mut id)) = self.order.pop(slot, &self.nodes) else {
+        let Some((stamp, mut id, owner)) = self.order.pop(slot, &self.nodes) else {
             return 0;
         };
         let next = self.order.first_record(slot);
@@ -141,7 +141,8 @@ impl PrefixIndex {
             };
             let continues = new_stamp == stamp && (stamp, new_leaf) < next;
             if !continues || enough(self, &run) {
-                self.order.push(slot, new_stamp, new_leaf, &self.nodes);
+                self.order
+                    .push(slot, (new_stamp, new_leaf, owner), &self.nodes);
                 self.order.removed(slot, run.entries, run.held, false);
                 return run.entries;
             }
@@ -151,15 +152,15 @@ impl PrefixIndex {
         run.entries
     }
 
-    /// Removes a leaf of a target. Its parent becomes a leaf if this was its last child.
-    pub(super) fn remove_leaf(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
+    /// Removes a leaf of a target and a tenant. Its parent becomes a leaf if this was its last child.
+    pub(super) fn remove_leaf(&mut self, id: NodeId, slot: ReplicaIndex, owner: Owner) {
         let mut run = EvictionRun::default();
-        let new_leaf = self.detach_leaf(id, slot, stamp, &mut run);
+        let new_leaf = self.detach_leaf(id, slot, 0, &mut run);
         if run.entries == 0 {
             return;
         }
         if let Some((new_leaf, stamp)) = new_leaf {
-            self.order.push(slot, stamp, new_leaf, &self.nodes);
+            self.order.push(slot, (stamp, new_leaf, owner), &self.nodes);
         }
         self.order
             .removed(slot, run.entries, run.held, new_leaf.is_none());

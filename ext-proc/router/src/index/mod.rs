@@ -28,6 +28,7 @@ pub(crate) use sessions::Sessions;
 use self::evict::{EVICTED_PER_EVENT_MAX, Excess};
 use self::node::{Entry, Node, NodeId, Nodes, SPAN_BYTES};
 use self::order::Order;
+pub(crate) use self::order::Owner;
 use self::prefetch::BLOCKS_AHEAD;
 use self::slab::NONE;
 use self::table::Table;
@@ -62,6 +63,8 @@ pub(crate) struct PredictionRecord {
     pub(crate) used_before: u64,
     /// Use by this request, in ticks.
     pub(crate) stamp: u64,
+    /// Tenant of the request.
+    pub(crate) owner: Owner,
 }
 
 impl PredictionRecord {
@@ -157,9 +160,20 @@ impl PrefixIndex {
         self.order.prefetch(slot);
     }
 
-    /// Records that a target was sent this prompt, of which it holds `matched`.
+    /// Records that a target was sent this prompt of the common tenant, of which it holds `matched`.
     pub(crate) fn record(
         &mut self,
+        blocks: &[BlockHash],
+        slot: ReplicaIndex,
+        matched: &PrefixMatch,
+    ) -> PredictionRecord {
+        self.record_of(Owner::COMMON, blocks, slot, matched)
+    }
+
+    /// Records that a target was sent this prompt of a tenant, of which it holds `matched`.
+    pub(crate) fn record_of(
+        &mut self,
+        owner: Owner,
         blocks: &[BlockHash],
         slot: ReplicaIndex,
         matched: &PrefixMatch,
@@ -173,10 +187,11 @@ impl PrefixIndex {
             depth_before: matched.depth,
             used_before: above.map_or(0, |entry| entry.stamp),
             stamp,
+            owner,
         };
-        let last = self.extend(blocks, matched, slot, stamp);
+        let last = self.extend(blocks, matched, slot, (stamp, owner));
         if last == start {
-            self.touch(last, slot, stamp);
+            self.touch(last, slot, (stamp, owner));
         }
         self.enforce(slot);
         recorded
@@ -225,7 +240,7 @@ impl PrefixIndex {
         blocks: &[BlockHash],
         matched: &PrefixMatch,
         slot: ReplicaIndex,
-        stamp: u64,
+        (stamp, owner): (u64, Owner),
     ) -> NodeId {
         let start = matched.node.unwrap_or(NONE);
         let (mut last, mut added, mut held) = (start, 0, 0);
@@ -275,7 +290,7 @@ impl PrefixIndex {
         }
         let extends_leaf = self.add_child(start, slot);
         self.order.added(slot, added, held, !extends_leaf);
-        self.order.push(slot, stamp, last, &self.nodes);
+        self.order.push(slot, (stamp, last, owner), &self.nodes);
         last
     }
 
@@ -288,13 +303,13 @@ impl PrefixIndex {
     }
 
     /// Stamps a target's prefix as used.
-    fn touch(&mut self, id: NodeId, slot: ReplicaIndex, stamp: u64) {
+    fn touch(&mut self, id: NodeId, slot: ReplicaIndex, (stamp, owner): (u64, Owner)) {
         if self.limits.eviction == Eviction::Lru
             && let Some(entry) = self.nodes.entry_mut(id, slot)
         {
             entry.stamp = stamp;
             if entry.children == 0 {
-                self.order.push(slot, stamp, id, &self.nodes);
+                self.order.push(slot, (stamp, id, owner), &self.nodes);
             }
         }
     }

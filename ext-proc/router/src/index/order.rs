@@ -1,6 +1,6 @@
 //! The order of eviction: the leaves of each target by age, and the oldest leaf of all targets.
 //!
-//! Each target has a heap of (age, node) records. A leaf that is used again gets a second record, and the first one becomes
+//! Each target has a heap of (age, node, tenant) records. A leaf that is used again gets a second record, and the first one becomes
 //! stale (`docs/design/prefix-index.md`).
 
 use core::cmp::Reverse;
@@ -8,6 +8,7 @@ use core::hint::black_box;
 use std::collections::{BTreeSet, BinaryHeap};
 
 use super::node::{NodeId, Nodes};
+use crate::TenantId;
 use crate::replica_index::{INDICES_MAX, ReplicaIndex};
 
 /// Accounted memory of a record, in bytes.
@@ -15,7 +16,22 @@ pub(super) const RECORD_BYTES: usize = size_of::<Record>();
 /// Stale records that every heap may have.
 const STALE_MIN: usize = 32;
 
-type Record = Reverse<(u64, NodeId)>;
+type Record = Reverse<(u64, NodeId, Owner)>;
+
+/// Tenant whose requests use a leaf: a part of its hash. It fits into a record without more memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Owner(u32);
+
+impl Owner {
+    /// The common tenant.
+    pub(crate) const COMMON: Self = Self(0);
+
+    /// The owner of a tenant's entries.
+    pub(crate) const fn of(tenant: TenantId) -> Self {
+        let [a, b, c, d, ..] = tenant.0.to_le_bytes();
+        Self(u32::from_le_bytes([a, b, c, d]))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Target {
@@ -140,11 +156,16 @@ impl Order {
     }
 
     /// Adds the record of a leaf.
-    pub(super) fn push(&mut self, slot: ReplicaIndex, stamp: u64, id: NodeId, nodes: &Nodes) {
+    pub(super) fn push(
+        &mut self,
+        slot: ReplicaIndex,
+        (stamp, id, owner): (u64, NodeId, Owner),
+        nodes: &Nodes,
+    ) {
         let Some(target) = self.targets.get_mut(slot.index()) else {
             return;
         };
-        target.leaves.push(Reverse((stamp, id)));
+        target.leaves.push(Reverse((stamp, id, owner)));
         self.records += 1;
         if target.leaves.len() > target.records_max() {
             let before = target.leaves.len();
@@ -166,10 +187,17 @@ impl Order {
 
     /// Age of a target's oldest leaf.
     pub(super) fn oldest(&mut self, slot: ReplicaIndex, nodes: &Nodes) -> Option<u64> {
+        let (stamp, _) = self.oldest_of(slot, nodes)?;
+        Some(stamp)
+    }
+
+    /// Age and owner of a target's oldest leaf.
+    #[inline]
+    pub(super) fn oldest_of(&mut self, slot: ReplicaIndex, nodes: &Nodes) -> Option<(u64, Owner)> {
         let target = self.targets.get_mut(slot.index())?;
         while let Some(record) = target.leaves.peek() {
             if is_fresh(record, slot, nodes) {
-                return Some(record.0.0);
+                return Some((record.0.0, record.0.2));
             }
             target.leaves.pop();
             self.records -= 1;
@@ -178,8 +206,12 @@ impl Order {
     }
 
     /// Removes the record of a target's oldest leaf.
-    pub(super) fn pop(&mut self, slot: ReplicaIndex, nodes: &Nodes) -> Option<(u64, NodeId)> {
-        self.oldest(slot, nodes)?;
+    pub(super) fn pop(
+        &mut self,
+        slot: ReplicaIndex,
+        nodes: &Nodes,
+    ) -> Option<(u64, NodeId, Owner)> {
+        self.oldest_of(slot, nodes)?;
         let target = self.targets.get_mut(slot.index())?;
         let Reverse(record) = target.leaves.pop()?;
         self.records -= 1;
@@ -191,7 +223,9 @@ impl Order {
         match self.targets.get(slot.index()) {
             Some(target) if target.leaves.len() < target.records_max() => {
                 let first = target.leaves.peek();
-                first.map_or((u64::MAX, NodeId::MAX), |Reverse(record)| *record)
+                first.map_or((u64::MAX, NodeId::MAX), |Reverse((stamp, id, _))| {
+                    (*stamp, *id)
+                })
             }
             Some(_) | None => (0, 0),
         }
@@ -241,7 +275,7 @@ impl Order {
 
 /// Whether a record agrees with its node.
 fn is_fresh(record: &Record, slot: ReplicaIndex, nodes: &Nodes) -> bool {
-    let Reverse((stamp, id)) = *record;
+    let Reverse((stamp, id, _)) = *record;
     nodes
         .entry(id, slot)
         .is_some_and(|entry| entry.children == 0 && entry.stamp == stamp)

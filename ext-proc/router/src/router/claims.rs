@@ -116,7 +116,9 @@ impl Router {
             let chain = blocks.get(..depth).unwrap_or_default();
             let last_use = |hash| claims.stamp_of(replica, hash).max(claim.stamp);
             let first_depth = claim.first_depth;
-            if let Some(hash) = index.retract_down_to(chain, replica, first_depth, last_use) {
+            if let Some(hash) =
+                index.retract_down_to(chain, (replica, recorded.owner), first_depth, last_use)
+            {
                 claims.add(replica, hash, claim);
                 return;
             }

@@ -115,7 +115,8 @@ impl Router {
             let blocks = request.fingerprint.blocks();
             let kept =
                 blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
-            pool.index.forget_past(blocks, replica, kept);
+            pool.index
+                .forget_past(blocks, (replica, recorded.owner), kept);
         }
     }
 

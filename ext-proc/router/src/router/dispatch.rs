@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::Router;
 use super::decide::allowed;
 use super::prefill::Prefiller;
-use crate::index::{AnswerKey, PredictionRecord, PrefixMatch};
+use crate::index::{AnswerKey, Owner, PredictionRecord, PrefixMatch};
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
@@ -107,7 +107,8 @@ impl Router {
         computed: f64,
     ) -> PredictionRecord {
         let blocks = request.fingerprint.blocks();
-        let recorded = self.pool.index.record(blocks, index, matched);
+        let owner = Owner::of(request.tenant);
+        let recorded = self.pool.index.record_of(owner, blocks, index, matched);
         let target = Target::Replica(replica);
         self.share(target, blocks, matched.depth, Some(computed));
         self.policy.on_event(PolicyEvent::Dispatch(index));

@@ -174,7 +174,8 @@ impl Router {
         let pool = &mut self.pool;
         if is_answered && let Some(other) = other.and_then(|id| pool.replicas.slot_of(id)) {
             let matched = pool.index.deepest_of(blocks, other);
-            pool.index.record(blocks, other, &matched);
+            let owner = request.recorded.owner;
+            pool.index.record_of(owner, blocks, other, &matched);
         }
     }
 

@@ -14,7 +14,7 @@
 //! at the end: a failed prefill shows as a failed response only.
 
 use super::Router;
-use crate::index::PrefixMatch;
+use crate::index::{Owner, PrefixMatch};
 use crate::policy::{View, cheapest_prefiller, match_on, uncached_tokens};
 use crate::pool_state::{InFlightPrefill, InFlightRequest};
 use crate::replica::{ComputedShare, Evidence, PromptMeasurement, RequestMeasurement};
@@ -63,7 +63,9 @@ impl Router {
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let uncached = uncached_tokens(request, matched.depth);
         let (permit, claim) = pool.replicas.prefill_dispatched(index, uncached, now)?;
-        let recorded = pool.index.record(blocks, index, &matched);
+        let recorded = pool
+            .index
+            .record_of(Owner::of(request.tenant), blocks, index, &matched);
         let target = Target::Replica(replica);
         self.share(target, blocks, matched.depth, Some(uncached));
         self.counters.prefills += 1;
