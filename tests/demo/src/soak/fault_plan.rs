@@ -16,7 +16,8 @@ const FAULTS: usize = 4;
 const BEGIN_MS_MAX: u64 = 4_000;
 /// Length of a fault, ms.
 const LENGTH_MS: std::ops::RangeInclusive<u64> = 1_000..=6_000;
-/// Length of a time in which a replica never responds, ms: longer than the service takes to notice.
+/// Length of a time in which a replica never responds, ms: longer than the shortest patience of the service. Other faults
+/// delay first bytes, and the service is then more patient.
 const HANGING_MS: std::ops::RangeInclusive<u64> = 13_000..=15_000;
 /// Longest time for which an Envoy or a service is suspended, ms.
 const SUSPENDED_MS_MAX: u64 = 3_000;
