@@ -2,7 +2,8 @@
 //!
 //! Each child leads a process group of its own, so the terminal's Ctrl-C does not reach it. A small shell in that group, the
 //! guard, waits for the end of a pipe that only this process holds. When this process ends in any way, `SIGKILL` included,
-//! the pipe ends and the guard kills the group. While the guard lives, the system does not reuse the group's id.
+//! the pipe ends and the guard kills the group. While the guard lives, the system does not reuse the group's id. The guard ignores `SIGHUP`, which
+//! the system sends to the group when this process ends while the child is suspended.
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt as _;
@@ -48,7 +49,11 @@ impl Process {
             .with_context(|| format!("cannot start {}", command.get_program().to_string_lossy()))?;
         let group = i32::try_from(child.id()).context("a process id out of range")?;
         let guard = Command::new("sh")
-            .args(["-c", "read -r _; kill -s KILL -- \"-$1\"", "guard"])
+            .args([
+                "-c",
+                "trap '' HUP; read -r _; kill -s KILL -- \"-$1\"",
+                "guard",
+            ])
             .arg(group.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -249,6 +254,37 @@ mod tests {
         let id = process.id();
         drop(process.guard.stdin.take()); // as the end of this process would
         wait_until_ended(id).await;
+    }
+
+    #[tokio::test]
+    async fn a_guard_survives_the_signal_to_an_orphaned_group() {
+        let mut process = shell("trap '' HUP; echo ready; sleep 1000", "hangup");
+        process
+            .wait_until_ready(WAIT_MAX, |log| {
+                std::future::ready(log.contains("ready").then_some(()))
+            })
+            .await
+            .unwrap();
+        let guard = process.guard.id();
+        wait_until(WAIT_MAX, "the guard to ignore the signal", || {
+            std::future::ready(ignores_hangup(guard))
+        })
+        .await
+        .unwrap();
+        let group = pid(&process.child).unwrap();
+        kill_process_group(group, Signal::HUP).unwrap();
+        drop(process.guard.stdin.take());
+        wait_until_ended(process.id()).await;
+    }
+
+    /// Whether a process ignores `SIGHUP`, the signal of the lowest bit.
+    fn ignores_hangup(id: u32) -> bool {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let ignored = status
+            .lines()
+            .find_map(|line| line.strip_prefix("SigIgn:"))
+            .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        ignored.is_some_and(|mask| mask & 1 == 1)
     }
 
     #[tokio::test]
