@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 
-use crate::{Client, HttpResponse, MODEL, ScriptedReplica, send};
+use crate::{Client, HttpResponse, MODEL, ScriptedReplica, WAIT_MAX, send};
 use serde_json::Value;
+
+/// Time between two bytes of a body that trickles.
+const BYTE_GAP: Duration = Duration::from_millis(40);
 
 /// Sizes of bodies: a chat, a long prompt, Envoy's default buffer limit, and images.
 pub const SIZES: [usize; 4] = [1 << 10, 220 << 10, 1 << 20, 30 << 20];
@@ -51,6 +55,36 @@ pub async fn send_with_pause(
     let mut start = [0; 12];
     stream.read_exact(&mut start).await?;
     Ok(String::from_utf8_lossy(&start).into_owned())
+}
+
+/// Opens a connection, and sends the head of a request with a body of this length.
+pub async fn send_head(
+    address: SocketAddr,
+    headers: &str,
+    body_bytes: usize,
+) -> anyhow::Result<TcpStream> {
+    let mut stream = TcpStream::connect(address).await?;
+    let head = format!(
+        "POST /v1/chat/completions HTTP/1.1\r\nhost: llm\r\nconnection: close\r\n{headers}\r\ncontent-length: {body_bytes}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).await?;
+    Ok(stream)
+}
+
+/// Sends a body byte by byte until the response is there, and returns the response.
+pub async fn trickle(stream: TcpStream) -> anyhow::Result<String> {
+    let (mut reader, mut writer) = stream.into_split();
+    let sender = tokio::spawn(async move {
+        while writer.write_all(b" ").await.is_ok() {
+            tokio::time::sleep(BYTE_GAP).await;
+        }
+    });
+    let mut response = Vec::new();
+    let read = timeout(WAIT_MAX, reader.read_to_end(&mut response)).await;
+    sender.abort();
+    // Envoy may reset the connection behind its response.
+    drop(read?);
+    Ok(String::from_utf8_lossy(&response).into_owned())
 }
 
 /// Sends a body of each of [`SIZES`], and checks that the replica receives exactly these.

@@ -4,7 +4,9 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isotherm_e2e::bodies::{SIZES, chat_of, check_all_sizes, send_body, send_with_pause};
+use isotherm_e2e::bodies::{
+    SIZES, chat_of, check_all_sizes, send_body, send_head, send_with_pause, trickle,
+};
 use isotherm_e2e::{Action, Client, Http2Client, ScriptedReplica, admin, permit, scripted};
 use isotherm_harness::{Document, Stack, StackBuilder, envoy};
 use serde_json::{Value, json};
@@ -123,6 +125,27 @@ async fn a_small_buffer_refuses_no_body() -> anyhow::Result<()> {
     }
     assert_eq!(stack.envoy().stat(EXTERNAL).await?, 0);
     assert_eq!(stack.envoy().stat(WITHHELD).await?, 0);
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_body_that_trickles_gets_a_408_before_the_gate_opens() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    let stack = with_gate(scripted("gate-trickle", &[&replica], 8)).envoy(|document| {
+        envoy::edit_filter(document, FILTER, |filter| {
+            filter.set("body_timeout_ms", 400)
+        })
+    });
+    let stack = start_with_stream(stack).await?;
+    for headers in ["content-type: application/json", "content-encoding: gzip"] {
+        let stream = send_head(stack.envoy().address(), headers, 1_000).await?;
+        let response = trickle(stream).await?;
+        assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    }
+    let arrived = admin::pool_number(stack.service(), "counters/arrived").await?;
+    assert_eq!(arrived, 0);
+    assert!(replica.received().is_empty());
     Ok(())
 }
 

@@ -1,11 +1,10 @@
 //! Bodies that come slowly or not at all: no request is decided before its body is there, and the time in the queue does not
 //! count.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::bodies::chat_of;
+use isotherm_e2e::bodies::{chat_of, send_head, trickle};
 use isotherm_e2e::{
     Action, Client, GatewayShape, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted,
 };
@@ -44,20 +43,6 @@ fn with_body_timeout(stack: StackBuilder) -> StackBuilder {
     })
 }
 
-/// Opens a connection, and sends the head of a request with a body of this length.
-async fn send_head(
-    address: SocketAddr,
-    headers: &str,
-    body_bytes: usize,
-) -> anyhow::Result<TcpStream> {
-    let mut stream = TcpStream::connect(address).await?;
-    let head = format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: llm\r\nconnection: close\r\n{headers}\r\ncontent-length: {body_bytes}\r\n\r\n"
-    );
-    stream.write_all(head.as_bytes()).await?;
-    Ok(stream)
-}
-
 async fn read_response(mut stream: TcpStream) -> anyhow::Result<String> {
     let mut response = Vec::new();
     timeout(WAIT_MAX, stream.read_to_end(&mut response)).await??;
@@ -88,22 +73,6 @@ async fn wait_for_active(stack: &Stack, count: u64) -> anyhow::Result<()> {
 
 async fn arrived(stack: &Stack) -> anyhow::Result<u64> {
     admin::pool_number(stack.service(), "counters/arrived").await
-}
-
-/// Sends a byte a while until the response is there.
-async fn trickle(stream: TcpStream) -> anyhow::Result<String> {
-    let (mut reader, mut writer) = stream.into_split();
-    let sender = tokio::spawn(async move {
-        while writer.write_all(b" ").await.is_ok() {
-            tokio::time::sleep(Duration::from_millis(BODY_TIMEOUT_MS / 10)).await;
-        }
-    });
-    let mut response = Vec::new();
-    let read = timeout(WAIT_MAX, reader.read_to_end(&mut response)).await;
-    sender.abort();
-    // Envoy may reset the connection behind its response.
-    drop(read?);
-    Ok(String::from_utf8_lossy(&response).into_owned())
 }
 
 #[tokio::test]
