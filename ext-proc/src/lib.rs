@@ -23,6 +23,8 @@ mod decision_log;
 pub mod eds;
 mod file_watcher;
 mod frontends;
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(test)]
 mod generated;
 mod http_client;

@@ -101,6 +101,13 @@ pub(super) async fn explain(
     }))
 }
 
+/// Reads a body, and runs the filter on its request.
+pub(super) fn read_body(body: &[u8]) {
+    if let Ok(Json(request)) = Json::<view::ExplainRequest>::from_bytes(body) {
+        let _ = filter(request);
+    }
+}
+
 /// Runs the filter on a request. Returns the headers that it sends on, and why it could not read the whole prompt.
 fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), ApiError> {
     let config = parse_config(request.filter.as_deref())?;

@@ -60,6 +60,13 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// The largest request of `/api/explain`, in bytes: a prompt of 16 MB, escaped.
 const EXPLAIN_BYTES_MAX: usize = 32 * 1024 * 1024;
 
+/// Reads a body as each request that has one, without its effect.
+pub(crate) fn read_body(body: &[u8]) {
+    explain::read_body(body);
+    replicas::read_body(body);
+    recording::read_body(body);
+}
+
 /// The admin interface: the state that it shows and changes.
 #[derive(Clone, Debug)]
 pub struct Admin {

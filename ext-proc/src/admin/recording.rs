@@ -97,6 +97,11 @@ pub(super) async fn record(
     Ok(([(header::CONTENT_TYPE, NDJSON)], Body::from_stream(lines)).into_response())
 }
 
+/// Reads a body.
+pub(super) fn read_body(body: &[u8]) {
+    let _ = Json::<view::NewRecording>::from_bytes(body);
+}
+
 fn encode(event: &RecordingEvent) -> Result<Bytes, serde_json::Error> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');

@@ -78,6 +78,14 @@ pub(super) async fn change(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// Reads a body, and its address and role.
+pub(super) fn read_body(body: &[u8]) {
+    if let Ok(Json(new)) = Json::<view::NewReplica>::from_bytes(body) {
+        let _ = parse(&new.address);
+        let _ = new.role.as_deref().map(parse_role);
+    }
+}
+
 fn parse(address: &str) -> Result<SocketAddr, ApiError> {
     match address.parse::<SocketAddr>() {
         Ok(addr) if addr.port() != 0 => Ok(addr),

@@ -10,8 +10,8 @@ mod tests;
 
 use super::message::Message;
 
-pub(super) use decode::decode;
-pub(super) use encode::encode;
+pub(crate) use decode::decode;
+pub(crate) use encode::encode;
 
 /// The longest name of a region, a model or a replica, in bytes.
 const NAME_BYTES_MAX: usize = 256;

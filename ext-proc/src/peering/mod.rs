@@ -33,6 +33,7 @@ pub mod wire;
 use isotherm_regions::Session;
 
 pub use accept::{Acceptor, Caller, MessageHandler};
+pub(crate) use convert::{decode, encode};
 pub use credentials::{Credentials, CredentialsError};
 pub(crate) use credentials::{authorities, certificates, key};
 pub use dial::{Dialer, LinkEvent, PeerEndpoint};

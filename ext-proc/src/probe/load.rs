@@ -39,16 +39,16 @@ pub(super) fn detect_engine(page: &[u8]) -> Result<Engine, PageError> {
 
 /// Load, counters and adapters that a metrics page reports.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct PageReport {
-    pub(super) load: Load,
+pub(crate) struct PageReport {
+    pub(crate) load: Load,
     /// Counters of the engine, if the page has any.
-    pub(super) counters: Option<EngineCounters>,
+    pub(crate) counters: Option<EngineCounters>,
     /// Adapters of requests, if the page names them.
     pub(super) adapters: Option<ReportedAdapters>,
 }
 
 /// Parses a metrics page.
-pub(super) fn parse_page(engine: Engine, page: &[u8]) -> Result<PageReport, PageError> {
+pub(crate) fn parse_page(engine: Engine, page: &[u8]) -> Result<PageReport, PageError> {
     let table = engine.table();
     let counted = counter_series(engine);
     let lengths = name_lengths(engine);

@@ -81,7 +81,7 @@ struct ModelCard {
 }
 
 /// Returns the names of the adapters; `None` for another page.
-fn parse(page: &[u8]) -> Option<Vec<String>> {
+pub(crate) fn parse(page: &[u8]) -> Option<Vec<String>> {
     let list: ModelList = serde_json::from_slice(page).ok()?;
     let adapters = list.data.into_iter().filter(|card| {
         let is_adapter = card

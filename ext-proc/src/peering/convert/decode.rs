@@ -18,7 +18,7 @@ use crate::pool::{SharedPlacement, SharedTarget};
 
 /// Why a message is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::peering) enum DecodeError {
+pub(crate) enum DecodeError {
     #[error("a name is empty or longer than {NAME_BYTES_MAX} bytes")]
     Name,
     #[error("more than {max} {of}")]
@@ -37,7 +37,7 @@ pub(in crate::peering) enum DecodeError {
 
 /// The program's message; `None` for a kind that this version does not know, and for a Hello after the first message.
 /// Fails when the message is not valid.
-pub(in crate::peering) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError> {
+pub(crate) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError> {
     let session = Session(envelope.session);
     Ok(Some(match envelope.payload {
         None | Some(Payload::Hello(_)) => return Ok(None),

@@ -12,7 +12,7 @@ use crate::peering::message::Message;
 use crate::peering::wire::{self, Envelope, Payload};
 use crate::pool::{SharedPlacement, SharedTarget};
 
-pub(in crate::peering) fn encode(session: Session, message: &Message) -> Envelope {
+pub(crate) fn encode(session: Session, message: &Message) -> Envelope {
     let payload = match message {
         Message::Ping(ping) => Payload::Ping(wire::Ping {
             seq: ping.seq,
