@@ -62,6 +62,16 @@ pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
     start(BENCH_PATH, BENCH_PATH, texts(arguments), &more)
 }
 
+/// Replaces this program by `isotherm-bench-slow-bodies ARGUMENTS`, in the same way.
+pub(crate) fn bench_slow_bodies(arguments: &[String]) -> anyhow::Result<()> {
+    start(
+        BENCH_PATH,
+        "isotherm-bench-slow-bodies",
+        texts(arguments),
+        &[],
+    )
+}
+
 /// Replaces this program by `isotherm-profile ARGUMENTS`, in the same way.
 pub(crate) fn profile(arguments: &[String]) -> anyhow::Result<()> {
     start(BENCH_PATH, "isotherm-profile", texts(arguments), &[])

@@ -94,7 +94,7 @@ enum Chore {
     /// Builds the site of docs/ (target/site) and the documentation of every module (target/doc)
     Docs,
     /// `bench path` measures requests through Envoy (`--help` for its options), `bench picker` endpoint pickers beside the
-    /// reference one, `bench core` times the core, `bench counts` counts its instructions (`--accept` makes them the baseline);
+    /// reference one, `bench slow-bodies` requests beside slow bodies, `bench core` times the core, `bench counts` counts its instructions (`--accept` makes them the baseline);
     /// anything else goes to `cargo bench`
     #[command(disable_help_flag = true)]
     Bench(ForwardedArguments),
