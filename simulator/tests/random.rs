@@ -40,6 +40,7 @@ fn arrangement(random: &mut SmallRng, regions: usize) -> Arrangement {
         queue: QueueLimits {
             length_max: [5, 1_000][random.random_range(0..2)],
             wait_max: Duration::from_secs([2, 30][random.random_range(0..2)]),
+            ..QueueLimits::default()
         },
         ..config(policy)
     };

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::PolicyName;
+use crate::{FairnessRules, PolicyName, QueueOrder, RegionChoice, TierRules};
 
 /// Limit of outstanding requests where none is given: of the push rule `outstanding`, and of replicas without metrics.
 pub const OUTSTANDING_MAX: u32 = 32;
@@ -39,6 +39,10 @@ pub struct RouterConfig {
     pub region: RegionRules,
     /// Bounds of each tenant, if there are any.
     pub tenants: Option<TenantLimits>,
+    /// Rules of the workload tiers; `None` for one tier, whose requests all have the objective `ttft_slo`.
+    pub tiers: Option<TierRules>,
+    /// Rules of fairness between tenants; `None` for none.
+    pub fairness: Option<FairnessRules>,
 }
 
 /// Bounds of each tenant of a pool.
@@ -62,10 +66,7 @@ impl Default for RouterConfig {
         Self {
             policy: PolicyName::Isotherm,
             push: Push::Pending,
-            queue: QueueLimits {
-                length_max: 10_000,
-                wait_max: Duration::from_secs(30),
-            },
+            queue: QueueLimits::default(),
             index: IndexLimits {
                 bytes_max: 256 << 20,
                 eviction: Eviction::Lru,
@@ -85,8 +86,11 @@ impl Default for RouterConfig {
                 queue_max: 4,
                 stale_after: Duration::from_millis(600),
                 share: false,
+                choice: RegionChoice::default(),
             },
             tenants: None,
+            tiers: None,
+            fairness: None,
         }
     }
 }
@@ -132,8 +136,20 @@ impl Default for CacheAwareRules {
 pub struct QueueLimits {
     /// Longest queue; a further request is rejected.
     pub length_max: usize,
-    /// Longest wait of a request before it is rejected.
+    /// Longest wait of a request before it is rejected. A pool with tiers has one for each tier instead.
     pub wait_max: Duration,
+    /// Order of service.
+    pub order: QueueOrder,
+}
+
+impl Default for QueueLimits {
+    fn default() -> Self {
+        Self {
+            length_max: 10_000,
+            wait_max: Duration::from_secs(30),
+            order: QueueOrder::default(),
+        }
+    }
 }
 
 /// Bounds of the prefix index.
@@ -157,6 +173,8 @@ pub struct RegionRules {
     pub stale_after: Duration,
     /// Whether placements are shared with siblings ([`crate::Router::poll_placement`]).
     pub share: bool,
+    /// Rule by which a request selects a region.
+    pub choice: RegionChoice,
 }
 
 /// Rule by which requests leave their region.

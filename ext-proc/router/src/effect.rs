@@ -5,7 +5,7 @@ use core::time::Duration;
 use smallvec::SmallVec;
 use strum::{AsRefStr, IntoStaticStr};
 
-use crate::{PeerId, ReplicaId, RequestId};
+use crate::{PeerId, ReplicaId, RequestId, WorkClass};
 
 /// An effect that the driver must carry out.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +49,8 @@ pub struct Decision {
     pub matched_tokens: u32,
     /// Time in the queue.
     pub queued_for: Duration,
+    /// Class of the request, for the order inside the engine.
+    pub class: WorkClass,
 }
 
 /// The decision to forward a request.
@@ -112,4 +114,6 @@ pub enum RejectReason {
     ShuttingDown,
     /// Two replicas broke on the prompt, and for a while no replica gets it.
     Quarantined,
+    /// The gate held the batch request for as long as it may: the pool had no capacity to spare.
+    NoSpareCapacity,
 }

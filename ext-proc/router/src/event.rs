@@ -77,8 +77,13 @@ pub struct Request {
     pub session: Option<SessionKey>,
     /// Tenant that sent the request.
     pub tenant: TenantId,
-    /// Workload tier.
+    /// Workload tier; without effect in a pool without [`crate::TierRules`].
     pub tier: Tier,
+    /// The request's own budget for its first token; `None` for that of its tier. Without effect in a pool without tiers.
+    pub ttft_slo: Option<Duration>,
+    /// Time by which a batch request is to be served, if it has one. The request is promoted in time, and is served after the
+    /// deadline, too.
+    pub deadline: Option<Time>,
     /// Estimated prompt length in tokens.
     pub prompt_tokens: u32,
     /// Limit of output tokens, if the request has one.
@@ -286,4 +291,16 @@ pub struct Placement {
     pub blocks: Box<[BlockHash]>,
     /// Prompt tokens that the target has to compute, by estimate; `None` if the sibling did not tell them.
     pub uncached_tokens: Option<u32>,
+    /// Change of the tenant's account, in a pool with fairness between tenants.
+    pub charge: Option<TenantCharge>,
+}
+
+/// Change of a tenant's account since the last placement of its requests that a sibling shared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantCharge {
+    /// Tenant.
+    pub tenant: TenantId,
+    /// Work in microseconds, not weighted: of the new request by estimate, and the corrections of earlier estimates. Negative
+    /// where the corrections are larger.
+    pub work_us: i64,
 }

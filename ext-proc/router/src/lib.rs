@@ -24,6 +24,8 @@ mod router;
 mod stats;
 mod status;
 mod tenants;
+mod tier_rules;
+mod tier_status;
 mod time;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
@@ -35,7 +37,7 @@ pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};
 pub use event::{
     AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope,
-    ServedBy, SessionKey, Target, TenantId, Tier,
+    ServedBy, SessionKey, Target, TenantCharge, TenantId, Tier,
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
 #[cfg(feature = "research")]
@@ -48,4 +50,8 @@ pub use status::{
     Availability, Candidate, Choice, Explanation, PeerCandidate, PoolEstimates, ReplicaStatus,
     Signals, Source, TenantStatus,
 };
+pub use tier_rules::{
+    BatchTier, FairnessRules, InteractiveTier, QueueOrder, RegionChoice, TierRules, WorkClass,
+};
+pub use tier_status::{BatchStatus, FairnessStatus, ReleaseReason, TierStatus};
 pub use time::Time;

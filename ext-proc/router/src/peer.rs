@@ -25,6 +25,15 @@ pub struct PeerReport {
     pub drain_per_s: f32,
     /// Cost of a prompt there; `None` from a policy without costs, and while no replica is available.
     pub prompt_cost: Option<PromptCost>,
+    /// Effective memory utilisation: share of the memory for KV caches in use, with what was sent since the last probes. `None` from engines
+    /// that do not tell it.
+    pub utilisation: Option<f32>,
+    /// Capacity of all KV caches in tokens; 0 where the engines do not tell it.
+    pub kv_capacity_tokens: u64,
+    /// Batch requests that the pool would start now.
+    pub batch_credit: u32,
+    /// Held batch requests, which `queue` includes.
+    pub batch_queue: u32,
 }
 
 /// Cost of a prompt of which no replica of a pool holds a part, in parts that another region adds its own wait and SLO to. A

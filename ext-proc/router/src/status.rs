@@ -231,4 +231,7 @@ pub struct TenantStatus {
     pub prompt_tokens: u64,
     /// Cached tokens of the same prompts.
     pub cached_tokens: u64,
+    /// Work charged to the tenant by this service, not weighted: measured where a request has ended, estimated where it runs.
+    /// Zero in a pool without fairness between tenants.
+    pub work: Duration,
 }

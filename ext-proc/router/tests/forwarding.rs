@@ -335,6 +335,7 @@ fn a_full_queue_rejects_only_requests_that_cannot_be_forwarded() {
         queue: QueueLimits {
             length_max: 1,
             wait_max: Duration::from_secs(5),
+            ..QueueLimits::default()
         },
         ..config()
     };

@@ -31,6 +31,7 @@ fn pool(policy: PolicyName, replicas: u32) -> Script {
         queue: QueueLimits {
             length_max: 100_000,
             wait_max: Duration::from_secs(30),
+            ..QueueLimits::default()
         },
         probe_stale_after: Duration::from_secs(3_600),
         ..RouterConfig::default()

@@ -77,6 +77,7 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
                             others_token_s: 0.000_1,
                             ..PromptCost::default()
                         }),
+                        ..PeerReport::default()
                     },
                     late_ms,
                     round_trip_ms,

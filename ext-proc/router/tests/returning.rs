@@ -229,6 +229,7 @@ fn a_full_queue_accepts_a_returned_request() {
         queue: QueueLimits {
             length_max: 1,
             wait_max: Duration::from_secs(5),
+            ..QueueLimits::default()
         },
         ..config()
     };

@@ -16,6 +16,7 @@ fn config(length_max: usize) -> RouterConfig {
         queue: QueueLimits {
             length_max,
             wait_max: Duration::from_secs(5),
+            ..QueueLimits::default()
         },
         ..RouterConfig::default()
     }

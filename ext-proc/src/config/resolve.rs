@@ -182,6 +182,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             queue: QueueLimits {
                 length_max: raw.queue.len_max,
                 wait_max: raw.queue.wait_max,
+                ..QueueLimits::default()
             },
             index: IndexLimits {
                 bytes_max: raw.index.bytes_max,

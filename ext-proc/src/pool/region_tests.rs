@@ -25,6 +25,10 @@ const FREE_CAPACITY: PeerReport = PeerReport {
     queue: 0,
     drain_per_s: 1.0,
     prompt_cost: None,
+    utilisation: None,
+    kv_capacity_tokens: 0,
+    batch_credit: 0,
+    batch_queue: 0,
 };
 
 fn pool_registry(text: &str) -> PoolRegistry {

@@ -68,6 +68,7 @@ impl SharedPlacement {
             parent: self.parent,
             blocks: self.blocks,
             uncached_tokens: self.uncached_tokens,
+            charge: None,
         })
     }
 }

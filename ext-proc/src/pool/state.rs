@@ -134,6 +134,8 @@ impl PoolState {
             session: request.session,
             tenant: request.tenant_id(),
             tier: request.tier,
+            ttft_slo: None,
+            deadline: None,
             prompt_tokens: request.prompt_tokens,
             output_tokens_max: request.output_tokens_max,
             adapter: request.adapter,

@@ -129,6 +129,10 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
         queue: 1,
         drain_per_s: 2.5,
         prompt_cost: None,
+        utilisation: None,
+        kv_capacity_tokens: 0,
+        batch_credit: 0,
+        batch_queue: 0,
     };
     Message::Heartbeat(Heartbeat {
         session: ping.session,

@@ -21,6 +21,10 @@ const FREE_CAPACITY: PeerReport = PeerReport {
     queue: 0,
     drain_per_s: 10.0,
     prompt_cost: None,
+    utilisation: None,
+    kv_capacity_tokens: 0,
+    batch_credit: 0,
+    batch_queue: 0,
 };
 
 /// The region `us`, whose peers `eu` (the nearer one) and `asia` report free capacity until this is dropped.

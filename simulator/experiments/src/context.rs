@@ -233,6 +233,7 @@ pub(crate) fn config(policy: PolicyName, push: Push) -> RouterConfig {
         queue: QueueLimits {
             length_max: 1_000_000,
             wait_max: WAIT_MAX,
+            ..QueueLimits::default()
         },
         ..RouterConfig::default()
     }

@@ -122,6 +122,7 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
                     queue: input.int_in_range(0..=6)?,
                     drain_per_s: input.arbitrary()?,
                     prompt_cost: prompt_cost(input)?,
+                    ..PeerReport::default()
                 }
             },
             late_ms: if input.ratio(1, 4)? {

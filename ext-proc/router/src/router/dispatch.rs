@@ -12,7 +12,7 @@ use crate::queue::QueuedRequest;
 use crate::replica::Replica;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::tenants::TenantSlot;
-use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantStatus};
+use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantStatus, WorkClass};
 
 /// A prompt on its replica, in tokens.
 struct PromptWork {
@@ -54,6 +54,7 @@ impl Router {
             matched_bytes,
             matched_tokens: share_of(request.prompt_tokens, share),
             queued_for: now.since(queued.arrived),
+            class: WorkClass::default(),
         };
         self.announce(request.id, queued.tenant, decision);
         self.pool.in_flight.insert(

@@ -51,6 +51,7 @@ impl Router {
             queue: saturate(self.pool.queue.len() as u64),
             drain_per_s: per_second(held, self.pool.service_s),
             prompt_cost: self.prompt_cost(),
+            ..PeerReport::default()
         }
     }
 
@@ -102,6 +103,7 @@ impl Router {
             parent: known.last().copied(),
             blocks: new.into(),
             uncached_tokens: uncached.map(whole_tokens),
+            charge: None,
         });
     }
 

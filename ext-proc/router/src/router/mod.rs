@@ -26,6 +26,7 @@ mod quarantine;
 mod reject;
 mod restart;
 mod serve;
+mod tiers;
 mod token_length;
 
 use std::collections::VecDeque;

@@ -42,6 +42,8 @@ fn request(id: u64, session: u64) -> Request {
         fingerprint: Arc::default(),
         session: Some(SessionKey(session)),
         tier: Tier::default(),
+        ttft_slo: None,
+        deadline: None,
         prompt_tokens: 10,
         output_tokens_max: None,
         subset: None,

@@ -72,6 +72,8 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         fingerprint: prompt(blocks),
         session: Some(SessionKey(session)),
         tier: Tier::default(),
+        ttft_slo: None,
+        deadline: None,
         prompt_tokens: u32::try_from(blocks.len()).unwrap() * BLOCK_BYTES / 4,
         output_tokens_max: None,
         subset: None,

@@ -121,7 +121,7 @@ impl World {
                     forwarding: ForwardingRule::Cost,
                     queue_max: TAU,
                     stale_after: Duration::from_millis(3 * HEARTBEAT_MS),
-                    share: false,
+                    ..RouterConfig::default().region
                 },
                 ..RouterConfig::default()
             };

@@ -63,10 +63,13 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
         RejectReason::TenantLimit => {
             "Your tenant has as many requests for this model as it may have at a time. Try again later."
         }
+        RejectReason::NoSpareCapacity => {
+            "This model has no capacity to spare for batch work at the moment. Try again later."
+        }
         RejectReason::ShuttingDown => "The service is being restarted. Try again.",
     };
     let kind = match reason {
-        RejectReason::TenantLimit => "rate_limit_error",
+        RejectReason::TenantLimit | RejectReason::NoSpareCapacity => "rate_limit_error",
         _ => "server_error",
     };
     error(message, kind, None, reason.as_ref())

@@ -146,7 +146,10 @@ impl RequestLifecycle {
         let (details, body) = (reason.into(), openai::rejected(reason));
         // The endpoint picker protocol has a status of its own for shed load.
         let is_shed = summary.needs_endpoint && reason == RejectReason::QueueFull;
-        let is_limit = reason == RejectReason::TenantLimit;
+        let is_limit = matches!(
+            reason,
+            RejectReason::TenantLimit | RejectReason::NoSpareCapacity
+        );
         let status = if is_shed || is_limit { 429 } else { 503 };
         self.close(if is_forwarded {
             ImmediateReply::to_region(details, body, Some(retry_after))

@@ -112,6 +112,7 @@ fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError
         queue: message.queue,
         drain_per_s: message.drain_per_s,
         prompt_cost,
+        ..PeerReport::default()
     };
     Ok((name(message.model)?, report))
 }

@@ -86,6 +86,7 @@ fn examples() -> Vec<Message> {
                         others_s: 0.25,
                         others_token_s: 0.002,
                     }),
+                    ..PeerReport::default()
                 },
             )],
             views: vec![

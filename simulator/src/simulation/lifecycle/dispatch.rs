@@ -83,6 +83,8 @@ impl Simulation<'_> {
             fingerprint: Arc::clone(&flight.fingerprint),
             session: session.map(|session| SessionKey(session.key)),
             tier: Tier::default(),
+            ttft_slo: None,
+            deadline: None,
             prompt_tokens: flight.presumed_tokens,
             output_tokens_max: None,
             subset: None,

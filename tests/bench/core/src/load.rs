@@ -254,6 +254,8 @@ impl Load {
             fingerprint: Arc::new(prompt),
             session: Some(SessionKey(session)),
             tier: Tier::default(),
+            ttft_slo: None,
+            deadline: None,
             prompt_tokens: tokens,
             output_tokens_max: None,
             subset: None,
@@ -333,6 +335,7 @@ pub fn config(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
         queue: QueueLimits {
             length_max: 1_000_000,
             wait_max: FOR_EVER,
+            ..QueueLimits::default()
         },
         probe_stale_after: FOR_EVER,
         ..RouterConfig::default()

@@ -125,6 +125,8 @@ mod tests {
             fingerprint: Arc::new(Fingerprint::default()),
             session: None,
             tier: Tier::default(),
+            ttft_slo: None,
+            deadline: None,
             prompt_tokens: 0,
             output_tokens_max: None,
             subset: None,

@@ -156,6 +156,8 @@ fn request(id: u64, blocks: &[u64]) -> Request {
         fingerprint: Arc::new(Fingerprint::new(blocks, count * BLOCK_TOKENS * 4).unwrap()),
         session: None,
         tier: Tier::default(),
+        ttft_slo: None,
+        deadline: None,
         prompt_tokens: count * BLOCK_TOKENS,
         output_tokens_max: None,
         subset: None,

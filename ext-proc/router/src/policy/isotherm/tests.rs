@@ -156,6 +156,8 @@ fn request(conversation: u64, blocks: u32) -> Request {
         fingerprint: Arc::new(Fingerprint::new(chain, blocks * 200 + 50).unwrap()),
         session: Some(SessionKey(conversation)),
         tier: Tier::default(),
+        ttft_slo: None,
+        deadline: None,
         prompt_tokens: blocks * 50 + 12,
         output_tokens_max: None,
         subset: None,

@@ -182,6 +182,7 @@ impl Naive {
             RejectReason::ShuttingDown => {}
             RejectReason::Quarantined => unreachable!("no replica breaks in these operations"),
             RejectReason::TenantLimit => unreachable!("no tenant has a bound"),
+            RejectReason::NoSpareCapacity => unreachable!("no request is batch work"),
         }
     }
 }

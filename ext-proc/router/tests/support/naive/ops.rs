@@ -306,6 +306,7 @@ impl Naive {
                     queue: QueueLimits {
                         length_max: *length_max,
                         wait_max: Duration::from_millis(*wait_ms),
+                        ..QueueLimits::default()
                     },
                     index: IndexLimits {
                         bytes_max: *bytes_max,

@@ -1,0 +1,162 @@
+//! Rules of workload tiers, of the order of service, and of fairness between tenants.
+//!
+//! Tiers and orders follow SageServe (its sections 2.2, 6.2 and 6.5), the fairness between tenants follows VTC and DLPM
+//! (arXiv 2401.00588 and 2501.14312). Without these rules, a router has one tier and one tenant, and ignores what requests
+//! say about both.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use crate::TenantId;
+
+/// Share of the memory for KV caches in use below which one batch request may start, and two.
+const RELEASE_BELOW: [f64; 2] = [0.60, 0.50];
+
+/// Rules of the workload tiers of a pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TierRules {
+    /// Rules of [`crate::Tier::InteractiveFast`].
+    pub fast: InteractiveTier,
+    /// Rules of [`crate::Tier::InteractiveNormal`].
+    pub normal: InteractiveTier,
+    /// Rules of [`crate::Tier::NonInteractive`].
+    pub batch: BatchTier,
+}
+
+impl TierRules {
+    /// Default rules of a pool with this objective for the time to first token and this longest wait.
+    #[must_use]
+    pub fn new(ttft_slo: Duration, wait_max: Duration) -> Self {
+        Self {
+            fast: InteractiveTier {
+                ttft_slo: ttft_slo.min(Duration::from_secs(1)),
+                weight: 4.0,
+                wait_max,
+            },
+            normal: InteractiveTier {
+                ttft_slo,
+                weight: 1.0,
+                wait_max,
+            },
+            batch: BatchTier::default(),
+        }
+    }
+}
+
+/// Rules of a tier whose requests a user waits for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct InteractiveTier {
+    /// Objective for the time to first token, of requests without a budget of their own.
+    pub ttft_slo: Duration,
+    /// Weight of a second of delay to a request of the tier, next to other tiers; positive.
+    pub weight: f64,
+    /// Longest wait of a request before it is rejected.
+    pub wait_max: Duration,
+}
+
+/// Rules of batch work, which waits at a gate until the pool has capacity to spare.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchTier {
+    /// Effective memory utilisation of the pool below which a signal lets one batch request start, and two. The second value is
+    /// at most the first.
+    pub release_below: [f64; 2],
+    /// Time after which a signal is given, if no request has ended meanwhile.
+    pub signal_interval: Duration,
+    /// Time before its deadline at which a held request is promoted: it then counts as interactive.
+    pub promote_left: Duration,
+    /// Share of all dispatches that may be of held requests whatever the utilisation, from 0 to 1.
+    pub share_min: f64,
+    /// Most held requests; a further one is rejected.
+    pub length_max: usize,
+    /// Longest time for which a request is held before it is rejected. A promoted request waits by the rules of
+    /// [`TierRules::normal`] instead.
+    pub wait_max: Duration,
+}
+
+impl Default for BatchTier {
+    fn default() -> Self {
+        Self {
+            release_below: RELEASE_BELOW,
+            signal_interval: Duration::from_secs(1),
+            promote_left: Duration::from_secs(600),
+            share_min: 0.0,
+            length_max: 1_000,
+            wait_max: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Order of service: the order in which waiting requests are shown to the policy (SageServe 6.5).
+///
+/// The *due time* of a request is its arrival plus its budget for the first token. All requests of a pool without tiers have
+/// the same budget.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QueueOrder {
+    /// Order of the policy: `isotherm` serves requests by due time, those past it behind the others; other policies serve first come,
+    /// first served.
+    #[default]
+    Auto,
+    /// First come, first served, whatever the tier.
+    Fcfs,
+    /// Earliest due time first, overdue requests included.
+    Edf,
+    /// All fast requests before all normal ones, each first come, first served.
+    PriorityFirst,
+    /// Deadlines and priorities aware: requests far past their due time, then requests of each tier with little time left, then
+    /// those with more time left, and then requests a little past their due time.
+    Dpa {
+        /// Time past the due time after which a request comes first.
+        expired: Duration,
+        /// Time before the due time from which a request is urgent.
+        urgent: Duration,
+    },
+}
+
+impl QueueOrder {
+    /// Default of the field `expired` of [`Self::Dpa`].
+    pub const DPA_EXPIRED: Duration = Duration::from_secs(30);
+    /// Default of the field `urgent` of [`Self::Dpa`].
+    pub const DPA_URGENT: Duration = Duration::from_secs(1);
+}
+
+/// Rules of fairness between tenants by measured work.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FairnessRules {
+    /// Work by which a tenant may be ahead of the least served one and still be served: the room for cache locality.
+    pub quantum: Duration,
+    /// Most tenants with an account of their own; all others share one.
+    pub tenants_max: usize,
+    /// Weights of tenants, positive; 1 for a tenant that is not named.
+    pub weights: BTreeMap<TenantId, f64>,
+}
+
+impl FairnessRules {
+    /// Default of [`Self::tenants_max`].
+    pub const TENANTS_MAX: usize = 1_000;
+}
+
+/// Rule by which a request selects a region, where it may leave its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RegionChoice {
+    /// A request leaves when no local replica is available, to the peer with the longest prefix or the least delay (SkyLB 3.3).
+    #[default]
+    Availability,
+    /// A request goes to the first region whose effective memory utilisation is below [`Self::UTILISATION_MAX`], its own region first and
+    /// then by round trip; if there is none, to the least utilised one (SageServe 6.1).
+    Utilisation,
+}
+
+impl RegionChoice {
+    /// Utilisation from which a region is passed over by [`Self::Utilisation`].
+    pub const UTILISATION_MAX: f64 = 0.70;
+}
+
+/// Class of a dispatched request, for the order inside the engine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WorkClass {
+    /// A user waits, or the request's deadline is near.
+    #[default]
+    Interactive,
+    /// Batch work that the gate released.
+    Batch,
+}
