@@ -27,7 +27,8 @@ const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
 const SOAK_SEED: &str = "19";
 
 /// Packages whose tests `check` runs: the cores and the conventions.
-const CORE_PACKAGES: [&str; 6] = [
+const CORE_PACKAGES: [&str; 7] = [
+    "isotherm-planner",
     "isotherm-router",
     "isotherm-regions",
     "isotherm-fingerprint",
