@@ -67,16 +67,27 @@ const CRDS: [[&str; 3]; 4] = [
     ],
 ];
 
+/// Definitions of KEDA, in the version of its operator.
+const KEDA_CRDS: [[&str; 3]; 1] = [["github.com/kedacore/keda/v2", "v2.21.0", "config/crd/bases"]];
+
 /// Istio's releases have tags without `v`, which Go does not accept as versions.
 const ISTIO: &str = "v0.0.0-20260827124520-eed52ebb66ad";
 
 /// Every program, from cheap to expensive.
-pub(crate) const MESH_TOOLS: [MeshTool; 8] = [
+pub(crate) const MESH_TOOLS: [MeshTool; 10] = [
     MeshTool {
         name: "crds",
         purpose: "custom resource definitions that kube-apiserver needs",
         version: "1",
         origin: Origin::Files(&CRDS),
+        linker_flags: "",
+        cpu_minutes: 0.1,
+    },
+    MeshTool {
+        name: "keda-crds",
+        purpose: "custom resource definitions of KEDA",
+        version: "2.21.0",
+        origin: Origin::Files(&KEDA_CRDS),
         linker_flags: "",
         cpu_minutes: 0.1,
     },
@@ -157,6 +168,17 @@ pub(crate) const MESH_TOOLS: [MeshTool; 8] = [
         // Without the flag the server says that its version is v0.0.0.
         linker_flags: "-X k8s.io/component-base/version.gitVersion=v1.37.2",
         cpu_minutes: 11.7,
+    },
+    MeshTool {
+        name: "keda-operator",
+        purpose: "KEDA, which reads the number of replicas",
+        version: "2.21.0",
+        origin: Origin::Module {
+            folder: "tests/mesh/keda",
+            package: "github.com/kedacore/keda/v2/cmd/operator",
+        },
+        linker_flags: "",
+        cpu_minutes: 15.6,
     },
 ];
 

@@ -19,22 +19,35 @@
 //! Differences from the paper, each with its reason in `docs/decisions`: demand is measured work instead of tokens; a forecast is
 //! multiplied by the factor that covered the past windows; the default pace begins a start-up time ahead.
 
+mod capacity;
 mod config;
 mod demand;
+mod forecast;
+mod history;
+mod outlook;
+mod pace;
 mod plan;
 mod planner;
+mod pool;
+mod regions;
+mod removal;
 mod sample;
+mod solve;
+mod startup;
 mod state;
+mod steps;
 
 pub use config::{
     CostRules, ForecastModel, ForecastRules, GapRules, Pace, PlannerConfig, PoolRules,
     ReplicaBounds, STARTUP_PRESUMED, Signal, UtilisationRules,
 };
 pub use demand::{DemandSums, FinishedRequest, WorkModel};
+pub use forecast::arima::Arima;
 pub use plan::{Forecast, Plan, PlanReason, PoolPlan, SolveMethod};
 pub use planner::{Hold, Planner};
 pub use sample::{
     AdoptedPlan, DemandSample, PeerSample, RegionRow, ReplicaSample, ReplicaState, ReplicasSample,
     Sample,
 };
+pub use solve::{Cell, Program, Solution};
 pub use state::PlannerState;

@@ -23,7 +23,8 @@ pub struct Plan {
 pub struct PoolPlan {
     /// Number of replicas that the pool should have.
     pub desired: u32,
-    /// Version of `desired`: rises by one with each change.
+    /// Version of `desired`: rises by one with each change. At zero the pool knows none of its replicas yet, and `desired` means
+    /// nothing.
     pub epoch: u64,
     /// Reason of the last change.
     pub reason: PlanReason,
@@ -45,6 +46,8 @@ pub struct PoolPlan {
     pub forecast_error: Option<f64>,
     /// Start-up time that the plan assumes.
     pub startup: Duration,
+    /// Latest measured start-up time, in seconds.
+    pub startup_measured_s: Option<f64>,
     /// Replicas that must drain now.
     pub drain: Vec<String>,
     /// Draining replicas that must serve again.
@@ -55,6 +58,8 @@ pub struct PoolPlan {
     pub removal_order: Vec<String>,
     /// Demand that the plan cannot meet within its bounds, in full replicas.
     pub unmet: f64,
+    /// Whether an operator holds the number.
+    pub is_held: bool,
     /// What peer regions need to know.
     pub row: RegionRow,
 }

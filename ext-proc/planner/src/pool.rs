@@ -1,0 +1,413 @@
+//! Planner of one pool: history, outlook, number, replicas.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use isotherm_router::Time;
+use serde::{Deserialize, Serialize};
+
+use crate::capacity::Capacity;
+use crate::history::History;
+use crate::outlook::Outlook;
+use crate::pace::{PaceInputs, Wish, ceil};
+use crate::removal::Removal;
+use crate::startup::Startup;
+use crate::steps::{StepRules, Steps};
+use crate::{
+    Forecast, Hold, Pace, PlanReason, PoolPlan, PoolRules, RegionRow, ReplicaBounds, ReplicaState,
+    ReplicasSample, Signal,
+};
+
+/// Time in which the pool finds its replicas: a source lists some before others.
+const DISCOVERY: Duration = Duration::from_secs(60);
+/// Minutes whose mean is the demand of now.
+const DEMAND_MINUTES: u64 = 5;
+/// Minutes that must all exceed the upper forecast.
+const BURST_MINUTES: u64 = 3;
+/// Intervals after which a plan is stale.
+const STALE_INTERVALS: u32 = 2;
+/// The most replicas of a pool that the planner follows.
+const REPLICAS_MAX: usize = 10_000;
+/// Shortest start-up time by which waiting work is divided.
+const STARTUP_MIN: Duration = Duration::from_secs(30);
+
+/// State of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PoolPlanner {
+    history: History,
+    capacity: Capacity,
+    startup: Startup,
+    pub(crate) steps: Steps,
+    removal: Removal,
+    target: Option<Target>,
+    #[serde(skip)]
+    outlook: Outlook,
+    #[serde(skip)]
+    replicas: ReplicasSample,
+    /// Time of the first sample of the replicas.
+    #[serde(skip)]
+    first_sample: Option<Time>,
+    /// Replicas that have served.
+    #[serde(skip)]
+    served: BTreeSet<String>,
+    #[serde(skip)]
+    hold: Option<Hold>,
+}
+
+/// Number by the program.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Target {
+    replicas: u32,
+    /// Replicas that the forecast needs in this region alone.
+    needed: u32,
+    /// Time of the solution, in nanoseconds.
+    at: u64,
+    /// Demand that the program could not place here, in full replicas.
+    unmet: f64,
+}
+
+impl PoolPlanner {
+    pub(crate) fn report(&mut self, now: Time, sample: crate::DemandSample) {
+        self.history.report(now, sample);
+    }
+
+    pub(crate) fn supply(&mut self, peak: f64) {
+        self.outlook.supply(peak);
+    }
+
+    pub(crate) fn adopt(&mut self, now: Time, plan: crate::AdoptedPlan) {
+        let change = self.steps.adopt(now, plan.desired, plan.epoch);
+        self.account(now, change);
+    }
+
+    pub(crate) fn set_hold(&mut self, hold: Option<Hold>) {
+        self.hold = hold;
+    }
+
+    /// Takes the state of the replicas.
+    pub(crate) fn see_replicas(
+        &mut self,
+        now: Time,
+        mut sample: ReplicasSample,
+        bounds: &ReplicaBounds,
+    ) {
+        sample.replicas.truncate(REPLICAS_MAX);
+        sample.utilisation = sample
+            .utilisation
+            .filter(|share| share.is_finite() && *share >= 0.0);
+        sample.waiting_s = crate::demand::finite(sample.waiting_s);
+        self.history.set_kv_tokens(sample.kv_tokens);
+        let is_first = self.first_sample.is_none();
+        let names: BTreeSet<String> = sample
+            .replicas
+            .iter()
+            .map(|replica| replica.name.clone())
+            .collect();
+        for replica in &sample.replicas {
+            let is_new =
+                replica.state == ReplicaState::Ready && !self.served.contains(&replica.name);
+            if is_new && !is_first && !self.removal.is_drained(&replica.name) {
+                self.startup.started(now);
+            }
+            if replica.state == ReplicaState::Ready {
+                self.served.insert(replica.name.clone());
+            }
+        }
+        self.served.retain(|name| names.contains(name));
+        self.replicas = sample;
+        let first = *self.first_sample.get_or_insert(now);
+        self.begin(now, now.since(first) >= DISCOVERY, bounds);
+    }
+
+    /// Begins with the replicas that are there. A pool that has just started learns of them one after the other, so its number
+    /// rises with them for a while; an empty pool counts as empty only after that time.
+    fn begin(&mut self, now: Time, is_discovered: bool, bounds: &ReplicaBounds) {
+        let present = self.count(ReplicaState::Ready) + self.count(ReplicaState::Starting);
+        let can_begin = !self.steps.is_known() && (present > 0 || is_discovered);
+        let is_growing = self.steps.reason == PlanReason::Initial
+            && self.steps.epoch == 1
+            && !is_discovered
+            && present > self.steps.desired;
+        if can_begin || is_growing {
+            let desired = present.clamp(bounds.min, bounds.max.max(bounds.min));
+            self.steps.set(now, desired, PlanReason::Initial);
+            self.steps.epoch = 1;
+        }
+    }
+
+    fn count(&self, state: ReplicaState) -> u32 {
+        let count = self
+            .replicas
+            .replicas
+            .iter()
+            .filter(|replica| replica.state == state)
+            .count();
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
+
+    /// Demand that one replica may carry, in the unit of the signal (θ).
+    pub(crate) fn capacity(&self, rules: &PoolRules) -> Option<f64> {
+        let capacity = match rules.signal {
+            Signal::Work => Some(rules.utilisation.up),
+            Signal::InputTokens => rules
+                .forecast
+                .replica_tokens_per_s
+                .or_else(|| self.capacity.estimate()),
+        };
+        capacity.filter(|capacity| capacity.is_finite() && *capacity > 0.0)
+    }
+
+    pub(crate) fn startup(&self, rules: &PoolRules) -> Duration {
+        self.startup.estimate(rules.startup)
+    }
+
+    /// Forecasts the coming window. Returns this region's row of the program; `None` without a forecast.
+    pub(crate) fn forecast(&mut self, now: Time, rules: &PoolRules) -> Option<RegionRow> {
+        let startup = self.startup(rules);
+        let demand = self.outlook.plan(now, &self.history, rules, startup);
+        let capacity = self.capacity(rules);
+        Some(RegionRow {
+            demand: demand?,
+            capacity: capacity?,
+            ..self.fixed_row(rules)
+        })
+    }
+
+    /// Row of a pool without a forecast: its number, with room for neither more nor fewer.
+    pub(crate) fn fixed_row(&self, rules: &PoolRules) -> RegionRow {
+        RegionRow {
+            replicas: self.steps.desired,
+            demand: 0.0,
+            capacity: 1.0,
+            min: rules.replicas.min,
+            max: rules.replicas.max,
+        }
+    }
+
+    /// Row with the forecast of the current plan, or the fixed row without one.
+    pub(crate) fn current_row(&self, now: Time, rules: &PoolRules) -> RegionRow {
+        let fixed = self.fixed_row(rules);
+        let forecast = self
+            .outlook
+            .selected()
+            .filter(|_| self.has_plan(now, rules));
+        match forecast.zip(self.capacity(rules)) {
+            Some(((_, forecast), capacity)) => RegionRow {
+                demand: forecast.upper + self.outlook.batch,
+                capacity,
+                ..fixed
+            },
+            None => fixed,
+        }
+    }
+
+    /// Takes this region's part of a solution.
+    pub(crate) fn set_target(&mut self, now: Time, replicas: u32, row: &RegionRow, unmet: f64) {
+        let full = |demand: f64| demand / row.capacity.max(f64::MIN_POSITIVE);
+        self.target = Some(Target {
+            replicas,
+            needed: ceil(full(row.demand)).clamp(row.min, row.max.max(row.min)),
+            at: now.as_nanos(),
+            unmet: crate::demand::finite(full(unmet)),
+        });
+    }
+
+    /// Forgets the plan, for lack of a forecast.
+    pub(crate) fn clear_target(&mut self) {
+        self.target = None;
+    }
+
+    fn valid_target(&self, now: Time, rules: &PoolRules) -> Option<Target> {
+        let target = self.target?;
+        let at = Time::from_nanos(target.at);
+        let is_stale = at > now || now.since(at) > rules.interval * STALE_INTERVALS;
+        (!is_stale).then_some(target)
+    }
+
+    /// Whether the pool has a valid plan.
+    pub(crate) fn has_plan(&self, now: Time, rules: &PoolRules) -> bool {
+        self.valid_target(now, rules).is_some()
+    }
+
+    /// Advances to a time: the number follows its pace, at most to `max`.
+    pub(crate) fn advance(&mut self, now: Time, rules: &PoolRules, max: u32) {
+        self.history.advance(now);
+        self.steps.forget_future(now);
+        if let Some((minute, sums)) = self.history.last_sums(now) {
+            let ready = self.count(ReplicaState::Ready);
+            self.capacity.read(minute, &sums, ready);
+        }
+        if !self.steps.is_known() {
+            return;
+        }
+        if rules.pace == Pace::Forecast {
+            self.outlook.refresh(now, &self.history, rules);
+        }
+        let bounds = ReplicaBounds {
+            max: rules.replicas.max.min(max).max(rules.replicas.min),
+            ..rules.replicas
+        };
+        let change = self.move_number(now, rules, bounds);
+        self.account(now, change);
+    }
+
+    fn move_number(&mut self, now: Time, rules: &PoolRules, bounds: ReplicaBounds) -> i64 {
+        self.hold = self.hold.filter(|hold| now < hold.until);
+        if let Some(hold) = self.hold {
+            let desired = hold.replicas.clamp(bounds.min, bounds.max);
+            return self.steps.set(now, desired, PlanReason::Hold);
+        }
+        let inputs = self.inputs(now, rules);
+        let quiet = match rules.pace {
+            Pace::Forecast => rules.stabilisation + self.startup(rules),
+            Pace::Immediate | Pace::Utilisation | Pace::UtilisationAndGap | Pace::Reactive => {
+                rules.stabilisation
+            }
+        };
+        let step_rules = StepRules {
+            bounds,
+            stabilisation: rules.stabilisation,
+            quiet,
+            floor: inputs.demand.map_or(0, ceil),
+        };
+        let wish = if self.steps.desired == 0 && self.replicas.waiting > 0 {
+            Wish {
+                replicas: 1,
+                reason: PlanReason::FromZero,
+            }
+        } else {
+            inputs.wish(rules.pace, &rules.utilisation, &rules.gap)
+        };
+        self.steps.follow(now, wish, &step_rules)
+    }
+
+    fn account(&mut self, now: Time, change: i64) {
+        let count = u32::try_from(change.unsigned_abs()).unwrap_or(u32::MAX);
+        match change.signum() {
+            1 => self.startup.ordered(now, count),
+            -1 => self.startup.cancelled(count),
+            _ => {}
+        }
+    }
+
+    fn inputs(&self, now: Time, rules: &PoolRules) -> PaceInputs {
+        let target = self.valid_target(now, rules);
+        let capacity = self.capacity(rules);
+        let full = |demand: f64| capacity.map(|capacity| demand / capacity);
+        let demand = self.demand(now, rules).and_then(full);
+        let minutes = self.history.last_minutes(now, BURST_MINUTES);
+        let least = minutes
+            .iter()
+            .map(|demand| demand.interactive(rules.signal))
+            .fold(f64::MAX, f64::min);
+        let selected = self.outlook.selected().map(|(_, forecast)| forecast);
+        let startup = self.startup(rules);
+        let lead = self.outlook.lead(now, now.after(startup)).and_then(full);
+        let ready = self.count(ReplicaState::Ready);
+        let busy = demand.map(|demand| demand * rules.utilisation.up / f64::from(ready.max(1)));
+        PaceInputs {
+            desired: self.steps.desired,
+            ready,
+            target: target.map(|target| target.replicas),
+            lead: target.zip(lead).map(|(target, lead)| target.share_of(lead)),
+            utilisation: self.replicas.utilisation.or(busy),
+            demand,
+            demand_least: (minutes.len() as u64 == BURST_MINUTES)
+                .then_some(least)
+                .and_then(full),
+            point: selected.and_then(|forecast| full(forecast.point)),
+            upper: selected.and_then(|forecast| full(forecast.upper)),
+            elapsed: elapsed(now, rules.interval),
+            waiting: self.replicas.waiting_s / startup.max(STARTUP_MIN).as_secs_f64(),
+            is_cooled: self.steps.is_cooled(now, rules.utilisation.cooldown),
+        }
+    }
+
+    /// Mean demand of the last minutes, in the unit of the signal.
+    fn demand(&self, now: Time, rules: &PoolRules) -> Option<f64> {
+        let minutes = self.history.last_minutes(now, DEMAND_MINUTES);
+        let sum: f64 = minutes
+            .iter()
+            .map(|demand| demand.interactive(rules.signal))
+            .sum();
+        (!minutes.is_empty()).then(|| sum / minutes.len() as f64)
+    }
+
+    /// Plan of the pool as it stands.
+    pub(crate) fn plan(&mut self, now: Time, rules: &PoolRules) -> PoolPlan {
+        let desired = if self.steps.is_known() {
+            self.steps.desired
+        } else {
+            rules.replicas.min
+        };
+        let removal = if self.steps.is_known() {
+            self.removal
+                .plan(now, &self.replicas.replicas, desired, rules.donate_after)
+        } else {
+            crate::removal::RemovalPlan::default()
+        };
+        let capacity = self.capacity(rules);
+        let full = |demand: f64| capacity.map_or(0.0, |capacity| demand / capacity);
+        let scaled = |forecast: &Forecast| Forecast {
+            point: full(forecast.point),
+            upper: full(forecast.upper),
+        };
+        let target = self.valid_target(now, rules);
+        let selected = self.outlook.selected();
+        PoolPlan {
+            desired,
+            epoch: self.steps.epoch,
+            reason: self.steps.reason,
+            ready: self.count(ReplicaState::Ready),
+            starting: self.count(ReplicaState::Starting),
+            surplus: removal.surplus,
+            target: target.map(|target| target.replicas),
+            demand_replicas: self.demand(now, rules).map(full),
+            forecasts: self
+                .outlook
+                .forecasts
+                .iter()
+                .map(|(model, forecast)| (*model, scaled(forecast)))
+                .collect(),
+            model: self.outlook.model,
+            forecast_error: self.outlook.last_error(),
+            startup: self.startup(rules),
+            startup_measured_s: self.startup.last_s(),
+            drain: removal.drain,
+            undrain: removal.undrain,
+            donate: removal.donate,
+            removal_order: removal.order,
+            unmet: target.map_or(0.0, |target| target.unmet),
+            is_held: self.hold.is_some(),
+            row: RegionRow {
+                demand: selected.map_or(0.0, |(_, forecast)| forecast.upper + self.outlook.batch),
+                capacity: capacity.unwrap_or(0.0),
+                ..self.fixed_row(rules)
+            },
+        }
+    }
+
+    /// State without values that are no numbers, within its bounds.
+    pub(crate) fn sanitized(mut self) -> Self {
+        self.history = self.history.sanitized();
+        self.capacity = self.capacity.sanitized();
+        self.startup = self.startup.sanitized();
+        self
+    }
+}
+
+impl Target {
+    /// This region's part of a demand, in replicas. Where the program gives the region fewer than it needs, because GPUs are short
+    /// or because other regions serve a part, the lead must not take them back.
+    fn share_of(&self, demand: f64) -> u32 {
+        let share = f64::from(self.replicas) / f64::from(self.needed.max(1));
+        ceil(demand * share.min(1.0))
+    }
+}
+
+/// Elapsed part of the interval, on a grid that all services share.
+fn elapsed(now: Time, interval: Duration) -> f64 {
+    let interval = interval.as_nanos().max(1);
+    let part = u128::from(now.as_nanos()) % interval;
+    part as f64 / interval as f64
+}
