@@ -6,7 +6,8 @@
 //! ```
 //! The filter holds a request until its body has ended, or until the limit of [`RequestConfig`]: past Envoy's own limit,
 //! Envoy would answer 413. It holds a body that it cannot read as well: a request without its body would take a place at a
-//! replica. [`crate::body_timer`] bounds the time. The rest of the body streams through unread, and the fingerprint covers the beginning.
+//! replica. [`crate::body_timer`] bounds the time. The rest of a longer body streams through unread, and the fingerprint
+//! covers the beginning.
 //!
 //! Over HTTP/1 a single read may bring as much as Envoy's limit on top of the held bytes. So the filter releases a body whose
 //! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` allows both. The first piece
@@ -15,32 +16,30 @@
 //! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
 //! give session, tier and cluster, and the decision stream decides by them.
 //!
-//! A request to a path outside the list `paths` gets a 404 ([`has_allowed_path`]). No other request fails here: a request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
+//! Two requests fail here: one to a path outside the list `paths` gets a 404 ([`has_allowed_path`]), and one whose body is late
+//! a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
 
 mod skip;
 mod source;
+mod target;
 mod tenant;
 mod tier;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use isotherm_fingerprint::{Api, Extraction, Extractor, names, session, tokens};
 
 pub use skip::SkipReason;
 use source::RankedValue;
+pub use target::{RequestTarget, is_traced};
 
 use crate::RequestConfig;
 use crate::buffer_limit::BufferLimit;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
 use crate::headers::{self, HeaderEdit, Headers};
-use crate::response::orca;
 
 /// The bytes of one read over HTTP/2: a frame of the default size.
 const FRAME_BYTES: usize = 16 * 1024;
-
-/// The place of the flags in `traceparent`: `VERSION-TRACE-PARENT-FLAGS`.
-const TRACE_FLAGS: Range<usize> = 53..55;
 
 /// The state of a request in the filter.
 #[derive(Debug)]
@@ -63,56 +62,6 @@ pub struct RequestFlow {
     client_address: Option<String>,
     /// Present when a decision stream is configured.
     target: Option<RequestTarget>,
-}
-
-/// The parts of a request that the service reads besides the headers of the filter.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequestTarget {
-    method: Vec<u8>,
-    path: Vec<u8>,
-    /// The name of the request in Envoy's logs, and the trace that it belongs to.
-    request_id: Option<Vec<u8>>,
-    traceparent: Option<Vec<u8>>,
-    /// Whether the client asks for the engine's load report.
-    pub(crate) wants_report: bool,
-}
-
-impl RequestTarget {
-    pub(crate) fn of(headers: &Headers) -> Self {
-        let value = |name| headers::get(headers, name).unwrap_or_default().to_vec();
-        Self {
-            method: value(":method"),
-            path: value(":path"),
-            request_id: short(headers, names::REQUEST_ID),
-            traceparent: short(headers, names::TRACEPARENT),
-            wants_report: headers::get(headers, orca::FORMAT_HEADER).is_some(),
-        }
-    }
-
-    pub(crate) fn headers(&self) -> impl Iterator<Item = (&'static str, &[u8])> {
-        let request_id = self.request_id.as_deref();
-        let traceparent = self.traceparent.as_deref();
-        let head = [(":method", &*self.method), (":path", &*self.path)];
-        head.into_iter()
-            .chain(request_id.map(|id| (names::REQUEST_ID, id)))
-            .chain(traceparent.map(|parent| (names::TRACEPARENT, parent)))
-    }
-}
-
-/// A header that is passed on, unless it is longer than any request id should be.
-fn short(headers: &Headers, name: &str) -> Option<Vec<u8>> {
-    let value = headers::get(headers, name)?;
-    (value.len() <= names::REQUEST_ID_BYTES_MAX).then(|| value.to_vec())
-}
-
-/// Whether the caller of a request traces it: the last flag of `traceparent` is set.
-#[must_use]
-pub fn is_traced(headers: &Headers) -> bool {
-    let traceparent = headers::get(headers, names::TRACEPARENT);
-    let flags = traceparent.and_then(|value| value.get(TRACE_FLAGS));
-    let last = flags.and_then(<[u8]>::last).copied().map(char::from);
-    last.and_then(|digit| digit.to_digit(16))
-        .is_some_and(|digit| digit & 1 == 1)
 }
 
 /// The result of a request that continues.
