@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::{FairnessRules, PolicyName, QueueOrder, RegionChoice, TierRules};
+use crate::{FairnessRules, PolicyName, QueueOrder, RegionChoice, Tier, TierRules};
 
 /// Limit of outstanding requests where none is given: of the push rule `outstanding`, and of replicas without metrics.
 pub const OUTSTANDING_MAX: u32 = 32;
@@ -92,6 +92,14 @@ impl Default for RouterConfig {
             tiers: None,
             fairness: None,
         }
+    }
+}
+
+impl RouterConfig {
+    /// Longest wait of a request that waits by the rules of this tier.
+    pub(crate) fn wait_max(&self, tier: Tier) -> Duration {
+        let of_tier = self.tiers.as_ref().map(|tiers| tiers.wait_max(tier));
+        of_tier.unwrap_or(self.queue.wait_max)
     }
 }
 

@@ -9,11 +9,13 @@ use isotherm_fingerprint::Fingerprint;
 use crate::adapters::{AdapterCost, Adapters};
 use crate::forwarding::{ForwardedTable, PeerTable};
 use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
-use crate::queue::Queue;
+use crate::queue::{Queue, QueueSeq};
 use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{TenantSlot, TenantTable};
-use crate::{AdapterKey, IndexLimits, Load, ReplicaId, RequestId, RouterConfig, SessionKey, Time};
+use crate::{
+    AdapterKey, IndexLimits, Load, ReplicaId, Request, RequestId, RouterConfig, SessionKey, Time,
+};
 
 /// Prompt tokens that a sibling is believed to have dispatched, at most: no engine computes longer prompts.
 const TOLD_TOKENS_MAX: u32 = 1 << 21;
@@ -184,6 +186,23 @@ impl PoolState {
         self.sessions.set_bytes_max(shares.sessions);
         self.peers
             .set_rules(self.config.region, of(shares.peers), self.now);
+    }
+
+    /// Objective for the time to first token of a request.
+    pub(crate) fn ttft_slo_of(&self, request: &Request) -> Duration {
+        let budget = self
+            .config
+            .tiers
+            .as_ref()
+            .map(|tiers| request.budget(tiers));
+        budget.unwrap_or(self.config.ttft_slo)
+    }
+
+    /// The queued request whose time is over first, and when that is.
+    pub(crate) fn next_expiry(&self) -> Option<(Time, QueueSeq)> {
+        let config = &self.config;
+        self.queue
+            .next_expiry(config.queue.wait_max, config.tiers.as_ref())
     }
 
     /// Goes on with the eviction of what exceeds the bounds of the indexes.

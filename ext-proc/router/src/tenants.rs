@@ -4,9 +4,31 @@
 //! waiting or in flight yields its entry to a new one when the table is full. So the bounds are exact while no more tenants are active
 //! at a time than the table tracks.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{TenantId, TenantLimits, TenantStatus};
+
+/// Work of a tenant, divided by its weight, since a common origin: a virtual time in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Charge(u64);
+
+impl Charge {
+    pub(crate) const MAX: Self = Self(u64::MAX);
+
+    pub(crate) fn of(work: Duration) -> Self {
+        Self(u64::try_from(work.as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    pub(crate) const fn plus(self, more: Self) -> Self {
+        Self(self.0.saturating_add(more.0))
+    }
+
+    /// Work by which this charge is larger than another one.
+    pub(crate) const fn above(self, other: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(other.0))
+    }
+}
 
 /// Number of a tenant's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

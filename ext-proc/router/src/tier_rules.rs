@@ -7,7 +7,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use crate::TenantId;
+use crate::{Request, TenantId, Tier};
 
 /// Share of the memory for KV caches in use below which one batch request may start, and two.
 const RELEASE_BELOW: [f64; 2] = [0.60, 0.50];
@@ -15,11 +15,11 @@ const RELEASE_BELOW: [f64; 2] = [0.60, 0.50];
 /// Rules of the workload tiers of a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierRules {
-    /// Rules of [`crate::Tier::InteractiveFast`].
+    /// Rules of [`Tier::InteractiveFast`].
     pub fast: InteractiveTier,
-    /// Rules of [`crate::Tier::InteractiveNormal`].
+    /// Rules of [`Tier::InteractiveNormal`].
     pub normal: InteractiveTier,
-    /// Rules of [`crate::Tier::NonInteractive`].
+    /// Rules of [`Tier::NonInteractive`].
     pub batch: BatchTier,
 }
 
@@ -39,6 +39,23 @@ impl TierRules {
                 wait_max,
             },
             batch: BatchTier::default(),
+        }
+    }
+
+    /// Rules of an interactive tier. A batch request counts as normal once it is promoted.
+    pub(crate) const fn interactive(&self, tier: Tier) -> &InteractiveTier {
+        match tier {
+            Tier::InteractiveFast => &self.fast,
+            Tier::InteractiveNormal | Tier::NonInteractive => &self.normal,
+        }
+    }
+
+    /// Longest wait of a request that waits by the rules of this tier.
+    pub(crate) const fn wait_max(&self, tier: Tier) -> Duration {
+        match tier {
+            Tier::InteractiveFast => self.fast.wait_max,
+            Tier::InteractiveNormal => self.normal.wait_max,
+            Tier::NonInteractive => self.batch.wait_max,
         }
     }
 }
@@ -159,4 +176,12 @@ pub enum WorkClass {
     Interactive,
     /// Batch work that the gate released.
     Batch,
+}
+
+impl Request {
+    /// The request's budget for its first token in a pool with these tiers: its own, or that of its tier.
+    pub(crate) fn budget(&self, tiers: &TierRules) -> Duration {
+        let of_tier = tiers.interactive(self.tier).ttft_slo;
+        self.ttft_slo.unwrap_or(of_tier)
+    }
 }

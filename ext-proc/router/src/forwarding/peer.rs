@@ -32,6 +32,14 @@ pub(crate) enum ForwardEnd {
     },
 }
 
+/// What a forwarded request adds to a peer's load.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ForwardedLoad {
+    /// Tokens that the request needs memory for, at most.
+    pub(crate) tokens: u32,
+    pub(crate) is_batch: bool,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) id: PeerId,
@@ -46,6 +54,10 @@ pub(super) struct Peer {
     sent: Pushes,
     /// Requests sent since the report was asked for.
     sent_since: u32,
+    /// Batch requests that this service sent since the report was asked for.
+    batch_sent: Pushes,
+    /// Tokens that this service sent since then.
+    tokens_sent: Pushes,
     window: Window,
     /// Requests that this service sent, as far back as a rejection takes.
     own_sent: Pushes,
@@ -101,6 +113,8 @@ impl Peer {
         }
         self.sent.forget_before(as_of);
         self.sent_since = self.sent.since(as_of);
+        self.batch_sent.forget_before(as_of);
+        self.tokens_sent.forget_before(as_of);
         let rejected_by = self.rejected_by(now);
         self.own_sent.forget_before(rejected_by);
         self.own_returned.forget_before(rejected_by);
@@ -114,8 +128,12 @@ impl Peer {
     }
 
     /// Handles a request that this service forwards to the peer.
-    pub(super) fn on_forwarded(&mut self, now: Time) -> BreakerPermit {
+    pub(super) fn on_forwarded(&mut self, load: ForwardedLoad, now: Time) -> BreakerPermit {
         self.on_sent(now);
+        self.tokens_sent.add(now, load.tokens);
+        if load.is_batch {
+            self.batch_sent.push(now);
+        }
         self.own_sent.push(now);
         self.outstanding = self.outstanding.saturating_add(1);
         self.forwarded += 1;
@@ -264,11 +282,39 @@ impl Peer {
         free_capacity.saturating_sub(self.sent_since)
     }
 
-    /// Queue of the report, plus the requests sent since that exceed its free capacity.
+    /// Batch requests that the peer would start now: those of the report, less the ones sent since.
+    pub(super) fn batch_credit_left(&self) -> u32 {
+        self.report.map_or(0, |last| {
+            let sent = self.batch_sent.since(last.as_of);
+            last.report.batch_credit.saturating_sub(sent)
+        })
+    }
+
+    /// Effective memory utilisation of the peer: that of the report, and the tokens sent since.
+    #[expect(clippy::cast_precision_loss, reason = "a number of tokens")]
+    pub(super) fn utilisation(&self) -> Option<f64> {
+        let last = self.report?;
+        let capacity = last.report.kv_capacity_tokens;
+        let reported = f64::from(last.report.utilisation?);
+        let sent = f64::from(self.tokens_sent.since(last.as_of));
+        Some(if capacity > 0 {
+            reported + sent / capacity as f64
+        } else {
+            reported
+        })
+    }
+
+    /// Round trip to the peer, as measured with its last report.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        Some(self.report?.round_trip)
+    }
+
+    /// Queue of interactive requests of the report, plus the requests sent since that exceed its free capacity.
     fn queue(&self) -> u32 {
         self.report.map_or(0, |last| {
             let beyond = self.sent_since.saturating_sub(last.report.free_capacity);
-            last.report.queue.saturating_add(beyond)
+            let waiting = last.report.queue.saturating_sub(last.report.batch_queue);
+            waiting.saturating_add(beyond)
         })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use isotherm_fingerprint::BlockHash;
 
-use super::peer::{ForwardEnd, Peer};
+use super::peer::{ForwardEnd, ForwardedLoad, Peer};
 use crate::index::{Owner, PredictionRecord, PrefixIndex, PrefixMatch};
 use crate::replica::BreakerPermit;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
@@ -183,6 +183,7 @@ impl PeerTable {
         slot: ReplicaIndex,
         matched: &PrefixMatch,
         blocks: &[BlockHash],
+        load: ForwardedLoad,
         now: Time,
     ) -> Option<(PeerHandle, BreakerPermit, PredictionRecord)> {
         let peer = self.get(slot)?;
@@ -190,7 +191,7 @@ impl PeerTable {
             id: peer.id,
             generation: peer.generation,
         };
-        let permit = self.change(handle.id, now, |peer| peer.on_forwarded(now))?;
+        let permit = self.change(handle.id, now, |peer| peer.on_forwarded(load, now))?;
         let recorded = self.index.record(blocks, slot, matched);
         Some((handle, permit, recorded))
     }
@@ -267,8 +268,24 @@ impl PeerTable {
     }
 
     pub(crate) fn has_available(&self, tried: &[PeerId]) -> bool {
+        self.has_untried(&self.available, tried)
+    }
+
+    /// The available peers that would start a batch request now.
+    pub(crate) fn with_batch_credit(&self, available: &ReplicaSet) -> ReplicaSet {
+        let mut with_credit = ReplicaSet::default();
+        let has_credit =
+            |slot: &ReplicaIndex| self.get(*slot).is_some_and(|p| p.batch_credit_left() > 0);
+        for slot in available.iter().filter(has_credit) {
+            with_credit.set(slot, true);
+        }
+        with_credit
+    }
+
+    /// Whether one of these peers was not tried.
+    pub(crate) fn has_untried(&self, peers: &ReplicaSet, tried: &[PeerId]) -> bool {
         let is_untried = |slot| self.get(slot).is_some_and(|peer| !tried.contains(&peer.id));
-        self.available.iter().any(is_untried)
+        peers.iter().any(is_untried)
     }
 
     /// Updates availability for reports that have become stale and breakers that admit a trial.

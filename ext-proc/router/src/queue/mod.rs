@@ -1,47 +1,67 @@
-//! The queue of requests that wait for a replica, in order of arrival (`docs/design/queue.md`).
+//! The queue of requests that wait for a replica, in the order of service (`docs/design/queue.md`).
 //!
-//! A request that the gateway or its adapter restricts to some replicas is indexed under each of them, so that it neither blocks the others
-//! nor has to be searched. A request that may be forwarded is indexed under the set of peers that it returned from, which is
-//! nearly always the empty set. Each operation costs the logarithm of the queue's length.
+//! Requests that a user waits for are the first band, batch requests that the gate holds are the second one ([`held`]). In each
+//! band a request has a fixed position, and [`line`] says in which order positions are served.
+//!
+//! A request that the gateway or its adapter restricts to some replicas is indexed under each of them, so that it neither blocks the
+//! others nor has to be searched. Each operation costs the logarithm of the queue's length.
 
 mod eligible;
+mod forwardable;
+mod held;
+mod line;
+mod line_set;
 mod order;
+mod place;
 mod preferred;
 mod request;
+mod tier_entries;
 
-use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
 use self::eligible::EligibleSet;
-pub(crate) use self::request::{QueueSeq, QueuedRequest, WaitTimes};
+use self::forwardable::ForwardableSet;
+use self::held::HeldRequests;
+pub(crate) use self::line::LineRules;
+pub(crate) use self::line_set::TenantAccount;
+pub(crate) use self::place::{LinePlace, QueueSeq};
+pub(crate) use self::request::{Band, QueuedRequest, WaitTimes};
+use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
-use crate::{PeerId, Request, RequestId, Time};
-
-/// The peers that a request has returned from, in order of id.
-type TriedPeers = SmallVec<[PeerId; 2]>;
+use crate::tenants::Charge;
+use crate::{PeerId, RequestId, Time};
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
+    rules: LineRules,
+    /// Charge by which a tenant may be ahead; zero without fairness between tenants.
+    quantum: Charge,
+    is_fair: bool,
+    has_tiers: bool,
+    /// The time for which the line is asked.
+    now: Time,
     queued: BTreeMap<QueueSeq, QueuedRequest>,
     seqs: BTreeMap<RequestId, QueueSeq>,
-    /// All requests.
+    /// All requests of the first band.
     eligible: EligibleSet,
     /// The requests that must not be overtaken any more.
     at_overtake_limit: EligibleSet,
     /// The requests with long prompts.
     long_prompts: EligibleSet,
     /// The requests under their affinity replica.
-    by_affinity: BTreeSet<(ReplicaIndex, QueueSeq)>,
-    /// The requests that may be forwarded, by the peers that they have returned from.
-    forwardable: BTreeMap<TriedPeers, BTreeSet<QueueSeq>>,
+    by_affinity: BTreeSet<(ReplicaIndex, LinePlace)>,
+    /// The requests that may be forwarded.
+    forwardable: ForwardableSet,
+    /// The second band.
+    held: HeldRequests,
+    /// All requests by tier, in a pool with tiers.
+    entries: TierEntries,
     /// The number of requests that wait for each replica in particular.
     preferred_counts: BTreeMap<ReplicaIndex, usize>,
     /// The number of requests that wait for a particular replica.
     delayed: usize,
-    /// The first request that is not past the SLO; those in front of it come last.
-    past_slo: QueueSeq,
     next: u64,
 }
 
@@ -50,14 +70,52 @@ impl Queue {
         self.queued.len()
     }
 
+    /// Number of requests of the first band.
+    pub(crate) fn waiting_len(&self) -> usize {
+        self.len() - self.held_len()
+    }
+
+    /// Lets time pass, which moves requests in the line.
+    pub(crate) const fn set_now(&mut self, now: Time) {
+        self.now = now;
+    }
+
+    /// Replaces the rules. Where positions change, all requests move.
+    pub(crate) fn set_rules(&mut self, rules: LineRules, quantum: Option<Charge>, has_tiers: bool) {
+        let (is_fair, moves) = (quantum.is_some(), !rules.places_as(&self.rules));
+        self.rules = rules;
+        self.quantum = quantum.unwrap_or_default();
+        if !moves && is_fair == self.is_fair && has_tiers == self.has_tiers {
+            return;
+        }
+        (self.is_fair, self.has_tiers) = (is_fair, has_tiers);
+        let at_limit: BTreeSet<QueueSeq> = self.at_overtake_limit.seqs().collect();
+        let queued = core::mem::take(&mut self.queued);
+        self.eligible = EligibleSet::new(is_fair);
+        self.held = HeldRequests::new(is_fair);
+        (self.at_overtake_limit, self.long_prompts) = Default::default();
+        (self.by_affinity, self.forwardable) = Default::default();
+        (self.entries, self.preferred_counts, self.delayed) = Default::default();
+        for (seq, queued) in queued {
+            let account = TenantAccount {
+                slot: queued.tenant,
+                charge: Charge::default(),
+            };
+            self.push(queued, account);
+            if at_limit.contains(&seq) {
+                self.put_at_overtake_limit(seq);
+            }
+        }
+    }
+
     /// Whether any request is restricted to this replica among others.
     pub(crate) fn has_pinned_to(&self, replica: ReplicaIndex) -> bool {
-        self.eligible.has_pinned_to(replica)
+        self.eligible.has_pinned_to(replica) || self.held.eligible.has_pinned_to(replica)
     }
 
     /// Number of pairs of a restricted request and a replica that may serve it.
-    pub(crate) fn pins(&self) -> usize {
-        self.eligible.pins()
+    pub(crate) const fn pins(&self) -> usize {
+        self.eligible.pins() + self.held.eligible.pins()
     }
 
     pub(crate) fn contains(&self, id: RequestId) -> bool {
@@ -65,26 +123,34 @@ impl Queue {
     }
 
     /// A position behind all earlier ones.
-    pub(crate) fn next_seq(&mut self) -> QueueSeq {
+    pub(crate) const fn next_seq(&mut self) -> QueueSeq {
         let seq = QueueSeq(self.next);
         self.next += 1;
         seq
     }
 
-    /// Enters a request at its position: at the end, unless it returned from a peer.
-    pub(crate) fn push(&mut self, queued: QueuedRequest) -> QueueSeq {
+    /// Enters a request into its band at its position: at the end by arrival, unless it returned from a peer.
+    pub(crate) fn push(&mut self, mut queued: QueuedRequest, tenant: TenantAccount) -> QueueSeq {
         let seq = queued.seq;
-        self.count_preferred(None, queued.preferred);
         self.seqs.insert(queued.request.id, seq);
-        if let Some(tried) = tried_of(&queued.request) {
-            self.forwardable.entry(tried).or_default().insert(seq);
+        if self.has_tiers {
+            self.entries.insert(&queued);
         }
-        self.eligible.insert(seq, queued.pinned.as_deref());
-        if queued.is_long_prompt {
-            self.long_prompts.insert(seq, queued.pinned.as_deref());
+        if queued.band == Band::Held {
+            queued.place = HeldRequests::place(&queued);
+            self.held.insert(&queued, tenant);
+        } else {
+            queued.place = self.rules.place(&queued);
+            self.count_preferred(None, queued.preferred);
+            self.forwardable.insert(seq, &queued.request);
+            let (place, pinned) = (queued.place, queued.pinned.as_deref());
+            self.eligible.insert(place, pinned, tenant);
+            if queued.is_long_prompt {
+                self.long_prompts.insert(place, pinned, tenant);
+            }
+            self.by_affinity
+                .extend(queued.affinity.map(|replica| (replica, place)));
         }
-        self.by_affinity
-            .extend(queued.affinity.map(|replica| (replica, seq)));
         self.queued.insert(seq, queued);
         seq
     }
@@ -98,11 +164,12 @@ impl Queue {
         self.queued.get(&seq)
     }
 
-    /// Whether a request is queued and this replica may serve it.
+    /// Whether a request waits and this replica may serve it.
     pub(crate) fn may_go(&self, seq: QueueSeq, replica: ReplicaIndex) -> bool {
         self.get(seq).is_some_and(|queued| {
             let pinned = queued.pinned.as_deref();
-            pinned.is_none_or(|replicas| replicas.contains(&replica))
+            queued.band == Band::Waiting
+                && pinned.is_none_or(|replicas| replicas.contains(&replica))
         })
     }
 
@@ -112,97 +179,109 @@ impl Queue {
 
     pub(crate) fn remove(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.queued.remove(&seq)?;
-        self.count_preferred(queued.preferred, None);
         self.seqs.remove(&queued.request.id);
-        let pinned = queued.pinned.as_deref();
-        self.eligible.remove(seq, pinned);
-        self.at_overtake_limit.remove(seq, pinned);
-        self.long_prompts.remove(seq, pinned);
+        if self.has_tiers {
+            self.entries.remove(&queued);
+        }
+        if queued.band == Band::Held {
+            self.held.remove(&queued);
+            return Some(queued);
+        }
+        self.count_preferred(queued.preferred, None);
+        let (place, tenant, pinned) = (queued.place, queued.tenant, queued.pinned.as_deref());
+        self.eligible.remove(place, pinned, tenant);
+        self.at_overtake_limit.remove(place, pinned, tenant);
+        self.long_prompts.remove(place, pinned, tenant);
         if let Some(replica) = queued.affinity {
-            self.by_affinity.remove(&(replica, seq));
+            self.by_affinity.remove(&(replica, place));
         }
-        if let Some(tried) = tried_of(&queued.request)
-            && let Some(waiting) = self.forwardable.get_mut(&tried)
-        {
-            waiting.remove(&seq);
-            if waiting.is_empty() {
-                self.forwardable.remove(&tried);
-            }
-        }
+        self.forwardable.remove(seq, &queued.request);
         Some(queued)
     }
 
+    /// The oldest request of both bands.
     pub(crate) fn oldest(&self) -> Option<(QueueSeq, &QueuedRequest)> {
         self.queued.first_key_value().map(|(p, w)| (*p, w))
     }
 
-    /// The oldest request, if it has waited for this long.
-    pub(crate) fn expired(&self, now: Time, wait_max: Duration) -> Option<QueueSeq> {
-        self.oldest()
-            .filter(|(_, queued)| queued.arrived.after(wait_max) <= now)
-            .map(|(seq, _)| seq)
-    }
-
-    /// The oldest request at or behind `from` that may be forwarded; `is_open_to` says whether a peer is left for a set of
-    /// tried ones.
+    /// The oldest request of the first band at or behind `from` that may be forwarded; `is_open_to` says whether a peer is left
+    /// for a set of tried ones.
     pub(crate) fn next_forwardable(
         &self,
         from: QueueSeq,
         is_open_to: impl Fn(&[PeerId]) -> bool,
     ) -> Option<QueueSeq> {
-        self.forwardable
-            .iter()
-            .filter(|(tried, _)| is_open_to(tried))
-            .filter_map(|(_, waiting)| waiting.range(from..).next().copied())
-            .min()
+        self.forwardable.next(from, is_open_to)
     }
 
-    /// The number of requests from one position up to another, counted up to a bound.
+    /// The number of requests of the first band from one position in the order of arrival up to another, counted up to a bound.
     pub(crate) fn count_between(&self, from: QueueSeq, to: QueueSeq, at_most: usize) -> usize {
         if from >= to {
             return 0;
         }
-        self.queued.range(from..to).take(at_most).count()
+        let between = self.queued.range(from..to).take(at_most);
+        between.filter(|(_, q)| q.band == Band::Waiting).count()
     }
 
-    /// Counts an overtake for each of the first older requests that the replica could have served and that would have taken it.
+    /// Counts an overtake for each of the first requests in front of a position that the replica could have served and that
+    /// would have taken it.
     pub(crate) fn count_overtakes(
         &mut self,
-        seq: QueueSeq,
+        place: LinePlace,
         replica: ReplicaIndex,
         at_most: usize,
         overtakes_max: u32,
         would_take: impl Fn(&QueuedRequest) -> bool,
     ) {
-        let older: SmallVec<[QueueSeq; 64]> = self
+        let rank = self.rules.rank(place, self.now);
+        let in_front: SmallVec<[QueueSeq; 64]> = self
             .within_slo(replica)
-            .take_while(|(older, _)| *older < seq)
+            .take_while(|(_, queued)| self.rules.rank(queued.place, self.now) < rank)
             .take(at_most)
             .filter(|(_, queued)| would_take(queued))
-            .map(|(older, _)| older)
+            .map(|(seq, _)| seq)
             .collect();
-        for older in older {
-            if let Some(queued) = self.queued.get_mut(&older) {
+        for seq in in_front {
+            if let Some(queued) = self.queued.get_mut(&seq) {
                 queued.overtaken = queued.overtaken.saturating_add(1);
                 if queued.overtaken >= overtakes_max {
-                    let pinned = queued.pinned.as_deref();
-                    self.at_overtake_limit.insert(older, pinned);
+                    self.put_at_overtake_limit(seq);
                 }
             }
         }
     }
 
+    fn put_at_overtake_limit(&mut self, seq: QueueSeq) {
+        if let Some(queued) = self.queued.get(&seq) {
+            let account = TenantAccount {
+                slot: queued.tenant,
+                charge: Charge::default(),
+            };
+            let pinned = queued.pinned.as_deref();
+            self.at_overtake_limit.insert(queued.place, pinned, account);
+        }
+    }
+
     /// Removes a replica from up to so many restrictions; returns the requests that no replica may serve now.
     pub(crate) fn unpin(&mut self, replica: ReplicaIndex, at_most: usize) -> Vec<QueueSeq> {
-        let seqs = self.eligible.pinned_to(replica, at_most);
+        let mut places = self.eligible.pinned_to(replica, at_most);
+        let left = at_most - places.len();
+        places.extend(self.held.eligible.pinned_to(replica, left));
         let mut unroutable = Vec::new();
-        for seq in seqs {
-            self.eligible.unpin(seq, replica);
-            self.at_overtake_limit.unpin(seq, replica);
-            self.long_prompts.unpin(seq, replica);
-            if let Some(queued) = self.queued.get_mut(&seq)
-                && let Some(replicas) = &mut queued.pinned
-            {
+        for place in places {
+            let seq = place.seq();
+            let Some(queued) = self.queued.get_mut(&seq) else {
+                continue;
+            };
+            let tenant = queued.tenant;
+            if queued.band == Band::Held {
+                self.held.eligible.unpin(place, replica, tenant);
+            } else {
+                self.eligible.unpin(place, replica, tenant);
+                self.at_overtake_limit.unpin(place, replica, tenant);
+                self.long_prompts.unpin(place, replica, tenant);
+            }
+            if let Some(replicas) = &mut queued.pinned {
                 *replicas = replicas.iter().copied().filter(|s| *s != replica).collect();
                 if replicas.is_empty() {
                     unroutable.push(seq);
@@ -212,18 +291,16 @@ impl Queue {
         unroutable
     }
 
+    /// Registers a tenant's new charge.
+    pub(crate) fn set_charge(&mut self, tenant: TenantAccount) {
+        self.eligible.set_charge(tenant);
+        self.held.eligible.set_charge(tenant);
+    }
+
     #[cfg(test)]
     fn order(&self) -> Vec<u64> {
         self.queued.values().map(|w| w.request.id.0).collect()
     }
-}
-
-/// The peers that a request has returned from, if it may be forwarded.
-fn tried_of(request: &Request) -> Option<TriedPeers> {
-    let mut tried = TriedPeers::from_slice(request.tried()?);
-    tried.sort_unstable();
-    tried.dedup();
-    Some(tried)
 }
 
 #[cfg(test)]
@@ -231,7 +308,7 @@ mod tests {
     use core::cell::Cell;
 
     use super::*;
-    use crate::{Scope, Tier};
+    use crate::{Request, Scope, Tier};
     use isotherm_fingerprint::Fingerprint;
     use std::sync::Arc;
 
@@ -254,8 +331,12 @@ mod tests {
                 tells_start: false,
             },
             arrived: Time::from_nanos(id),
+            entered: Time::from_nanos(id),
+            place: LinePlace::LAST,
+            band: Band::Waiting,
             tenant: crate::tenants::TenantSlot::UNTRACKED,
             has_returned: false,
+            is_promoted: false,
             is_long_prompt: false,
             overtaken: 0,
             pinned: pinned.map(|slots| slots.iter().map(|s| ReplicaIndex(*s)).collect()),
@@ -265,6 +346,14 @@ mod tests {
             known: Cell::default(),
             estimated_tokens: 0,
         }
+    }
+
+    fn push(queue: &mut Queue, queued: QueuedRequest) -> QueueSeq {
+        let account = TenantAccount {
+            slot: queued.tenant,
+            charge: Charge::default(),
+        };
+        queue.push(queued, account)
     }
 
     fn eligible(queue: &Queue, slot: u16) -> Vec<u64> {
@@ -277,10 +366,10 @@ mod tests {
     #[test]
     fn each_replica_sees_the_requests_that_it_may_serve_in_order_of_arrival() {
         let mut queue = Queue::default();
-        queue.push(queued(1, Some(&[7])));
-        queue.push(queued(2, None));
-        queue.push(queued(3, Some(&[7, 8])));
-        queue.push(queued(4, None));
+        push(&mut queue, queued(1, Some(&[7])));
+        push(&mut queue, queued(2, None));
+        push(&mut queue, queued(3, Some(&[7, 8])));
+        push(&mut queue, queued(4, None));
         assert_eq!(eligible(&queue, 7), [1, 2, 3, 4]);
         assert_eq!(eligible(&queue, 8), [2, 3, 4]);
         assert_eq!(eligible(&queue, 9), [2, 4]);
@@ -290,7 +379,7 @@ mod tests {
     fn a_removed_request_leaves_every_index() {
         let mut queue = Queue::default();
         for id in 1..=3 {
-            queue.push(queued(id, (id == 2).then_some(&[7_u16, 8][..])));
+            push(&mut queue, queued(id, (id == 2).then_some(&[7_u16, 8][..])));
         }
         let seq = queue.seq_of(RequestId(2)).unwrap();
         assert!(queue.remove(seq).is_some());
@@ -302,33 +391,42 @@ mod tests {
     #[test]
     fn a_removed_replica_leaves_only_requests_without_another_unroutable() {
         let mut queue = Queue::default();
-        queue.push(queued(1, Some(&[7])));
-        queue.push(queued(2, Some(&[7, 8])));
+        push(&mut queue, queued(1, Some(&[7])));
+        push(&mut queue, queued(2, Some(&[7, 8])));
         let unroutable = queue.unpin(ReplicaIndex(7), 64);
         assert_eq!(unroutable, [queue.seq_of(RequestId(1)).unwrap()]);
         assert_eq!(eligible(&queue, 8), [2]);
     }
 
     #[test]
-    fn requests_past_the_slo_are_marked_a_bounded_number_at_a_time() {
+    fn overdue_requests_come_behind_the_others() {
+        let config = crate::RouterConfig {
+            ttft_slo: core::time::Duration::ZERO,
+            ..crate::RouterConfig::default()
+        };
         let mut queue = Queue::default();
+        queue.set_rules(LineRules::new(&config, true), None, false);
         for id in 1..=10 {
-            queue.push(queued(id, None));
+            push(&mut queue, queued(id, None));
         }
-        let (now, slo) = (Time::from_nanos(8), Duration::ZERO);
-        let first = |queue: &Queue| queue.first_in_order().map(|seq| seq.0);
+        let first = |queue: &Queue| queue.first_in_order().map(|place| place.seq().0);
         assert_eq!(first(&queue), Some(1));
-        queue.mark_past_slo(now, slo, 5);
-        assert_eq!(first(&queue), Some(6));
-        queue.mark_past_slo(now, slo, 5);
+        queue.set_now(Time::from_nanos(8));
         assert_eq!(first(&queue), Some(9), "9 and 10 are within it");
+        let order = [9, 10, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(eligible(&queue, 0), order);
+        queue.set_now(Time::from_nanos(100));
+        assert_eq!(first(&queue), Some(1));
     }
 
     #[test]
     fn only_older_requests_are_overtaken() {
         let mut queue = Queue::default();
-        let seqs: Vec<QueueSeq> = (1..=4).map(|id| queue.push(queued(id, None))).collect();
-        queue.count_overtakes(seqs[2], ReplicaIndex(0), 64, 64, |_| true);
+        let seqs: Vec<QueueSeq> = (1..=4)
+            .map(|id| push(&mut queue, queued(id, None)))
+            .collect();
+        let third = queue.get(seqs[2]).unwrap().place;
+        queue.count_overtakes(third, ReplicaIndex(0), 64, 64, |_| true);
         let counts: Vec<u32> = queue.queued.values().map(|w| w.overtaken).collect();
         assert_eq!(counts, [1, 1, 0, 0]);
     }

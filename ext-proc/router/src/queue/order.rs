@@ -1,113 +1,147 @@
-//! The order of service: oldest first, requests past the SLO behind the others.
+//! The order of service, as the line and the window of the tenants show it.
 
-use core::time::Duration;
+use core::iter;
 
-use super::{Queue, QueueSeq, QueuedRequest};
-use crate::Time;
+use super::line::Spans;
+use super::line_set::Window;
+use super::{LinePlace, LineRules, Queue, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
+use crate::tenants::{Charge, TenantSlot};
+
+/// Positions of requests that a tenant's window hides, and that a search walks over at most.
+const HIDDEN_MAX: usize = 256;
 
 impl Queue {
-    /// Puts the requests that have waited for this long behind the others, up to so many of them. They may be overtaken
-    /// without bound.
-    pub(crate) fn mark_past_slo(&mut self, now: Time, after: Duration, at_most: usize) {
-        let queued = self.queued.range(self.past_slo..).take(at_most);
-        let late = queued.take_while(|(_, queued)| queued.arrived.after(after) <= now);
-        if let Some((last, _)) = late.last() {
-            self.past_slo = last.next();
-        }
+    pub(crate) const fn rules(&self) -> &LineRules {
+        &self.rules
     }
 
-    /// Forgets which requests are past the SLO, since the SLO has changed.
-    pub(crate) const fn clear_past_slo(&mut self) {
-        self.past_slo = QueueSeq::FIRST;
+    /// Whether a request is past its due time, and comes behind the others.
+    pub(crate) fn is_late(&self, queued: &QueuedRequest) -> bool {
+        self.rules.is_late(queued.place, self.now)
     }
 
-    pub(crate) fn is_within_slo(&self, seq: QueueSeq) -> bool {
-        seq >= self.past_slo
+    /// The first waiting request in the order of service.
+    pub(crate) fn first_in_order(&self) -> Option<LinePlace> {
+        let spans = self.rules.spans(self.now);
+        self.line(None, spans).next()
     }
 
-    /// The first request in the order of service: oldest first, those past the SLO behind the others.
-    pub(crate) fn first_in_order(&self) -> Option<QueueSeq> {
-        let within_slo = self.queued.range(self.past_slo..).next();
-        let first = within_slo.or_else(|| self.queued.first_key_value());
-        first.map(|(seq, _)| *seq)
+    /// The waiting request behind this position in the order of service.
+    pub(crate) fn next_in_order(&self, place: LinePlace) -> Option<LinePlace> {
+        let spans = self.rules.behind(place, self.now);
+        self.line(None, spans).next()
     }
 
-    /// The request behind this position in the order of service.
-    pub(crate) fn next_in_order(&self, seq: QueueSeq) -> Option<QueueSeq> {
-        let next = self.queued.range(seq.next()..).next().map(|(seq, _)| *seq);
-        if self.is_within_slo(seq) {
-            let first = self.queued.first_key_value().map(|(seq, _)| *seq);
-            next.or_else(|| first.filter(|first| !self.is_within_slo(*first)))
-        } else {
-            next.filter(|next| !self.is_within_slo(*next))
-        }
-    }
-
-    /// The requests that this replica may serve, oldest first; those past the SLO behind the others.
+    /// The waiting requests that this replica may serve, in the order of service.
     pub(crate) fn eligible(
         &self,
         replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let past_slo = self.last_past_slo();
-        let past_slo = past_slo.map(|last| self.between(replica, QueueSeq::FIRST, last));
-        self.within_slo(replica)
-            .chain(past_slo.into_iter().flatten())
+        let spans = self.rules.spans(self.now);
+        self.with_requests(self.line(Some(replica), spans))
     }
 
-    /// The last position of a request past the SLO, if there may be one.
-    fn last_past_slo(&self) -> Option<QueueSeq> {
-        self.past_slo.0.checked_sub(1).map(QueueSeq)
+    /// Whether a replica may serve any waiting request.
+    pub(crate) fn has_eligible(&self, replica: ReplicaIndex) -> bool {
+        self.eligible.has_for(replica)
     }
 
-    /// The oldest request past the SLO with a long prompt that this replica may serve.
-    pub(crate) fn long_prompt_past_slo(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        let last = self.last_past_slo()?;
-        let mut long_prompts = self.long_prompts.between(replica, QueueSeq::FIRST, last);
-        long_prompts.next()
-    }
-
-    /// The requests within the SLO that this replica may serve, oldest first.
+    /// The requests of [`Self::eligible`] without overdue ones, where those come last.
     pub(crate) fn within_slo(
         &self,
         replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        self.between(replica, self.past_slo, QueueSeq::LAST)
+        let spans = self.rules.in_time(self.now);
+        self.with_requests(self.line(Some(replica), spans))
     }
 
-    /// The requests between two positions that this replica may serve, oldest first.
-    fn between(
-        &self,
-        replica: ReplicaIndex,
-        from: QueueSeq,
-        to: QueueSeq,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let seqs = self.eligible.between(replica, from, to);
-        seqs.filter_map(|seq| Some((seq, self.queued.get(&seq)?)))
+    /// The first overdue request with a long prompt that this replica may serve.
+    pub(crate) fn long_prompt_past_slo(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
+        let late = self.rules.late(self.now)?;
+        let long_prompts = &self.long_prompts;
+        let mut long = long_prompts.positions(Some(replica), &late, None);
+        let window = self.eligible.window(Some(replica), self.quantum);
+        self.first_shown(&mut long, window.as_ref())
     }
 
-    /// The requests behind `after` whose affinity replica this one is, in the order of [`Self::eligible`].
+    /// The requests behind `after` whose affinity replica this one is, in the order of [`Self::eligible`] and up to the end of the
+    /// span: overdue ones that come last are not mixed with the others.
     pub(crate) fn with_affinity(
         &self,
         replica: ReplicaIndex,
-        after: QueueSeq,
+        after: LinePlace,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let is_past_slo = after < self.past_slo;
-        let last = if is_past_slo {
-            QueueSeq(self.past_slo.0.saturating_sub(1))
-        } else {
-            QueueSeq::LAST
-        };
-        self.by_affinity
-            .range((replica, after.next())..=(replica, last.max(after.next())))
-            .filter_map(|(_, seq)| Some((*seq, self.queued.get(seq)?)))
+        let window = self.eligible.window(Some(replica), self.quantum);
+        let span = self.rules.behind(after, self.now).into_iter().next();
+        let ranges = span.map(|span| (span.ranges(), span.comparison()));
+        let ranges = ranges.map(|(mut ranges, comparison)| {
+            let mut of_replica = || {
+                let (from, to) = ranges.next()?;
+                let range = self.by_affinity.range((replica, from)..=(replica, to));
+                Some(range.map(|(_, place)| place))
+            };
+            let [first, second] = [of_replica(), of_replica()];
+            let [first, second] = [first, second].map(|range| range.into_iter().flatten());
+            itertools::Itertools::merge_by(first, second, comparison)
+        });
+        let positions = ranges.into_iter().flatten().copied();
+        let shown = self.with_requests(positions);
+        shown
+            .take(if self.is_fair { HIDDEN_MAX } else { usize::MAX })
+            .filter(move |(_, queued)| self.is_shown(queued.tenant, window.as_ref()))
     }
 
-    /// The oldest request that must not be overtaken on this replica any more.
+    /// The first request, in the order of service, that must not be overtaken on this replica any more.
     pub(crate) fn at_overtake_limit(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        let mut at_limit = self
-            .at_overtake_limit
-            .between(replica, self.past_slo, QueueSeq::LAST);
-        at_limit.next()
+        if self.at_overtake_limit.is_empty() {
+            return None;
+        }
+        let window = self.eligible.window(Some(replica), self.quantum);
+        let spans = self.rules.in_time(self.now);
+        let mut at_limit = spans
+            .into_iter()
+            .flat_map(|span| self.at_overtake_limit.positions(Some(replica), &span, None));
+        self.first_shown(&mut at_limit, window.as_ref())
+    }
+
+    /// The waiting requests of some spans, as far as the tenants' window shows them: those that a replica may serve, or all.
+    fn line(
+        &self,
+        replica: Option<ReplicaIndex>,
+        spans: Spans,
+    ) -> impl Iterator<Item = LinePlace> + use<'_> {
+        let window = self.eligible.window(replica, self.quantum);
+        spans
+            .into_iter()
+            .flat_map(move |span| self.eligible.positions(replica, &span, window.as_ref()))
+    }
+
+    pub(super) fn with_requests(
+        &self,
+        positions: impl Iterator<Item = LinePlace>,
+    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> {
+        positions.filter_map(|place| Some((place.seq(), self.queued.get(&place.seq())?)))
+    }
+
+    /// The first of these requests that the tenants' window shows.
+    fn first_shown(
+        &self,
+        positions: &mut dyn Iterator<Item = LinePlace>,
+        window: Option<&Window>,
+    ) -> Option<QueueSeq> {
+        let mut few = iter::zip(positions, 0..HIDDEN_MAX);
+        let shown = few.find(|(place, _)| {
+            let queued = self.queued.get(&place.seq());
+            queued.is_some_and(|queued| self.is_shown(queued.tenant, window))
+        });
+        shown.map(|(place, _)| place.seq())
+    }
+
+    fn is_shown(&self, tenant: TenantSlot, window: Option<&Window>) -> bool {
+        window.is_none_or(|window| {
+            let charge = self.eligible.charge_of(tenant);
+            window.admits(charge.unwrap_or(Charge::MAX))
+        })
     }
 }

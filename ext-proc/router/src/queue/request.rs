@@ -1,26 +1,40 @@
-//! One queued request, and its position.
+//! One queued request.
 
 use core::cell::Cell;
 
+use super::{LinePlace, QueueSeq};
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::TenantSlot;
-use crate::{Request, Time};
+use crate::{Request, Tier, Time, WorkClass};
 
-/// A request's position in the order of arrival.
+/// The requests that are served before others: those of the first band before those of the second one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct QueueSeq(pub(super) u64);
+pub(crate) enum Band {
+    /// The request waits for a replica.
+    #[default]
+    Waiting,
+    /// The gate holds the request until the pool has capacity to spare.
+    Held,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) seq: QueueSeq,
+    /// Position in the line of its band, while the request is in the queue.
+    pub(crate) place: LinePlace,
+    pub(crate) band: Band,
     pub(crate) request: Request,
     /// Prompt tokens, by the estimate of the filter; `request` has them by the learned length of a token.
     pub(crate) estimated_tokens: u32,
     pub(crate) arrived: Time,
+    /// The time from which the request's waits count: its arrival, or its promotion.
+    pub(crate) entered: Time,
     pub(crate) tenant: TenantSlot,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
+    /// Whether the request is batch work that was held, and was promoted. A full queue does not reject it.
+    pub(crate) is_promoted: bool,
     /// Whether the prompt takes longer to compute than the SLO, so that the request is past it in any case.
     pub(crate) is_long_prompt: bool,
     /// Number of later requests that went first to a replica which this request would have taken.
@@ -40,7 +54,7 @@ pub(crate) struct QueuedRequest {
 /// Wait of a request so far, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct WaitTimes {
-    /// Time since the request arrived.
+    /// Time since the request entered the band.
     pub(crate) waited_s: f64,
     /// Time that the request has waited for a particular replica while others were free.
     pub(crate) delayed_s: f64,
@@ -50,21 +64,32 @@ impl QueuedRequest {
     pub(crate) fn waited(&self, now: Time) -> WaitTimes {
         let since = |then: Time| now.since(then).as_secs_f64();
         WaitTimes {
-            waited_s: since(self.arrived),
+            waited_s: since(self.entered),
             delayed_s: self.delayed_since.map_or(0.0, since),
         }
     }
-}
 
-impl QueueSeq {
-    /// In front of all requests.
-    pub(crate) const FIRST: Self = Self(0);
+    /// Whether the request has been in the queue before.
+    pub(crate) const fn is_admitted(&self) -> bool {
+        self.has_returned || self.is_promoted
+    }
 
-    /// Behind all requests.
-    pub(crate) const LAST: Self = Self(u64::MAX);
+    /// The tier by whose rules the request waits: a promoted batch request is an interactive one.
+    pub(crate) const fn waits_as(&self) -> Tier {
+        match (self.band, self.request.tier) {
+            (Band::Held, _) => Tier::NonInteractive,
+            (Band::Waiting, Tier::InteractiveFast) => Tier::InteractiveFast,
+            (Band::Waiting, Tier::InteractiveNormal | Tier::NonInteractive) => {
+                Tier::InteractiveNormal
+            }
+        }
+    }
 
-    /// The position behind this one.
-    pub(crate) const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
+    /// The class of the request, if it is dispatched now.
+    pub(crate) const fn class(&self) -> WorkClass {
+        match self.band {
+            Band::Waiting => WorkClass::Interactive,
+            Band::Held => WorkClass::Batch,
+        }
     }
 }

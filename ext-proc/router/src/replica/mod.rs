@@ -9,6 +9,7 @@ mod headroom;
 mod latency;
 mod latency_model;
 mod least_squares;
+mod memory_use;
 mod other_requests;
 mod pushes;
 mod replicas;
@@ -76,6 +77,8 @@ pub(crate) struct Replica {
     headroom: Headroom,
     /// Requests of other services at the replica.
     others: OtherRequests,
+    /// Tokens of the requests sent since the last probe.
+    sent_tokens: Pushes,
     unbegun: Unbegun,
     breaker: Breaker,
     backlog: Backlog,

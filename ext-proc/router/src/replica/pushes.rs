@@ -1,4 +1,4 @@
-//! Counts of recent dispatches to one target, as far back as a probe or a report may refer to.
+//! Counts of recent dispatches to one target, or of their tokens, as far back as a probe or a report may refer to.
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -25,11 +25,16 @@ struct Group {
 
 impl Pushes {
     pub(crate) fn push(&mut self, now: Time) {
+        self.add(now, 1);
+    }
+
+    /// Counts so many: requests, or their tokens.
+    pub(crate) fn add(&mut self, now: Time, count: u32) {
         if let Some(group) = self.groups.back_mut()
             && now < group.first.after(GROUP)
         {
             group.last = now;
-            group.count += 1;
+            group.count = group.count.saturating_add(count);
             return;
         }
         if self.groups.len() >= GROUPS_MAX
@@ -37,12 +42,12 @@ impl Pushes {
             && let Some(next) = self.groups.front_mut()
         {
             next.first = oldest.first;
-            next.count += oldest.count;
+            next.count = next.count.saturating_add(oldest.count);
         }
         self.groups.push_back(Group {
             first: now,
             last: now,
-            count: 1,
+            count,
         });
     }
 
@@ -57,7 +62,7 @@ impl Pushes {
             .rev()
             .take_while(|group| group.last >= time)
             .map(|group| group.count)
-            .sum()
+            .fold(0, u32::saturating_add)
     }
 
     pub(crate) fn forget_before(&mut self, time: Time) {

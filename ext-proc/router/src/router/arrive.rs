@@ -5,9 +5,9 @@ use core::cell::Cell;
 use super::Router;
 use super::decide::RoutingDecision;
 use crate::policy::{Dispatch, PolicyEvent};
-use crate::queue::{QueueSeq, QueuedRequest};
-use crate::tenants::TenantSlot;
-use crate::{Request, RequestId, TenantStatus};
+use crate::queue::{Band, LinePlace, QueueSeq, QueuedRequest, TenantAccount};
+use crate::tenants::{Charge, TenantSlot};
+use crate::{RejectReason, ReleaseReason, Request, RequestId, TenantStatus};
 
 /// Queued requests that one arrival lets go first, at most; beyond that it waits behind them.
 const ENTITLED_SERVED_MAX: usize = 16;
@@ -28,6 +28,19 @@ impl Router {
             returned.unwrap_or_else(|| (self.pool.queue.next_seq(), self.pool.now));
         let mut queued = self.queued(request, seq, arrived, returned.is_some());
         queued.tenant = tenant;
+        if queued.band == Band::Held {
+            let routing = self.decide_held(&queued, self.availables());
+            self.apply(queued, routing);
+            return;
+        }
+        if queued.is_promoted {
+            self.count_release(ReleaseReason::Promoted);
+        }
+        self.admit(queued);
+    }
+
+    /// Routes a request of the first band, or lets it wait.
+    pub(super) fn admit(&mut self, mut queued: QueuedRequest) {
         let mut routing = self.decide_at_once(&queued, self.availables());
         if let RoutingDecision::Dispatch(dispatch) = routing {
             routing = self.serve_overtaken_first(&queued, dispatch);
@@ -48,22 +61,43 @@ impl Router {
 
     fn apply(&mut self, queued: QueuedRequest, routing: RoutingDecision) {
         match routing {
-            RoutingDecision::Dispatch(dispatch) => self.dispatch(queued, dispatch),
+            RoutingDecision::Dispatch(dispatch) => {
+                if queued.band == Band::Held {
+                    let (_, reason) = self.batch_credit();
+                    self.count_release(reason);
+                }
+                self.dispatch(queued, dispatch);
+            }
             RoutingDecision::Forward(target) => self.forward(queued, &target),
             RoutingDecision::Reject(reason) => {
-                if reason == crate::RejectReason::RegionFull {
+                if reason == RejectReason::RegionFull {
                     self.counters.forwarded_in_rejected += 1;
                 }
-                if reason == crate::RejectReason::TenantLimit {
+                if reason == RejectReason::TenantLimit {
                     let refuse = |tenant: &mut TenantStatus| tenant.refused += 1;
                     self.pool.tenants.change(queued.tenant, refuse);
                 }
                 self.reject(queued.request.id, reason);
             }
             RoutingDecision::Wait(_) => {
-                self.counters.queued += 1;
+                if !queued.is_promoted {
+                    self.counters.queued += 1;
+                }
+                self.give_way(&queued);
                 self.enqueue(queued);
             }
+        }
+    }
+
+    /// Lets the last held request give way to one of the first band, if the queue is full.
+    fn give_way(&mut self, arriving: &QueuedRequest) {
+        let is_full = self.pool.queue.len() >= self.pool.config.queue.length_max;
+        if is_full
+            && arriving.band == Band::Waiting
+            && !arriving.is_admitted()
+            && let Some(last) = self.pool.queue.last_held()
+        {
+            self.reject_queued(last, RejectReason::QueueFull);
         }
     }
 
@@ -91,22 +125,44 @@ impl Router {
         arrived: crate::Time,
         has_returned: bool,
     ) -> QueuedRequest {
+        let band = self.band_of(&request);
         let estimated_tokens = request.prompt_tokens;
         request.prompt_tokens = self.token_length.tokens(estimated_tokens);
         QueuedRequest {
             seq,
+            place: LinePlace::LAST,
+            band,
             estimated_tokens,
             arrived,
+            entered: arrived,
             tenant: self.pool.tenants.slot_of(request.tenant),
             overtaken: 0,
             pinned: self.pinned(&request),
             has_returned,
+            is_promoted: band == Band::Waiting && self.is_batch(&request),
             is_long_prompt: false,
             preferred: None,
             delayed_since: None,
             affinity: None,
             known: Cell::default(),
             request,
+        }
+    }
+
+    /// The position that an arriving request would have in the line. It is behind all others in a pool without tiers, where a
+    /// request that a peer returned may have an older one.
+    fn arriving_place(&self, arriving: &QueuedRequest) -> LinePlace {
+        match self.pool.config.tiers {
+            Some(_) => self.pool.queue.rules().place(arriving),
+            None => LinePlace::LAST,
+        }
+    }
+
+    /// The account of a request's tenant, for its place among the tenants of the line.
+    fn account_of(&self, queued: &QueuedRequest) -> TenantAccount {
+        TenantAccount {
+            slot: queued.tenant,
+            charge: Charge::default(),
         }
     }
 
@@ -117,11 +173,12 @@ impl Router {
         mut dispatch: Dispatch,
     ) -> RoutingDecision {
         for _ in 0..ENTITLED_SERVED_MAX {
-            if self.pool.queue.len() == 0 {
+            if self.pool.queue.waiting_len() == 0 {
                 return RoutingDecision::Dispatch(dispatch);
             }
             let Some(seq) = self.entitled_before(dispatch) else {
-                self.count_overtakes(QueueSeq::LAST, dispatch.replica);
+                let place = self.arriving_place(arriving);
+                self.count_overtakes(place, dispatch.replica);
                 return RoutingDecision::Dispatch(dispatch);
             };
             let available = self.pool.replicas.available();
@@ -141,7 +198,9 @@ impl Router {
 
     /// Dispatches a queued request, which overtakes older ones.
     pub(super) fn dispatch_queued(&mut self, seq: QueueSeq, dispatch: Dispatch) {
-        self.count_overtakes(seq, dispatch.replica);
+        if let Some(queued) = self.pool.queue.get(seq) {
+            self.count_overtakes(queued.place, dispatch.replica);
+        }
         self.count_past_slo(seq, dispatch);
         if let Some(queued) = self.dequeue(seq) {
             self.dispatch(queued, dispatch);
@@ -149,22 +208,27 @@ impl Router {
     }
 
     fn enqueue(&mut self, mut queued: QueuedRequest) {
-        let view = self.pool.view(self.pool.replicas.available());
-        queued.affinity = self.policy.find_affinity(&queued, &view);
-        queued.is_long_prompt = self.is_long_prompt(&queued.request);
-        self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
-        self.forward_cursor.joined(queued.seq);
+        if queued.band == Band::Waiting {
+            let view = self.pool.view(self.pool.replicas.available());
+            queued.affinity = self.policy.find_affinity(&queued, &view);
+            queued.is_long_prompt = self.is_long_prompt(&queued.request);
+            self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
+            self.forward_cursor.joined(queued.seq);
+        }
         let wait = |tenant: &mut TenantStatus| tenant.waiting += 1;
         self.pool.tenants.change(queued.tenant, wait);
-        self.pool.queue.push(queued);
+        let account = self.account_of(&queued);
+        self.pool.queue.push(queued, account);
     }
 
     pub(super) fn dequeue(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.pool.queue.remove(seq)?;
-        self.forward_cursor.left(seq);
         let leave = |tenant: &mut TenantStatus| tenant.waiting = tenant.waiting.saturating_sub(1);
         self.pool.tenants.change(queued.tenant, leave);
-        self.policy.on_event(PolicyEvent::Dequeue(seq));
+        if queued.band == Band::Waiting {
+            self.forward_cursor.left(seq);
+            self.policy.on_event(PolicyEvent::Dequeue(seq));
+        }
         Some(queued)
     }
 }

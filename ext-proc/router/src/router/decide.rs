@@ -7,7 +7,7 @@
 use super::Router;
 use crate::forwarding::ForwardTarget;
 use crate::policy::{Dispatch, Selection, View, least_loaded};
-use crate::queue::QueuedRequest;
+use crate::queue::{Band, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, RejectReason, Request, Scope};
 
@@ -38,6 +38,9 @@ impl Router {
 
     /// Decides on a request as if it arrived.
     pub(super) fn decide(&self, queued: &QueuedRequest, at: Availables<'_>) -> RoutingDecision {
+        if queued.band == Band::Held {
+            return self.decide_held(queued, at);
+        }
         match self.decide_at_once(queued, at) {
             RoutingDecision::Wait(preferred) => self.decide_on_wait(queued, preferred, at),
             decided => decided,
@@ -81,7 +84,7 @@ impl Router {
         {
             return RoutingDecision::Dispatch(dispatch);
         }
-        if let Some(target) = self.find_peer(queued, self.pool.queue.len(), at) {
+        if let Some(target) = self.find_peer(queued, self.pool.queue.waiting_len(), at) {
             return RoutingDecision::Forward(target);
         }
         rejection.map_or(RoutingDecision::Wait(preferred), RoutingDecision::Reject)
@@ -114,7 +117,7 @@ impl Router {
         least_loaded.map_or(RoutingDecision::Wait(preferred), RoutingDecision::Dispatch)
     }
 
-    fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
+    pub(super) fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
         let is_empty = self.pool.replicas.staying().is_empty();
         if self.pool.is_shutting_down {
             Some(RejectReason::ShuttingDown)
@@ -122,7 +125,7 @@ impl Router {
             Some(RejectReason::NoReplica)
         } else if queued.pinned.as_deref().is_some_and(<[_]>::is_empty) {
             Some(RejectReason::EmptySubset)
-        } else if !queued.has_returned && self.has_tenant_in_flight_max(queued) {
+        } else if !queued.is_admitted() && self.has_tenant_in_flight_max(queued) {
             Some(RejectReason::TenantLimit)
         } else {
             None
@@ -130,20 +133,24 @@ impl Router {
     }
 
     /// The reason for which an arriving request may not wait. A returned request keeps its place in a full queue.
-    fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
-        let limits = &self.pool.config.queue;
-        let length = self.pool.queue.len();
+    pub(super) fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
+        let config = &self.pool.config;
+        let wait_max = config.wait_max(queued.waits_as());
+        let (length, waiting) = (self.pool.queue.len(), self.pool.queue.waiting_len());
+        // A held request gives way to one of the first band.
+        let gives_way = queued.band == Band::Waiting && self.pool.queue.held_len() > 0;
+        let is_full = length >= config.queue.length_max && !gives_way;
         let pins = queued.pinned.as_ref().map_or(0, |pinned| pinned.len());
         let has_room = self.pool.queue.pins() + pins <= PINS_MAX;
         let forwarded_max =
             usize::try_from(self.pool.config.region.queue_max).unwrap_or(usize::MAX);
-        if queued.request.scope == Scope::Forwarded && length > forwarded_max {
+        if queued.request.scope == Scope::Forwarded && waiting > forwarded_max {
             Some(RejectReason::RegionFull)
-        } else if queued.arrived.after(limits.wait_max) <= self.pool.now {
+        } else if queued.entered.after(wait_max) <= self.pool.now {
             Some(RejectReason::WaitedTooLong)
-        } else if !queued.has_returned && length >= limits.length_max || !has_room {
+        } else if !queued.is_admitted() && is_full || !has_room {
             Some(RejectReason::QueueFull)
-        } else if !queued.has_returned && self.has_tenant_waiting_max(queued) {
+        } else if !queued.is_admitted() && self.has_tenant_waiting_max(queued) {
             Some(RejectReason::TenantLimit)
         } else {
             None

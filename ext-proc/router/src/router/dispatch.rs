@@ -12,7 +12,7 @@ use crate::queue::QueuedRequest;
 use crate::replica::Replica;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::tenants::TenantSlot;
-use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantStatus, WorkClass};
+use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantStatus};
 
 /// A prompt on its replica, in tokens.
 struct PromptWork {
@@ -25,6 +25,7 @@ struct PromptWork {
 
 impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
+        let class = queued.class();
         let (request, index) = (queued.request, selected.replica);
         // Both wait for memory, but not for each other.
         self.pool.index.prefetch_target(index);
@@ -36,6 +37,8 @@ impl Router {
         let work = self.prompt_work(&request, &selected, replica);
         let (prefiller, computed) = self.split_prefill(&request, work.uncached);
         let (now, pool) = (self.pool.now, &mut self.pool);
+        let occupied = work.uncached + pool.replicas.output_tokens();
+        pool.replicas.occupy(index, occupied, now);
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let Some((permit, claim)) = pool.replicas.dispatched(index, computed, now) else {
             return;
@@ -54,8 +57,9 @@ impl Router {
             matched_bytes,
             matched_tokens: share_of(request.prompt_tokens, share),
             queued_for: now.since(queued.arrived),
-            class: WorkClass::default(),
+            class,
         };
+        self.earn_share();
         self.announce(request.id, queued.tenant, decision);
         self.pool.in_flight.insert(
             request.id,

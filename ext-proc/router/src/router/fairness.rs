@@ -11,7 +11,7 @@
 
 use super::Router;
 use crate::policy::{Dispatch, LOOKED_AT_MAX, uncached_tokens};
-use crate::queue::{QueueSeq, QueuedRequest};
+use crate::queue::{LinePlace, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Request, Time};
 
@@ -55,12 +55,11 @@ impl Router {
     /// The queued request that must go next to this replica: one at the overtake limit, or one that has waited too long.
     pub(super) fn entitled(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
         let queue = &self.pool.queue;
-        let after = self.pool.config.queue.wait_max / ENTITLED_AFTER;
-        let oldest = queue.within_slo(replica).next();
-        let has_waited = oldest.filter(|(_, oldest)| oldest.arrived.after(after) <= self.pool.now);
+        let first = queue.within_slo(replica).next();
+        let has_waited = first.filter(|(_, first)| self.has_waited(first));
         let has_waited = has_waited.map(|(seq, _)| seq);
-        let at_limit = queue.at_overtake_limit(replica);
-        let within_slo = has_waited.into_iter().chain(at_limit).min();
+        // The first request in the line is in front of any other one.
+        let within_slo = has_waited.or_else(|| queue.at_overtake_limit(replica));
         within_slo.or_else(|| {
             let oldest = queue.long_prompt_past_slo(replica)?;
             self.is_due_past_slo(oldest).then_some(oldest)
@@ -77,7 +76,13 @@ impl Router {
         let known = pool.index.known(request.fingerprint.blocks());
         let tokens = uncached_tokens(request, known.depth);
         let takes_s = tokens * pool.replicas.fastest().prefill.each_s;
-        takes_s > pool.config.ttft_slo.as_secs_f64()
+        takes_s > pool.ttft_slo_of(request).as_secs_f64()
+    }
+
+    /// Whether a request has waited for so long that it goes next.
+    fn has_waited(&self, queued: &QueuedRequest) -> bool {
+        let after = self.pool.config.wait_max(queued.waits_as()) / ENTITLED_AFTER;
+        queued.entered.after(after) <= self.pool.now
     }
 
     /// Whether a long prompt past the SLO goes next, by the share of such prompts.
@@ -89,10 +94,7 @@ impl Router {
 
     /// Whether a queued request has a long prompt, is past the SLO, and has waited half of the longest wait.
     fn waits_past_slo(&self, queued: &QueuedRequest) -> bool {
-        let after = self.pool.config.queue.wait_max / ENTITLED_AFTER;
-        queued.is_long_prompt
-            && !self.pool.queue.is_within_slo(queued.seq)
-            && queued.arrived.after(after) <= self.pool.now
+        queued.is_long_prompt && self.pool.queue.is_late(queued) && self.has_waited(queued)
     }
 
     /// Counts the dispatch of a queued request for the share of long prompts past the SLO.
@@ -110,11 +112,9 @@ impl Router {
     /// Whether a queued request must go next, to any replica that it may use.
     pub(super) fn is_entitled(&self, seq: QueueSeq) -> bool {
         let queue = &self.pool.queue;
-        let after = self.pool.config.queue.wait_max / ENTITLED_AFTER;
         let is_within_slo = queue.get(seq).is_some_and(|queued| {
-            queue.is_within_slo(seq)
-                && (queued.overtaken >= self.overtakes_max()
-                    || queued.arrived.after(after) <= self.pool.now)
+            !queue.is_late(queued)
+                && (queued.overtaken >= self.overtakes_max() || self.has_waited(queued))
         });
         is_within_slo || self.is_due_past_slo(seq)
     }
@@ -135,13 +135,13 @@ impl Router {
             && !self.policy.rules().is_bound_to_candidates
     }
 
-    /// Counts an overtake for the older requests that would have taken the replica of a dispatched one.
-    pub(super) fn count_overtakes(&mut self, seq: QueueSeq, replica: ReplicaIndex) {
+    /// Counts an overtake for the requests in front of a position that would have taken the replica of the dispatched one.
+    pub(super) fn count_overtakes(&mut self, place: LinePlace, replica: ReplicaIndex) {
         let overtakes_max = self.overtakes_max();
         let policy = &self.policy;
         self.pool
             .queue
-            .count_overtakes(seq, replica, LOOKED_AT_MAX, overtakes_max, |queued| {
+            .count_overtakes(place, replica, LOOKED_AT_MAX, overtakes_max, |queued| {
                 policy.would_take(queued, replica)
             });
     }

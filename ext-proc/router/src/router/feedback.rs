@@ -61,6 +61,7 @@ impl Router {
             ServedBy::Replica(id) => (true, Some(id)),
             ServedBy::UnknownHost => (true, None),
         };
+        self.signal();
         self.release_adapter(&request);
         self.end_of_tenant(&request);
         let evidence = self.judge_prompt(&request, served_by, end);

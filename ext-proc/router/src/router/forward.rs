@@ -9,10 +9,10 @@ use super::corrections::is_false_hit;
 use super::decide::{Availables, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
-use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedRequest};
+use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedLoad, ForwardedRequest};
 use crate::policy::RegionCosts;
 use crate::pool_state::InFlightRequest;
-use crate::queue::{QueueSeq, QueuedRequest};
+use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
 use crate::{
     Effect, End, ForwardDecision, ForwardingRule, PeerId, PeerReport, PeerStatus, Placement,
@@ -41,9 +41,11 @@ impl Router {
     ///
     /// `drain_per_s` follows from Little's law: the requests that the replicas hold when their free capacity is used, divided
     /// by the learned service time; zero while no request has ended.
+    #[expect(clippy::cast_possible_truncation, reason = "a share for a message")]
     pub fn report(&self, _now: Time) -> PeerReport {
         let free_capacity = self.pool.replicas.free_capacity();
         let held = self.pool.in_flight.len() as u64 + free_capacity.unwrap_or_default();
+        let of_pool = self.pool.replicas.memory_use_of_pool();
         PeerReport {
             available: saturate(self.pool.replicas.available_in_all() as u64),
             replicas: saturate(self.pool.replicas.staying().len() as u64),
@@ -51,7 +53,10 @@ impl Router {
             queue: saturate(self.pool.queue.len() as u64),
             drain_per_s: per_second(held, self.pool.service_s),
             prompt_cost: self.prompt_cost(),
-            ..PeerReport::default()
+            utilisation: of_pool.map(|of_pool| of_pool.share as f32),
+            kv_capacity_tokens: of_pool.and_then(|p| p.capacity_tokens).unwrap_or_default(),
+            batch_credit: self.offered_batch_credit(),
+            batch_queue: saturate(self.pool.queue.held_len() as u64),
         }
     }
 
@@ -227,7 +232,11 @@ impl Router {
         rule == ForwardingRule::Cost && !self.policy.rules().ignores_prefixes
     }
 
-    fn select_peer(&self, request: &Request, peers: &ReplicaSet) -> Option<ForwardTarget> {
+    pub(super) fn select_peer(
+        &self,
+        request: &Request,
+        peers: &ReplicaSet,
+    ) -> Option<ForwardTarget> {
         let tried = request.tried()?;
         let ignores_prefixes = self.policy.rules().ignores_prefixes;
         self.pool
@@ -242,6 +251,7 @@ impl Router {
     }
 
     pub(super) fn forward(&mut self, queued: QueuedRequest, target: &ForwardTarget) {
+        let is_batch = queued.band == Band::Held;
         let QueuedRequest {
             request,
             arrived,
@@ -250,10 +260,14 @@ impl Router {
         } = queued;
         let blocks = request.fingerprint.blocks();
         let matched = &target.matched;
+        let load = ForwardedLoad {
+            tokens: request.prompt_tokens,
+            is_batch,
+        };
         let sent = self
             .pool
             .peers
-            .on_forwarded(target.slot, matched, blocks, self.pool.now);
+            .on_forwarded(target.slot, matched, blocks, load, self.pool.now);
         let Some((handle, permit, recorded)) = sent else {
             return;
         };

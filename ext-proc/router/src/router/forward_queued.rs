@@ -86,4 +86,30 @@ impl Router {
         }
         None
     }
+
+    /// Forwards held requests to peers that have capacity to spare, while this pool has none.
+    pub(super) fn forward_held(&mut self) {
+        for _ in 0..FORWARDED_PER_EVENT_MAX {
+            let (queue, peers) = (&self.pool.queue, &self.pool.peers);
+            if queue.held_len() == 0 || peers.available().is_empty() || !self.is_gate_shut() {
+                return;
+            }
+            let with_credit = peers.with_batch_credit(peers.available());
+            let next = queue.next_held_forwardable(|tried| peers.has_untried(&with_credit, tried));
+            let Some(seq) = next else {
+                return;
+            };
+            let target = queue.get(seq).and_then(|queued| {
+                let request = &queued.request;
+                self.select_peer(request, &with_credit)
+            });
+            let Some(target) = target else {
+                return;
+            };
+            if let Some(queued) = self.dequeue(seq) {
+                self.forward(queued, &target);
+            }
+        }
+        self.has_more_to_forward = true;
+    }
 }

@@ -17,6 +17,7 @@ mod fairness;
 mod feedback;
 mod forward;
 mod forward_queued;
+mod gate;
 mod hang;
 mod learning;
 mod members;
@@ -35,6 +36,7 @@ use self::claims::Claims;
 use self::corrections::Corrections;
 use self::fairness::PastSloCredit;
 use self::forward_queued::ForwardCursor;
+use self::gate::Gate;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
@@ -42,12 +44,11 @@ use self::token_length::TokenLength;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
 use crate::quarantine::Quarantine;
+use crate::queue::{Band, LineRules};
+use crate::tenants::Charge;
 use crate::{
     Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, TenantStatus, Time,
 };
-
-/// Queued requests that one event finds to be past the SLO, at most.
-const MARKED_PER_EVENT_MAX: usize = 2_048;
 
 /// Routes the requests of one pool.
 #[derive(Debug)]
@@ -71,6 +72,7 @@ pub struct Router {
     claims: Claims,
     unpinning: UnpinQueue,
     quarantine: Quarantine,
+    gate: Gate,
 }
 
 impl Router {
@@ -78,8 +80,13 @@ impl Router {
     /// prompts cannot be made to collide.
     #[must_use]
     pub fn new(config: RouterConfig, seed: u64) -> Self {
-        Self {
-            policy: config.policy.build(seed),
+        let policy = config.policy.build(seed);
+        Self::build(config, seed, policy)
+    }
+
+    fn build(config: RouterConfig, seed: u64, policy: Box<dyn Policy>) -> Self {
+        let mut router = Self {
+            policy,
             pool: PoolState::new(config, seed),
             seed,
             review: Review::default(),
@@ -96,17 +103,27 @@ impl Router {
             claims: Claims::default(),
             unpinning: UnpinQueue::default(),
             quarantine: Quarantine::default(),
-        }
+            gate: Gate::default(),
+        };
+        router.set_line_rules();
+        router
+    }
+
+    /// Applies the order of service of the configuration and the policy.
+    fn set_line_rules(&mut self) {
+        let config = &self.pool.config;
+        let rules = LineRules::new(config, self.policy.rules().past_slo_last);
+        let quantum = config.fairness.as_ref();
+        let quantum = quantum.map(|fairness| Charge::of(fairness.quantum));
+        let has_tiers = config.tiers.is_some();
+        self.pool.queue.set_rules(rules, quantum, has_tiers);
     }
 
     /// A router with a policy of experiments.
     #[cfg(feature = "research")]
     #[must_use]
     pub fn with_policy(config: RouterConfig, seed: u64, policy: crate::ResearchPolicy) -> Self {
-        Self {
-            policy: policy.build(),
-            ..Self::new(config, seed)
-        }
+        Self::build(config, seed, policy.build())
     }
 
     /// Handles an event. A time before the last one counts as the last one. Events about unknown ids are ignored.
@@ -197,6 +214,7 @@ impl Router {
             || self.pool.peers.has_index_excess();
         let rest = is_pending.then_some(self.pool.now);
         let due = self.next_rejection().into_iter().chain(changes);
+        let due = due.chain(self.next_at_gate());
         due.chain(service).chain(rest).min()
     }
 
@@ -213,7 +231,6 @@ impl Router {
         self.pool
             .adapters
             .presume_slots(self.pool.config.adapter_slots);
-        self.pool.queue.clear_past_slo();
         if is_new {
             self.policy = self.pool.config.policy.build(self.seed);
             // A draining replica may resume.
@@ -224,10 +241,14 @@ impl Router {
                 }
             }
         }
+        self.set_line_rules();
+        if self.pool.config.tiers.is_none() {
+            self.open_gate();
+        }
         self.advance(now);
         if is_new {
             let view = self.pool.view(self.pool.replicas.available());
-            for queued in self.pool.queue.all() {
+            for queued in self.pool.queue.all().filter(|q| q.band == Band::Waiting) {
                 self.policy.on_event(PolicyEvent::Enqueue(queued, &view));
             }
         }
@@ -286,21 +307,16 @@ impl Router {
     /// Lets time pass, in which probes become stale and queued requests expire.
     fn advance(&mut self, now: Time) {
         self.pool.now = self.pool.now.max(now);
+        self.pool.queue.set_now(self.pool.now);
         let replicas = self.pool.replicas.size();
         self.past_slo_credit.advance(replicas, self.pool.now);
         self.pool.replicas.expire(self.pool.now);
         self.pool.peers.expire(self.pool.now);
         self.forget_more();
         self.pool.evict_excess();
-        if self.policy.rules().past_slo_last {
-            self.pool.queue.mark_past_slo(
-                self.pool.now,
-                self.pool.config.ttft_slo,
-                MARKED_PER_EVENT_MAX,
-            );
-        }
         self.unpin_more();
         self.reject_expired();
+        self.advance_gate();
     }
 
     fn shutdown(&mut self) {

@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use super::Router;
-use crate::queue::QueueSeq;
+use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Effect, RejectReason, RequestId, Time};
 
@@ -88,11 +88,12 @@ impl Router {
 
     /// The time at which the next queued request is rejected.
     pub(super) fn next_rejection(&self) -> Option<Time> {
-        let (_, oldest) = self.pool.queue.oldest()?;
-        if self.pool.is_shutting_down {
-            return Some(self.pool.now);
-        }
-        Some(oldest.arrived.after(self.pool.config.queue.wait_max))
+        let (expires, _) = self.pool.next_expiry()?;
+        Some(if self.pool.is_shutting_down {
+            self.pool.now
+        } else {
+            expires
+        })
     }
 
     /// Rejects the requests that have waited too long, and during a shutdown all others, oldest first.
@@ -113,6 +114,12 @@ impl Router {
             let Some(seq) = self.next_expired() else {
                 return;
             };
+            let is_held = |queued: &QueuedRequest| queued.band == Band::Held;
+            let was_held = self.pool.queue.get(seq).is_some_and(is_held);
+            let reason = match reason {
+                RejectReason::WaitedTooLong if was_held => RejectReason::NoSpareCapacity,
+                other => other,
+            };
             self.reject_queued(seq, reason);
         }
     }
@@ -122,17 +129,18 @@ impl Router {
         if self.pool.is_shutting_down {
             return queue.oldest().map(|(seq, _)| seq);
         }
-        queue.expired(self.pool.now, self.pool.config.queue.wait_max)
+        let (expires, seq) = self.pool.next_expiry()?;
+        (expires <= self.pool.now).then_some(seq)
     }
 
-    fn reject_queued(&mut self, seq: QueueSeq, reason: RejectReason) {
+    pub(super) fn reject_queued(&mut self, seq: QueueSeq, reason: RejectReason) {
         if let Some(queued) = self.dequeue(seq) {
             self.reject(queued.request.id, reason);
         }
     }
 
     pub(super) fn reject(&mut self, id: RequestId, reason: RejectReason) {
-        // A new request has to expect the wait of the oldest one.
+        // A new request has to expect the wait of the oldest one, which is a held one where requests are held.
         let oldest_wait = self
             .pool
             .queue

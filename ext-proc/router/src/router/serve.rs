@@ -12,7 +12,7 @@ use super::Router;
 use super::decide::RoutingDecision;
 use crate::Time;
 use crate::policy::{DelayedRequests, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest};
-use crate::queue::QueueSeq;
+use crate::queue::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
 
 /// Interval at which free replicas are offered again to requests that wait for a particular one.
@@ -58,7 +58,7 @@ pub(super) struct PendingService {
 #[derive(Clone, Copy, Debug)]
 enum Cursor {
     Start,
-    UpTo(QueueSeq),
+    UpTo(LinePlace),
 }
 
 impl PendingService {
@@ -86,12 +86,15 @@ impl Round {
 impl Router {
     /// Serves queued requests with the replicas that the event has freed, and then with peers.
     pub(super) fn serve_queue(&mut self) {
+        self.release_share();
         self.serve_freed();
         self.forward_queued();
+        self.release_batch();
+        self.forward_held();
     }
 
     fn serve_freed(&mut self) {
-        if self.pool.queue.len() == 0 {
+        if self.pool.queue.waiting_len() == 0 {
             self.pool.replicas.forget_freed();
             self.review.is_pending = false;
             self.pending_service = PendingService::default();
@@ -126,11 +129,7 @@ impl Router {
             }
             let available = self.pool.replicas.available();
             round.freed.retain(|replica| available.contains(*replica));
-            let oldest = |replica: &ReplicaIndex| {
-                let oldest = self.first_eligible(*replica, &round.skipped)?;
-                Some((oldest, *replica))
-            };
-            let Some((_, replica)) = round.freed.iter().filter_map(oldest).min() else {
+            let Some(replica) = self.next_to_offer(round) else {
                 return;
             };
             if round.is_over() {
@@ -148,6 +147,23 @@ impl Router {
         }
     }
 
+    /// The freed replica whose first request comes first.
+    fn next_to_offer(&self, round: &Round) -> Option<ReplicaIndex> {
+        let queue = &self.pool.queue;
+        let first = |replica: &ReplicaIndex| {
+            let first = queue.get(self.first_eligible(*replica, &round.skipped)?)?;
+            Some((queue.rules().rank(first.place, self.pool.now), *replica))
+        };
+        let mut freed = round.freed.iter();
+        if queue.pins() == 0 {
+            // Each replica may serve every request.
+            let (_, replica) = first(freed.next()?)?;
+            return Some(replica);
+        }
+        let (_, replica) = freed.filter_map(first).min()?;
+        Some(replica)
+    }
+
     /// Lets the queued requests select among all available replicas, oldest first.
     fn let_requests_select(&mut self, round: &mut Round) {
         while let Some(cursor) = self.pending_service.cursor {
@@ -157,11 +173,11 @@ impl Router {
             let queue = &self.pool.queue;
             let next = match cursor {
                 Cursor::Start => queue.first_in_order(),
-                Cursor::UpTo(seq) => queue.next_in_order(seq),
+                Cursor::UpTo(place) => queue.next_in_order(place),
             };
             let next = next.filter(|_| !self.pool.replicas.available().is_empty());
             self.pending_service.cursor = next.map(Cursor::UpTo);
-            let Some(seq) = next else {
+            let Some(seq) = next.map(LinePlace::seq) else {
                 break;
             };
             round.considered += OFFER_COST;
@@ -262,7 +278,7 @@ impl Router {
             .eligible(replica)
             .filter(|(seq, _)| !skipped.contains(seq))
             .take(LOOKED_AT_MAX)
-            .inspect(|(seq, _)| last.set(Some(*seq)));
+            .inspect(|(_, queued)| last.set(Some(queued.place)));
         let later = || {
             let last = last.get()?;
             let later = queue.with_affinity(replica, last);

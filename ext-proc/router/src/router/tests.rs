@@ -65,8 +65,7 @@ fn pool(replicas: u32, push: Push, policy: impl Policy + 'static) -> Router {
         push,
         ..RouterConfig::default()
     };
-    let mut router = Router::new(config, 0);
-    router.policy = Box::new(policy);
+    let mut router = Router::build(config, 0, Box::new(policy));
     for id in 0..replicas {
         let name = format!("r{id}");
         let replica = ReplicaId(id);

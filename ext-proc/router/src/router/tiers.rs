@@ -1,7 +1,7 @@
 //! Figures of tiers, of the batch gate, and of the fairness between tenants.
 
 use super::Router;
-use crate::{BatchStatus, FairnessStatus, Tier, TierStatus, Time};
+use crate::{FairnessStatus, Tier, TierStatus, Time};
 
 impl Router {
     /// Figures of every workload tier, the fast one first.
@@ -28,12 +28,6 @@ impl Router {
             ..of(Tier::InteractiveNormal)
         };
         [of(Tier::InteractiveFast), normal, of(Tier::NonInteractive)]
-    }
-
-    /// Figures of the batch gate; all zero in a pool without tiers.
-    #[must_use]
-    pub fn batch_status(&self, _now: Time) -> BatchStatus {
-        BatchStatus::default()
     }
 
     /// Figures of the fairness between tenants; all zero in a pool without such rules.

@@ -102,8 +102,12 @@ mod tests {
                 seq: pool.queue.next_seq(),
                 request: request(id),
                 arrived: pool.now,
+                entered: pool.now,
+                place: crate::queue::LinePlace::LAST,
+                band: crate::queue::Band::Waiting,
                 tenant: crate::tenants::TenantSlot::UNTRACKED,
                 has_returned: false,
+                is_promoted: false,
                 is_long_prompt: false,
                 overtaken: 0,
                 pinned: Some([ReplicaIndex(0)].into()),
@@ -112,7 +116,11 @@ mod tests {
                 affinity: None,
                 known: Cell::default(),
             };
-            pool.queue.push(queued.clone());
+            let account = crate::queue::TenantAccount {
+                slot: queued.tenant,
+                charge: crate::tenants::Charge::default(),
+            };
+            pool.queue.push(queued.clone(), account);
             let view = pool.view(pool.replicas.available());
             policy.on_event(PolicyEvent::Enqueue(&queued, &view));
         }

@@ -63,7 +63,8 @@ impl<'a> CostModel<'a> {
             view,
             busy: view.replicas.trusted().without(view.candidates),
             delayed_per_busy_s: requests_per_s / spare,
-            waiting_for_each: view.queue.len() as f64 / view.replicas.staying().len().max(1) as f64,
+            waiting_for_each: view.queue.waiting_len() as f64
+                / view.replicas.staying().len().max(1) as f64,
         }
     }
 

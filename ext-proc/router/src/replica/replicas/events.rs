@@ -104,6 +104,7 @@ impl Replicas {
             replica.backlog.keep_of_siblings(replica.others.count());
             let token_s = replica.token_s();
             replica.backlog.probed(load.pending, sent, token_s);
+            replica.sent_tokens.forget_before(sent);
             replica.probe = Some((load, sent));
             replica.failed = false;
         });
@@ -225,6 +226,7 @@ impl Replicas {
             // A prompt that a prefill replica computes counts among the arrivals of the pool with its request.
             self.arrivals.add(takes_s, now);
         }
+        self.occupy(slot, tokens + self.output_tokens, now);
         self.turn += 1;
         let turn = self.turn;
         self.change_slot(slot, now, |replica| {

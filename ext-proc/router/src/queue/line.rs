@@ -1,0 +1,276 @@
+//! The line: the order in which the waiting requests are shown to the policy (SageServe 6.5).
+//!
+//! Each request has a fixed position, and a line is a list of *spans*: ranges of positions, of which some are merged. Time moves the
+//! ends of the ranges and no request, so that a line is exact at any time, and begins in the logarithm of the queue's length.
+//!
+//! Rejected: positions that change when a request becomes urgent or late. A burst then becomes late at once, and moves.
+
+use core::time::Duration;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::{LinePlace, QueueSeq, QueuedRequest};
+use crate::{QueueOrder, RouterConfig, Tier, TierRules, Time};
+
+/// Lanes of the tiers, in orders that tell them apart.
+const FAST: u8 = 0;
+const NORMAL: u8 = 1;
+
+/// The order of service, resolved for a policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum LineOrder {
+    /// By arrival.
+    #[default]
+    Arrival,
+    /// By due time.
+    Due,
+    /// By due time, overdue requests behind the others.
+    DueLateLast,
+    /// By tier, then by arrival.
+    Tier,
+    Dpa {
+        expired: Duration,
+        urgent: Duration,
+    },
+}
+
+/// The rules by which requests have their positions, and positions their order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct LineRules {
+    order: LineOrder,
+    tiers: Option<TierRules>,
+    /// The budget of every request of a pool without tiers. Positions leave it out there, so that it may change.
+    common_budget: Duration,
+}
+
+/// Positions from the first to the second one, both included.
+type PlaceRange = (LinePlace, LinePlace);
+
+/// A part of a line: one range of positions, or two that are merged without regard to their lanes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub(super) first: PlaceRange,
+    pub(super) second: Option<PlaceRange>,
+}
+
+/// The spans of a line, in order.
+pub(super) type Spans = SmallVec<[Span; 2]>;
+
+impl LineRules {
+    pub(crate) fn new(config: &RouterConfig, past_slo_last: bool) -> Self {
+        let order = match config.queue.order {
+            QueueOrder::Auto if past_slo_last => LineOrder::DueLateLast,
+            QueueOrder::Auto | QueueOrder::Fcfs => LineOrder::Arrival,
+            QueueOrder::Edf => LineOrder::Due,
+            QueueOrder::PriorityFirst => LineOrder::Tier,
+            QueueOrder::Dpa { expired, urgent } => LineOrder::Dpa { expired, urgent },
+        };
+        Self {
+            order,
+            tiers: config.tiers,
+            common_budget: config.ttft_slo,
+        }
+    }
+
+    /// Whether requests have the same positions by these rules as by others.
+    pub(crate) fn places_as(&self, other: &Self) -> bool {
+        let lanes = |order| match order {
+            LineOrder::Arrival => 0,
+            LineOrder::Due | LineOrder::DueLateLast => 1,
+            LineOrder::Tier => 2,
+            LineOrder::Dpa { .. } => 3,
+        };
+        lanes(self.order) == lanes(other.order) && self.tiers == other.tiers
+    }
+
+    /// Whether the line is the order of arrival.
+    pub(crate) fn is_by_arrival(&self) -> bool {
+        self.order == LineOrder::Arrival
+    }
+
+    /// The position of a request that waits.
+    pub(crate) fn place(&self, queued: &QueuedRequest) -> LinePlace {
+        let request = &queued.request;
+        let due = || match &self.tiers {
+            Some(tiers) => queued.entered.after(request.budget(tiers)),
+            None => queued.entered,
+        };
+        let lane = || match (&self.tiers, request.tier) {
+            (Some(_), Tier::InteractiveFast) => FAST,
+            _ => NORMAL,
+        };
+        let (lane, key) = match self.order {
+            LineOrder::Arrival => (FAST, Time::ZERO),
+            LineOrder::Tier => (lane(), Time::ZERO),
+            LineOrder::Due | LineOrder::DueLateLast => (FAST, due()),
+            LineOrder::Dpa { .. } => (lane(), due()),
+        };
+        LinePlace::new(lane, key.as_nanos(), queued.seq)
+    }
+
+    /// The spans of the line.
+    pub(super) fn spans(&self, now: Time) -> Spans {
+        match self.order {
+            LineOrder::Arrival | LineOrder::Due | LineOrder::Tier => smallvec![Span::ALL],
+            LineOrder::DueLateLast => {
+                let late = self.late(now);
+                self.in_time(now).into_iter().chain(late).collect()
+            }
+            LineOrder::Dpa { expired, urgent } => self.dpa(now, expired, urgent),
+        }
+    }
+
+    /// The spans of the line without overdue requests, where those come last.
+    pub(super) fn in_time(&self, now: Time) -> Spans {
+        if self.order != LineOrder::DueLateLast {
+            return self.spans(now);
+        }
+        let from = match self.key_of(now) {
+            None => LinePlace::FIRST,
+            Some(now) => match now.checked_add(1) {
+                None => return Spans::new(),
+                Some(next) => LinePlace::new(FAST, next, QueueSeq::FIRST),
+            },
+        };
+        smallvec![Span::one((from, LinePlace::LAST))]
+    }
+
+    /// The overdue requests, where they come last.
+    pub(super) fn late(&self, now: Time) -> Option<Span> {
+        let now = self.key_of(now)?;
+        let last = LinePlace::new(FAST, now, QueueSeq::LAST);
+        (self.order == LineOrder::DueLateLast).then_some(Span::one((LinePlace::FIRST, last)))
+    }
+
+    /// Whether a request is overdue and comes last.
+    pub(crate) fn is_late(&self, place: LinePlace, now: Time) -> bool {
+        self.late(now).is_some_and(|late| late.contains(place))
+    }
+
+    /// A number by which positions compare as the line does. Overdue requests that come last are in front of the others, as they
+    /// arrived earlier: they are no reason to count an overtake.
+    pub(crate) fn rank(&self, place: LinePlace, now: Time) -> (usize, LinePlace) {
+        if let LineOrder::Dpa { .. } = self.order {
+            let mut spans = self.spans(now).into_iter();
+            let at = spans.position(|span| span.contains(place));
+            let key = LinePlace::new(FAST, place.key(), place.seq());
+            return (at.unwrap_or(usize::MAX), key);
+        }
+        (0, place)
+    }
+
+    /// The positions behind one in the line, span by span.
+    pub(super) fn behind(&self, place: LinePlace, now: Time) -> Spans {
+        let mut spans = self.spans(now);
+        let at = spans.iter().position(|span| span.contains(place));
+        spans.drain(..at.unwrap_or(spans.len()));
+        if let Some(first) = spans.first_mut() {
+            *first = first.behind(place);
+        }
+        spans
+    }
+
+    fn dpa(&self, now: Time, expired: Duration, urgent: Duration) -> Spans {
+        let mut spans = Spans::new();
+        // Due times below each bound, and from it on; a time before the origin has none below it.
+        let below = |time: Option<u64>| time.and_then(|time| time.checked_sub(1));
+        let now_key = self.key_of(now);
+        let expired_key = now_key.and_then(|now| now.checked_sub(nanos(expired)));
+        let urgent_key = self.key_of(now.after(urgent));
+        let mut add = |lanes: &[u8], from: Option<u64>, to: Option<u64>| {
+            if let (Some(from), Some(to)) = (from, to)
+                && from <= to
+            {
+                spans.push(Span::of_lanes(lanes, from, to));
+            }
+        };
+        let both = [FAST, NORMAL];
+        let from_now = Some(now_key.unwrap_or_default());
+        let after_urgent = match urgent_key {
+            Some(key) => key.checked_add(1),
+            None => Some(0),
+        };
+        add(&both, Some(0), below(expired_key));
+        add(&[FAST], from_now, urgent_key);
+        add(&[NORMAL], from_now, urgent_key);
+        add(&[FAST], after_urgent, Some(u64::MAX));
+        add(&[NORMAL], after_urgent, Some(u64::MAX));
+        let from_expired = Some(expired_key.unwrap_or_default());
+        add(&both, from_expired, below(now_key));
+        spans
+    }
+
+    /// The key of a request that is due then; `None` before the earliest one.
+    fn key_of(&self, time: Time) -> Option<u64> {
+        match self.tiers {
+            Some(_) => Some(time.as_nanos()),
+            None => time.as_nanos().checked_sub(nanos(self.common_budget)),
+        }
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Span {
+    pub(super) const ALL: Self = Self::one((LinePlace::FIRST, LinePlace::LAST));
+
+    const fn one(range: PlaceRange) -> Self {
+        Self {
+            first: range,
+            second: None,
+        }
+    }
+
+    /// All requests of one or two lanes with keys from one to another.
+    fn of_lanes(lanes: &[u8], from: u64, to: u64) -> Self {
+        let range = |lane: &u8| {
+            let from = LinePlace::new(*lane, from, QueueSeq::FIRST);
+            (from, LinePlace::new(*lane, to, QueueSeq::LAST))
+        };
+        let mut ranges = lanes.iter().map(range);
+        let none = (LinePlace::LAST, LinePlace::LAST);
+        Self {
+            first: ranges.next().unwrap_or(none),
+            second: ranges.next(),
+        }
+    }
+
+    fn contains(&self, place: LinePlace) -> bool {
+        let holds = |(from, to): PlaceRange| from <= place && place <= to;
+        holds(self.first) || self.second.is_some_and(holds)
+    }
+
+    /// The part behind a position.
+    fn behind(&self, place: LinePlace) -> Self {
+        let Some(second) = self.second else {
+            let (from, to) = self.first;
+            return Self::one((from.max(place.next()), to));
+        };
+        let cut = |(from, to): PlaceRange| (from.max(place.next_in_lane_of(from)), to);
+        Self {
+            first: cut(self.first),
+            second: Some(cut(second)),
+        }
+    }
+
+    /// Whether a position is in front of another one of the span.
+    pub(super) fn comparison(&self) -> impl Fn(&&LinePlace, &&LinePlace) -> bool + Copy + use<> {
+        let is_merged = self.second.is_some();
+        move |a, b| {
+            if is_merged {
+                a.without_lane() <= b.without_lane()
+            } else {
+                a <= b
+            }
+        }
+    }
+
+    /// Both ranges, as far as they are not empty.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = PlaceRange> + use<> {
+        let ranges = [Some(self.first), self.second];
+        let ranges = ranges.into_iter().flatten();
+        ranges.filter(|(from, to)| from <= to)
+    }
+}

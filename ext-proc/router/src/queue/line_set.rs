@@ -1,0 +1,245 @@
+//! An ordered set of positions: in one line, or in one line for each tenant.
+//!
+//! With fairness between tenants, a *window* shows the tenants whose charge is at most the least one plus a quantum (DLPM, arXiv
+//! 2501.14312), the least charged first, and up to so many of them. A tenant's charge changes twice for each of its requests,
+//! and costs no more than a move of the tenant in the order of charges.
+//!
+//! Rejected: one line whose requests of other tenants are skipped. A tenant that is ahead may have most of a long queue, and
+//! each look at the line would walk over it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use itertools::{Either, Itertools};
+use smallvec::SmallVec;
+
+use super::{LinePlace, QueueSeq};
+use crate::queue::line::Span;
+use crate::tenants::{Charge, TenantSlot};
+
+/// Tenants that a window shows, at most. Each of them has a request, so that a policy sees as many requests as it looks at.
+const TENANTS_SHOWN_MAX: usize = 64;
+
+/// A tenant's name and charge, for its place among the tenants of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TenantAccount {
+    pub(crate) slot: TenantSlot,
+    pub(crate) charge: Charge,
+}
+
+/// Positions in order.
+#[derive(Debug)]
+pub(super) enum LineSet {
+    /// One line.
+    Common(BTreeSet<LinePlace>),
+    /// One line for each tenant.
+    ByTenant(TenantLines),
+}
+
+/// Lines of tenants, and the order of their charges.
+#[derive(Debug, Default)]
+pub(super) struct TenantLines {
+    lines: BTreeMap<TenantSlot, TenantLine>,
+    /// Least charged first; among equals the tenant that has waited for longest.
+    by_charge: BTreeSet<(Charge, QueueSeq, TenantSlot)>,
+}
+
+#[derive(Debug)]
+struct TenantLine {
+    places: BTreeSet<LinePlace>,
+    charge: Charge,
+    /// The request that began the line.
+    since: QueueSeq,
+}
+
+/// The tenants whose requests are shown.
+#[derive(Clone, Debug)]
+pub(super) struct Window {
+    tenants: SmallVec<[TenantSlot; TENANTS_SHOWN_MAX]>,
+    /// The largest charge of a shown tenant.
+    limit: Charge,
+}
+
+impl LineSet {
+    pub(super) fn new(is_fair: bool) -> Self {
+        if is_fair {
+            Self::ByTenant(TenantLines::default())
+        } else {
+            Self::Common(BTreeSet::new())
+        }
+    }
+
+    pub(super) fn insert(&mut self, place: LinePlace, tenant: TenantAccount) {
+        match self {
+            Self::Common(places) => {
+                places.insert(place);
+            }
+            Self::ByTenant(lines) => lines.insert(place, tenant),
+        }
+    }
+
+    /// Removes a position; returns whether it was here.
+    pub(super) fn remove(&mut self, place: LinePlace, tenant: TenantSlot) -> bool {
+        match self {
+            Self::Common(places) => places.remove(&place),
+            Self::ByTenant(lines) => lines.remove(place, tenant),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        match self {
+            Self::Common(places) => places.is_empty(),
+            Self::ByTenant(lines) => lines.lines.is_empty(),
+        }
+    }
+
+    /// All positions: in order, or tenant by tenant.
+    pub(super) fn iter(&self) -> impl Iterator<Item = LinePlace> + '_ {
+        match self {
+            Self::Common(places) => Either::Left(places.iter().copied()),
+            Self::ByTenant(lines) => {
+                let lines = lines.lines.values();
+                Either::Right(lines.flat_map(|line| line.places.iter().copied()))
+            }
+        }
+    }
+
+    pub(super) fn set_charge(&mut self, tenant: TenantAccount) {
+        if let Self::ByTenant(lines) = self {
+            lines.set_charge(tenant);
+        }
+    }
+
+    /// Charges of the tenants with positions here, the least one first.
+    pub(super) fn charges(&self) -> impl DoubleEndedIterator<Item = Charge> + '_ {
+        let lines = self.tenant_lines().into_iter();
+        lines.flat_map(|lines| lines.by_charge.iter().map(|(charge, ..)| *charge))
+    }
+
+    pub(super) fn tenants(&self) -> usize {
+        self.tenant_lines().map_or(0, |lines| lines.lines.len())
+    }
+
+    /// Charge of a tenant with positions here.
+    pub(super) fn charge_of(&self, tenant: TenantSlot) -> Option<Charge> {
+        let line = self.tenant_lines()?.lines.get(&tenant)?;
+        Some(line.charge)
+    }
+
+    fn tenant_lines(&self) -> Option<&TenantLines> {
+        match self {
+            Self::Common(_) => None,
+            Self::ByTenant(lines) => Some(lines),
+        }
+    }
+}
+
+impl TenantLines {
+    fn insert(&mut self, place: LinePlace, tenant: TenantAccount) {
+        let line = self.lines.entry(tenant.slot).or_insert_with(|| {
+            let since = place.seq();
+            self.by_charge.insert((tenant.charge, since, tenant.slot));
+            TenantLine {
+                places: BTreeSet::new(),
+                charge: tenant.charge,
+                since,
+            }
+        });
+        line.places.insert(place);
+    }
+
+    fn remove(&mut self, place: LinePlace, tenant: TenantSlot) -> bool {
+        let Some(line) = self.lines.get_mut(&tenant) else {
+            return false;
+        };
+        let was_here = line.places.remove(&place);
+        if line.places.is_empty() {
+            self.by_charge.remove(&(line.charge, line.since, tenant));
+            self.lines.remove(&tenant);
+        }
+        was_here
+    }
+
+    fn set_charge(&mut self, tenant: TenantAccount) {
+        let slot = tenant.slot;
+        if let Some(line) = self.lines.get_mut(&slot) {
+            self.by_charge.remove(&(line.charge, line.since, slot));
+            line.charge = tenant.charge;
+            self.by_charge.insert((line.charge, line.since, slot));
+        }
+    }
+}
+
+/// The tenants that are shown where the requests of two sets may be served, by the least charge of both; `None` without fairness between
+/// tenants.
+pub(super) fn window(sets: [Option<&LineSet>; 2], quantum: Charge) -> Option<Window> {
+    let lines = || {
+        sets.into_iter()
+            .flatten()
+            .filter_map(LineSet::tenant_lines)
+            .map(|lines| &lines.by_charge)
+    };
+    lines().next()?;
+    let mut by_charge = lines().kmerge().peekable();
+    let least = by_charge
+        .peek()
+        .map_or(Charge::default(), |(least, ..)| *least);
+    let limit = least.plus(quantum);
+    let mut tenants = SmallVec::new();
+    let shown = by_charge.take_while(|(charge, ..)| *charge <= limit);
+    for (.., slot) in shown.take(2 * TENANTS_SHOWN_MAX) {
+        // A tenant with requests in both sets comes twice, and not always at once.
+        if tenants.len() < TENANTS_SHOWN_MAX && !tenants.contains(slot) {
+            tenants.push(*slot);
+        }
+    }
+    Some(Window { tenants, limit })
+}
+
+impl Window {
+    /// Whether a tenant of this charge is not ahead of the others.
+    pub(super) fn admits(&self, charge: Charge) -> bool {
+        charge <= self.limit
+    }
+}
+
+/// Positions of two sets within a span, in order, as far as the window shows them.
+pub(super) fn positions<'a>(
+    sets: [Option<&'a LineSet>; 2],
+    span: &Span,
+    window: Option<&Window>,
+) -> impl Iterator<Item = LinePlace> + use<'a> {
+    let Some(window) = window else {
+        return Either::Left(of_common_lines(sets, span));
+    };
+    let mut ranges = Vec::with_capacity(2 * window.tenants.len());
+    for lines in sets.into_iter().flatten().filter_map(LineSet::tenant_lines) {
+        for line in window
+            .tenants
+            .iter()
+            .filter_map(|slot| lines.lines.get(slot))
+        {
+            ranges.extend(span.ranges().map(|(from, to)| line.places.range(from..=to)));
+        }
+    }
+    Either::Right(ranges.into_iter().kmerge_by(span.comparison()).copied())
+}
+
+fn of_common_lines<'a>(
+    sets: [Option<&'a LineSet>; 2],
+    span: &Span,
+) -> impl Iterator<Item = LinePlace> + use<'a> {
+    let [open, pinned] = sets.map(|set| match set {
+        Some(LineSet::Common(places)) => Some(places),
+        Some(LineSet::ByTenant(_)) | None => None,
+    });
+    let of_set = |places: Option<&'a BTreeSet<LinePlace>>| {
+        let of_range = |(from, to)| Some(places?.range(from..=to));
+        let mut ranges = span.ranges().map(of_range);
+        let [first, second] = [ranges.next(), ranges.next()].map(Option::flatten);
+        let [first, second] = [first, second].map(|range| range.into_iter().flatten());
+        first.merge_by(second, span.comparison())
+    };
+    of_set(open)
+        .merge_by(of_set(pinned), span.comparison())
+        .copied()
+}

@@ -1,0 +1,331 @@
+//! The gate for batch work (SageServe 6.2): held requests start only while the pool has capacity to spare.
+//!
+//! Each end of a request is a *signal*, and so is each interval without one. A signal lets one held request start while the
+//! effective memory utilisation of the pool is below a threshold, and two below a lower one. Gauges lag, so the utilisation counts what was
+//! sent since the last probes. No held request starts while a request of the first band waits that an available replica could
+//! serve. A held request whose deadline is near is promoted: it joins the first band as if it arrived then.
+//!
+//! Rejected: credit that adds up over signals. After a quiet minute, batch work would fill the pool at once.
+
+use std::collections::BTreeMap;
+
+use super::Router;
+use super::decide::{Availables, RoutingDecision};
+use crate::policy::{DelayedRequests, LOOKED_AT_MAX, NextRequest};
+use crate::queue::{Band, QueueSeq, QueuedRequest};
+use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::{BatchStatus, BatchTier, RejectReason, ReleaseReason, Request, Scope, Tier, Time};
+
+/// Held requests that one event promotes, at most; the rest is due at once.
+const PROMOTED_PER_EVENT_MAX: usize = 64;
+/// Dispatches of batch work by its share that are saved up, at most.
+const SHARE_EARNED_MAX: f64 = 1.0;
+
+/// State of the gate.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gate {
+    last_signal: Time,
+    /// Requests released since the last signal.
+    spent: u32,
+    /// Dispatches that batch work may take by its share.
+    share_earned: f64,
+    released: BTreeMap<ReleaseReason, u64>,
+}
+
+impl Router {
+    const fn batch_rules(&self) -> Option<&BatchTier> {
+        match &self.pool.config.tiers {
+            Some(tiers) => Some(&tiers.batch),
+            None => None,
+        }
+    }
+
+    /// Whether a request is batch work, in a pool with tiers.
+    pub(super) fn is_batch(&self, request: &Request) -> bool {
+        self.batch_rules().is_some() && request.tier == Tier::NonInteractive
+    }
+
+    /// The band of a request that arrives now.
+    pub(super) fn band_of(&self, request: &Request) -> Band {
+        match self.batch_rules() {
+            Some(rules) if request.tier == Tier::NonInteractive => {
+                let promoted_at = |deadline: Time| deadline.before(rules.promote_left);
+                let is_near = |deadline| promoted_at(deadline) <= self.pool.now;
+                if request.deadline.is_some_and(is_near) {
+                    Band::Waiting
+                } else {
+                    Band::Held
+                }
+            }
+            Some(_) | None => Band::Waiting,
+        }
+    }
+
+    /// Registers a signal: a request has ended.
+    pub(super) fn signal(&mut self) {
+        self.gate.last_signal = self.pool.now;
+        self.gate.spent = 0;
+    }
+
+    /// Lets time pass at the gate.
+    pub(super) fn advance_gate(&mut self) {
+        let Some(rules) = self.batch_rules() else {
+            return;
+        };
+        if self.gate.last_signal.after(rules.signal_interval) <= self.pool.now {
+            self.signal();
+        }
+        self.promote_due();
+    }
+
+    /// The time at which the gate acts without an event.
+    pub(super) fn next_at_gate(&self) -> Option<Time> {
+        let rules = self.batch_rules()?;
+        let (deadline, _) = self.pool.queue.next_deadline()?;
+        let signal = self.gate.last_signal.after(rules.signal_interval);
+        Some(signal.min(deadline.before(rules.promote_left)))
+    }
+
+    /// Requests that the last signal still lets start, and the reason.
+    pub(super) fn batch_credit(&self) -> (u32, ReleaseReason) {
+        let (most, reason) = self.batch_allowance();
+        (most.saturating_sub(self.gate.spent), reason)
+    }
+
+    /// Requests that each signal lets start, and the reason.
+    fn batch_allowance(&self) -> (u32, ReleaseReason) {
+        let Some(rules) = self.batch_rules() else {
+            return (0, ReleaseReason::BelowHigh);
+        };
+        let [high, low] = rules.release_below;
+        match self.pool.replicas.memory_use_of_pool() {
+            Some(of_pool) if of_pool.share < low => (2, ReleaseReason::BelowLow),
+            Some(of_pool) if of_pool.share >= high => (0, ReleaseReason::BelowHigh),
+            // Without any measure, one at a time goes to an idle replica.
+            Some(_) | None => (1, ReleaseReason::BelowHigh),
+        }
+    }
+
+    /// Whether the next signal would release no request either: the pool has no capacity to spare.
+    pub(super) fn is_gate_shut(&self) -> bool {
+        self.batch_allowance().0 == 0 || self.is_wanted(self.pool.replicas.available())
+    }
+
+    /// Batch requests that peers may send: as many as the next signal would release here, less the held ones.
+    pub(super) fn offered_batch_credit(&self) -> u32 {
+        if self.is_gate_shut() {
+            return 0;
+        }
+        let held = u32::try_from(self.pool.queue.held_len()).unwrap_or(u32::MAX);
+        self.batch_credit().0.saturating_sub(held)
+    }
+
+    /// Whether a request of the first band waits that an available replica could serve.
+    pub(super) fn is_wanted(&self, available: &ReplicaSet) -> bool {
+        let queue = &self.pool.queue;
+        queue.waiting_len() > 0 && available.iter().any(|replica| queue.has_eligible(replica))
+    }
+
+    /// The available replicas with memory to spare: by their own use, or idle ones where that is not known.
+    fn spare_replicas(&self, available: &ReplicaSet) -> ReplicaSet {
+        let mut spare = ReplicaSet::default();
+        let Some(rules) = self.batch_rules() else {
+            return spare;
+        };
+        let replicas = &self.pool.replicas;
+        let has_spare = |replica| match replicas.memory_use(replica) {
+            Some(of_one) => of_one.share < rules.release_below[0],
+            None => replicas.get(replica).is_some_and(|r| r.requests() == 0),
+        };
+        for replica in available.iter().filter(|replica| has_spare(*replica)) {
+            spare.set(replica, true);
+        }
+        spare
+    }
+
+    /// Decides on an arriving request that the gate may hold.
+    pub(super) fn decide_held(
+        &self,
+        queued: &QueuedRequest,
+        at: Availables<'_>,
+    ) -> RoutingDecision {
+        if let Some(reason) = self.rejection(queued) {
+            return RoutingDecision::Reject(reason);
+        }
+        let is_shut = self.is_gate_shut();
+        let is_open = self.batch_credit().0 > 0 && !self.is_wanted(at.replicas);
+        let is_next = self.pool.queue.held_len() == 0 && !self.pending_service.is_pending();
+        if is_next && is_open {
+            let spare = self.spare_replicas(at.replicas);
+            if let decided @ RoutingDecision::Dispatch(_) = self.route(queued, true, &spare) {
+                return decided;
+            }
+        }
+        if is_shut {
+            let with_credit = self.pool.peers.with_batch_credit(at.peers);
+            if let Some(target) = self.select_peer(&queued.request, &with_credit) {
+                return RoutingDecision::Forward(target);
+            }
+        }
+        let rejection = self.hold_rejection(queued);
+        rejection.map_or(RoutingDecision::Wait(None), RoutingDecision::Reject)
+    }
+
+    /// The reason for which the gate may not hold an arriving request.
+    fn hold_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
+        let most = self.batch_rules().map_or(0, |rules| rules.length_max);
+        if queued.request.scope == Scope::Forwarded {
+            // Its own region can hold it.
+            Some(RejectReason::RegionFull)
+        } else if !queued.is_admitted() && self.pool.queue.held_len() >= most {
+            Some(RejectReason::QueueFull)
+        } else {
+            self.wait_rejection(queued)
+        }
+    }
+
+    /// Lets held requests start, as many as the last signal allows.
+    pub(super) fn release_batch(&mut self) {
+        while self.pool.queue.held_len() > 0 && !self.pool.replicas.available().is_empty() {
+            let (credit, reason) = self.batch_credit();
+            let available = self.pool.replicas.available();
+            if credit == 0 || self.is_wanted(available) {
+                return;
+            }
+            let spare = self.spare_replicas(available);
+            if !self.release_to(&spare, reason) {
+                return;
+            }
+        }
+    }
+
+    /// Lets a held request start before others, by the share of dispatches that batch work gets whatever the utilisation.
+    pub(super) fn release_share(&mut self) {
+        if self.gate.share_earned >= 1.0 && self.pool.queue.held_len() > 0 {
+            let available = self.pool.replicas.available().clone();
+            self.release_to(&available, ReleaseReason::Share);
+        }
+    }
+
+    /// Sends one held request to one of these replicas; returns whether there was one.
+    fn release_to(&mut self, among: &ReplicaSet, reason: ReleaseReason) -> bool {
+        let Some((seq, RoutingDecision::Dispatch(dispatch))) = self.next_released(among) else {
+            return false;
+        };
+        let Some(queued) = self.dequeue(seq) else {
+            return false;
+        };
+        self.count_release(reason);
+        self.dispatch(queued, dispatch);
+        true
+    }
+
+    /// The held request that starts next, and its replica.
+    fn next_released(&self, among: &ReplicaSet) -> Option<(QueueSeq, RoutingDecision)> {
+        let queue = &self.pool.queue;
+        let to = |seq| {
+            let queued = queue.get(seq)?;
+            let routing = self.route(queued, true, among);
+            matches!(routing, RoutingDecision::Dispatch(_)).then_some((seq, routing))
+        };
+        let by_load = self.pool.replicas.by_load();
+        let idlest = by_load.into_iter().find(|replica| among.contains(*replica));
+        let selected = idlest.and_then(|replica| to(self.select_held(replica)?));
+        selected.or_else(|| {
+            let mut in_order = queue.held_in_order().take(LOOKED_AT_MAX);
+            in_order.find_map(|(seq, _)| to(seq))
+        })
+    }
+
+    /// The held request that suits a replica best, by the policy.
+    fn select_held(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
+        if self.policy.rules().is_bound_to_candidates {
+            return None;
+        }
+        let view = self.pool.view(self.pool.replicas.available());
+        let mut held = self
+            .pool
+            .queue
+            .held_for(replica)
+            .take(LOOKED_AT_MAX)
+            .peekable();
+        held.peek()?;
+        let mut delayed = DelayedRequests::new();
+        let next = self
+            .policy
+            .select_request(replica, &mut held, &view, &mut delayed)?;
+        Some(match next {
+            NextRequest::AnyReplica(seq) | NextRequest::ThisReplica(seq, _) => seq,
+        })
+    }
+
+    /// Counts a batch request that the gate lets go.
+    pub(super) fn count_release(&mut self, reason: ReleaseReason) {
+        *self.gate.released.entry(reason).or_default() += 1;
+        match reason {
+            ReleaseReason::BelowHigh | ReleaseReason::BelowLow => self.gate.spent += 1,
+            ReleaseReason::Share => self.gate.share_earned -= 1.0,
+            ReleaseReason::Promoted => {}
+        }
+    }
+
+    /// Counts a dispatch for the share of batch work.
+    pub(super) fn earn_share(&mut self) {
+        if let Some(rules) = self.batch_rules() {
+            let earned = self.gate.share_earned + rules.share_min;
+            self.gate.share_earned = earned.min(SHARE_EARNED_MAX);
+        }
+    }
+
+    /// Promotes the held requests whose deadlines are near.
+    fn promote_due(&mut self) {
+        for _ in 0..PROMOTED_PER_EVENT_MAX {
+            let left = self.batch_rules().map(|rules| rules.promote_left);
+            let Some((left, (deadline, seq))) = left.zip(self.pool.queue.next_deadline()) else {
+                return;
+            };
+            if deadline.before(left) > self.pool.now {
+                return;
+            }
+            self.promote(seq);
+        }
+    }
+
+    /// Lets a held request join the first band, as if it arrived now.
+    pub(super) fn promote(&mut self, seq: QueueSeq) {
+        let Some(mut queued) = self.dequeue(seq) else {
+            return;
+        };
+        queued.band = Band::Waiting;
+        queued.entered = self.pool.now;
+        queued.is_promoted = true;
+        queued.seq = self.pool.queue.next_seq();
+        self.count_release(ReleaseReason::Promoted);
+        self.admit(queued);
+    }
+
+    /// Lets all held requests join the first band, since the pool has no tiers any more.
+    pub(super) fn open_gate(&mut self) {
+        while let Some((_, seq)) = self.pool.queue.next_deadline() {
+            self.promote(seq);
+        }
+    }
+
+    /// Figures of the batch gate; all zero in a pool without tiers.
+    #[must_use]
+    pub fn batch_status(&self, now: Time) -> BatchStatus {
+        if self.batch_rules().is_none() {
+            return BatchStatus::default();
+        }
+        let queue = &self.pool.queue;
+        let (held, oldest) = queue.held();
+        let of_pool = self.pool.replicas.memory_use_of_pool();
+        BatchStatus {
+            utilisation: of_pool.map(|of_pool| of_pool.share),
+            credit: self.batch_credit().0,
+            held,
+            oldest_wait: oldest.map_or_else(Default::default, |oldest| now.since(oldest.entered)),
+            released: self.gate.released.clone(),
+        }
+    }
+}
