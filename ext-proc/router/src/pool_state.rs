@@ -14,7 +14,8 @@ use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{TenantSlot, TenantTable};
 use crate::{
-    AdapterKey, IndexLimits, Load, ReplicaId, Request, RequestId, RouterConfig, SessionKey, Time,
+    AdapterKey, IndexLimits, Load, ReplicaId, Request, RequestId, RouterConfig, SessionKey,
+    TenantId, Tier, Time,
 };
 
 /// Prompt tokens that a sibling is believed to have dispatched, at most: no engine computes longer prompts.
@@ -87,6 +88,14 @@ pub(crate) struct InFlightRequest {
     pub(crate) dispatched_at: Time,
     /// Whether the response has begun.
     pub(crate) has_begun: bool,
+    /// When the response began.
+    pub(crate) began_at: Option<Time>,
+    /// Tier under which the request counts.
+    pub(crate) tier: Tier,
+    /// The time by which the first token is due.
+    pub(crate) due: Time,
+    /// Work that the tenant was charged by estimate.
+    pub(crate) charged: Duration,
     /// Whether the driver tells when the response begins.
     pub(crate) tells_start: bool,
     /// Whether the replica hangs, and the driver was told to end the request.
@@ -186,6 +195,14 @@ impl PoolState {
         self.sessions.set_bytes_max(shares.sessions);
         self.peers
             .set_rules(self.config.region, of(shares.peers), self.now);
+    }
+
+    /// The entry of a tenant whose request arrives.
+    pub(crate) fn track_tenant(&mut self, id: TenantId) -> TenantSlot {
+        let (limits, fairness) = (&self.config.tenants, &self.config.fairness);
+        let limits = limits.as_ref().map(|limits| limits.tracked_max);
+        let fairness = fairness.as_ref().map(|fairness| fairness.tenants_max);
+        self.tenants.track(id, limits.max(fairness))
     }
 
     /// Objective for the time to first token of a request.

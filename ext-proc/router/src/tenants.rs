@@ -7,14 +7,84 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::queue::TenantAccount;
 use crate::{TenantId, TenantLimits, TenantStatus};
 
 /// Work of a tenant, divided by its weight, since a common origin: a virtual time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Charge(u64);
 
+/// A change of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Plus(Duration),
+    Minus(Duration),
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self::Plus(Duration::ZERO)
+    }
+}
+
+impl Work {
+    pub(crate) const fn plus(work: Duration) -> Self {
+        Self::Plus(work)
+    }
+
+    /// The change from an estimate to what was measured.
+    pub(crate) fn difference(measured: Duration, estimated: Duration) -> Self {
+        if measured >= estimated {
+            Self::Plus(measured.saturating_sub(estimated))
+        } else {
+            Self::Minus(estimated.saturating_sub(measured))
+        }
+    }
+
+    /// Both changes together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Plus(a), Self::Plus(b)) => Self::Plus(a.saturating_add(b)),
+            (Self::Minus(a), Self::Minus(b)) => Self::Minus(a.saturating_add(b)),
+            (Self::Plus(plus), Self::Minus(minus)) | (Self::Minus(minus), Self::Plus(plus)) => {
+                Self::difference(plus, minus)
+            }
+        }
+    }
+
+    /// Microseconds, negative for less work.
+    pub(crate) fn micros(self) -> i64 {
+        let whole = |work: Duration| i64::try_from(work.as_micros()).unwrap_or(i64::MAX);
+        match self {
+            Self::Plus(work) => whole(work),
+            Self::Minus(work) => -whole(work),
+        }
+    }
+
+    pub(crate) const fn from_micros(micros: i64) -> Self {
+        let work = Duration::from_micros(micros.unsigned_abs());
+        if micros >= 0 {
+            Self::Plus(work)
+        } else {
+            Self::Minus(work)
+        }
+    }
+}
+
+/// Bounds of a tenant's weight.
+const WEIGHT: core::ops::RangeInclusive<f64> = 1e-3..=1e6;
+
 impl Charge {
     pub(crate) const MAX: Self = Self(u64::MAX);
+
+    /// The charge after a change of the tenant's work.
+    fn changed(self, work: Work, weight: f64) -> Self {
+        let weight = weight.clamp(*WEIGHT.start(), *WEIGHT.end());
+        match work {
+            Work::Plus(work) => Self(self.0.saturating_add(Self::of(work.div_f64(weight)).0)),
+            Work::Minus(work) => Self(self.0.saturating_sub(Self::of(work.div_f64(weight)).0)),
+        }
+    }
 
     pub(crate) fn of(work: Duration) -> Self {
         Self(u64::try_from(work.as_nanos()).unwrap_or(u64::MAX))
@@ -45,10 +115,17 @@ impl TenantSlot {
     }
 }
 
+/// Idle entries that are considered for a new tenant, at most.
+const YIELDING_MAX: usize = 8;
+
 /// One entry of the table.
 #[derive(Debug, Default)]
 struct TenantEntry {
     status: TenantStatus,
+    /// Charge, with what siblings told, and without what idle time would have saved.
+    charge: Charge,
+    /// Corrections that the siblings have not been told.
+    owed: Work,
     /// Position in the order of idle entries, while nothing waits or is in flight.
     idle_since: Option<u64>,
 }
@@ -62,6 +139,8 @@ pub(crate) struct TenantTable {
     /// Idle entries, the one that has been idle for longest first.
     idle: BTreeSet<(u64, TenantSlot)>,
     tick: u64,
+    /// The charge at which the last request started.
+    floor: Charge,
 }
 
 impl Default for TenantTable {
@@ -71,17 +150,19 @@ impl Default for TenantTable {
             entries: vec![TenantEntry::default()],
             idle: BTreeSet::new(),
             tick: 0,
+            floor: Charge::default(),
         }
     }
 }
 
 impl TenantTable {
-    /// The entry of a tenant whose request arrives. The common tenant has none in a pool without limits.
-    pub(crate) fn track(&mut self, id: TenantId, limits: Option<&TenantLimits>) -> TenantSlot {
-        if id == TenantId::default() && limits.is_none() {
+    /// The entry of a tenant whose request arrives, in a pool whose rules for tenants track so many of them. The common tenant has
+    /// none in a pool without such rules.
+    pub(crate) fn track(&mut self, id: TenantId, tracked_max: Option<usize>) -> TenantSlot {
+        if id == TenantId::default() && tracked_max.is_none() {
             return TenantSlot::UNTRACKED;
         }
-        let tracked_max = limits.map_or(TenantLimits::TRACKED_MAX, |limits| limits.tracked_max);
+        let tracked_max = tracked_max.unwrap_or(TenantLimits::TRACKED_MAX);
         let slot = self.slots.get(&id).copied();
         let slot = slot.or_else(|| self.allocate(id, tracked_max));
         let slot = slot.unwrap_or(TenantSlot::SHARED);
@@ -139,6 +220,77 @@ impl TenantTable {
         }
     }
 
+    /// Charge of a tenant.
+    pub(crate) fn charge(&self, slot: TenantSlot) -> Charge {
+        let entry = self.entries.get(slot.index());
+        entry.map_or(Charge::default(), |entry| entry.charge)
+    }
+
+    /// Charges of all tenants.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = TenantAccount> + '_ {
+        let slots = self.slots.values().copied();
+        let slots = slots.chain([TenantSlot::SHARED]);
+        slots.map(|slot| TenantAccount {
+            slot,
+            charge: self.charge(slot),
+        })
+    }
+
+    /// The charge at which the last request started.
+    pub(crate) const fn floor(&self) -> Charge {
+        self.floor
+    }
+
+    pub(crate) fn raise_floor(&mut self, to: Charge) {
+        self.floor = self.floor.max(to);
+    }
+
+    /// The tenant of an entry; `None` for the shared one.
+    pub(crate) fn id_of(&self, slot: TenantSlot) -> Option<TenantId> {
+        self.status(slot)?.id
+    }
+
+    /// Raises a tenant's charge.
+    pub(crate) fn lift(&mut self, slot: TenantSlot, to: Charge) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.charge = entry.charge.max(to);
+        }
+    }
+
+    /// Charges work of this service.
+    pub(crate) fn charge_work(&mut self, slot: TenantSlot, work: Work, weight: f64) {
+        self.charge_of_sibling(slot, work, weight);
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            let so_far = entry.status.work;
+            entry.status.work = match work {
+                Work::Plus(work) => so_far.saturating_add(work),
+                Work::Minus(work) => so_far.saturating_sub(work),
+            };
+        }
+    }
+
+    /// Charges work of a sibling.
+    pub(crate) fn charge_of_sibling(&mut self, slot: TenantSlot, work: Work, weight: f64) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.charge = entry.charge.changed(work, weight);
+        }
+    }
+
+    /// Registers a correction for the siblings.
+    pub(crate) fn owe(&mut self, slot: TenantSlot, work: Work) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.owed = entry.owed.and(work);
+        }
+    }
+
+    /// Takes the corrections that the siblings have not been told.
+    pub(crate) fn take_owed(&mut self, slot: TenantSlot) -> Work {
+        let entry = self.entries.get_mut(slot.index());
+        entry
+            .map(|entry| core::mem::take(&mut entry.owed))
+            .unwrap_or_default()
+    }
+
     /// Figures of every tenant with an entry, and of all others.
     pub(crate) fn all(&self) -> impl Iterator<Item = &TenantStatus> {
         let others = self.entries.iter().take(1);
@@ -151,6 +303,16 @@ impl TenantTable {
         self.entries.get(slot.index()).map(|entry| &entry.status)
     }
 
+    /// The idle entry that yields: of a tenant that gets no lower charge by it.
+    fn least_needed(&mut self) -> Option<TenantSlot> {
+        let floor = self.floor;
+        let is_lifted = |slot: TenantSlot| self.charge(slot) <= floor;
+        let mut first = self.idle.iter().take(YIELDING_MAX).copied();
+        let idle = first.find(|(_, slot)| is_lifted(*slot))?;
+        self.idle.remove(&idle);
+        Some(idle.1)
+    }
+
     /// A new entry, or that of the tenant that has been idle for longest. Its counts go to the shared entry.
     fn allocate(&mut self, id: TenantId, tracked_max: usize) -> Option<TenantSlot> {
         let status = TenantStatus {
@@ -159,14 +321,14 @@ impl TenantTable {
         };
         let entry = TenantEntry {
             status,
-            idle_since: None,
+            ..TenantEntry::default()
         };
         let slot = if self.entries.len() <= tracked_max {
             let slot = TenantSlot(u32::try_from(self.entries.len()).ok()?);
             self.entries.push(entry);
             slot
         } else {
-            let (_, slot) = self.idle.pop_first()?;
+            let slot = self.least_needed()?;
             let old = core::mem::replace(self.entries.get_mut(slot.index())?, entry);
             self.slots.remove(&old.status.id?);
             self.entries.first_mut()?.status.add(&old.status);
@@ -184,6 +346,7 @@ impl TenantStatus {
         self.refused += other.refused;
         self.prompt_tokens += other.prompt_tokens;
         self.cached_tokens += other.cached_tokens;
+        self.work += other.work;
     }
 }
 
@@ -196,6 +359,7 @@ mod tests {
         in_flight_max: Some(3),
         tracked_max: 2,
     };
+    const TRACKED_MAX: Option<usize> = Some(2);
 
     fn counts(table: &TenantTable) -> Vec<(Option<u64>, usize, u64)> {
         let all = table.all();
@@ -208,7 +372,7 @@ mod tests {
         let mut table = TenantTable::default();
         let common = TenantId::default();
         assert_eq!(table.track(common, None), TenantSlot::UNTRACKED);
-        assert_ne!(table.track(common, Some(&LIMITS)), TenantSlot::UNTRACKED);
+        assert_ne!(table.track(common, TRACKED_MAX), TenantSlot::UNTRACKED);
         assert_ne!(table.track(TenantId(7), None), TenantSlot::UNTRACKED);
     }
 
@@ -216,7 +380,7 @@ mod tests {
     fn an_idle_tenant_yields_its_entry_and_an_active_one_does_not() {
         let mut table = TenantTable::default();
         let arrive = |table: &mut TenantTable, id, waiting| {
-            let slot = table.track(TenantId(id), Some(&LIMITS));
+            let slot = table.track(TenantId(id), TRACKED_MAX);
             table.change(slot, |status| {
                 status.requests += 1;
                 status.waiting += waiting;
@@ -240,7 +404,7 @@ mod tests {
     #[test]
     fn a_bound_counts_what_waits_and_what_is_in_flight() {
         let mut table = TenantTable::default();
-        let slot = table.track(TenantId(1), Some(&LIMITS));
+        let slot = table.track(TenantId(1), TRACKED_MAX);
         table.change(slot, |status| (status.waiting, status.in_flight) = (1, 1));
         assert!(!table.has_waiting_max(slot, Some(&LIMITS)));
         assert!(!table.has_in_flight_max(slot, Some(&LIMITS)));

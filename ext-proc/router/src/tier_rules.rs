@@ -12,6 +12,10 @@ use crate::{Request, TenantId, Tier};
 /// Share of the memory for KV caches in use below which one batch request may start, and two.
 const RELEASE_BELOW: [f64; 2] = [0.60, 0.50];
 
+/// Bounds of a request's own budget: clients send any number.
+const BUDGET_MIN: Duration = Duration::from_millis(10);
+const BUDGET_MAX: Duration = Duration::from_secs(24 * 3_600);
+
 /// Rules of the workload tiers of a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierRules {
@@ -182,6 +186,7 @@ impl Request {
     /// The request's budget for its first token in a pool with these tiers: its own, or that of its tier.
     pub(crate) fn budget(&self, tiers: &TierRules) -> Duration {
         let of_tier = tiers.interactive(self.tier).ttft_slo;
-        self.ttft_slo.unwrap_or(of_tier)
+        self.ttft_slo
+            .map_or(of_tier, |own| own.clamp(BUDGET_MIN, BUDGET_MAX))
     }
 }

@@ -34,9 +34,10 @@ pub use name::{PolicyName, UnknownPolicy};
 
 use crate::index::PrefixMatch;
 use crate::pool_state::PoolState;
-use crate::queue::{QueueSeq, QueuedRequest, WaitTimes};
+use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::timing::Timing;
 use crate::{PromptCost, Reason, Request};
 
 /// Oldest queued requests that are considered for one freed replica.
@@ -56,9 +57,10 @@ pub(crate) struct View<'a> {
     pub(crate) pool: &'a PoolState,
     /// The replicas to choose from: available, and allowed for this request. Never empty, except in events.
     pub(crate) candidates: &'a ReplicaSet,
-    /// The SLO of the time to first token, in seconds.
+    /// The pool's SLO of the time to first token, in seconds.
     pub(crate) ttft_slo_s: f64,
-    pub(crate) waited: WaitTimes,
+    /// Waits of the request, and its objective.
+    pub(crate) timing: Timing,
 }
 
 impl PoolState {
@@ -68,7 +70,7 @@ impl PoolState {
             pool: self,
             candidates,
             ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
-            waited: WaitTimes::default(),
+            timing: Timing::new(self.common_objective()),
         }
     }
 }

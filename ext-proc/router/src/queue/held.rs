@@ -1,6 +1,5 @@
 //! The second band: batch requests that the gate holds, by deadline (SageServe 6.2).
 
-use core::time::Duration;
 use std::collections::BTreeSet;
 
 use super::eligible::EligibleSet;
@@ -9,9 +8,6 @@ use super::line::Span;
 use super::{LinePlace, Queue, QueueSeq, QueuedRequest, TenantAccount};
 use crate::replica_index::ReplicaIndex;
 use crate::{PeerId, Time};
-
-/// Time after its arrival by which a batch request without a deadline is to be served.
-const DEADLINE: Duration = Duration::from_secs(24 * 3_600);
 
 #[derive(Debug, Default)]
 pub(super) struct HeldRequests {
@@ -30,9 +26,7 @@ impl HeldRequests {
     }
 
     pub(super) fn place(queued: &QueuedRequest) -> LinePlace {
-        let deadline = queued.request.deadline;
-        let deadline = deadline.unwrap_or_else(|| queued.arrived.after(DEADLINE));
-        LinePlace::new(0, deadline.as_nanos(), queued.seq)
+        LinePlace::new(0, queued.deadline().as_nanos(), queued.seq)
     }
 
     pub(super) fn insert(&mut self, queued: &QueuedRequest, tenant: TenantAccount) {

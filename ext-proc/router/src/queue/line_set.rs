@@ -115,10 +115,6 @@ impl LineSet {
         lines.flat_map(|lines| lines.by_charge.iter().map(|(charge, ..)| *charge))
     }
 
-    pub(super) fn tenants(&self) -> usize {
-        self.tenant_lines().map_or(0, |lines| lines.lines.len())
-    }
-
     /// Charge of a tenant with positions here.
     pub(super) fn charge_of(&self, tenant: TenantSlot) -> Option<Charge> {
         let line = self.tenant_lines()?.lines.get(&tenant)?;

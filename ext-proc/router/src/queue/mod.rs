@@ -27,10 +27,10 @@ use self::held::HeldRequests;
 pub(crate) use self::line::LineRules;
 pub(crate) use self::line_set::TenantAccount;
 pub(crate) use self::place::{LinePlace, QueueSeq};
-pub(crate) use self::request::{Band, QueuedRequest, WaitTimes};
+pub(crate) use self::request::{Band, QueuedRequest};
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::Charge;
+use crate::tenants::{Charge, TenantSlot};
 use crate::{PeerId, RequestId, Time};
 
 #[derive(Debug, Default)]
@@ -289,6 +289,23 @@ impl Queue {
             }
         }
         unroutable
+    }
+
+    /// Whether a tenant has requests in a band, with fairness between tenants.
+    pub(crate) fn has_tenant(&self, tenant: TenantSlot, band: Band) -> bool {
+        self.of_band(band).charge_of(tenant).is_some()
+    }
+
+    /// Least and largest charge of the tenants with requests in a band, if there are any.
+    pub(crate) fn charges(&self, band: Band) -> Option<(Charge, Charge)> {
+        self.of_band(band).charges()
+    }
+
+    const fn of_band(&self, band: Band) -> &EligibleSet {
+        match band {
+            Band::Waiting => &self.eligible,
+            Band::Held => &self.held.eligible,
+        }
     }
 
     /// Registers a tenant's new charge.

@@ -42,6 +42,25 @@ impl Queue {
         self.with_requests(self.line(Some(replica), spans))
     }
 
+    /// The requests of [`Self::eligible`], however far ahead of the others their tenants are.
+    pub(crate) fn eligible_of_all_tenants(
+        &self,
+        replica: ReplicaIndex,
+    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
+        let window = self.eligible.window(Some(replica), Charge::MAX);
+        let spans = self.rules.spans(self.now).into_iter();
+        let positions = spans.flat_map(move |span| {
+            self.eligible
+                .positions(Some(replica), &span, window.as_ref())
+        });
+        self.with_requests(positions)
+    }
+
+    /// Whether the window of the tenants may hide requests.
+    pub(crate) const fn hides_tenants(&self) -> bool {
+        self.is_fair
+    }
+
     /// Whether a replica may serve any waiting request.
     pub(crate) fn has_eligible(&self, replica: ReplicaIndex) -> bool {
         self.eligible.has_for(replica)

@@ -1,12 +1,16 @@
 //! One queued request.
 
 use core::cell::Cell;
+use core::time::Duration;
 
 use super::{LinePlace, QueueSeq};
 use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::TenantSlot;
 use crate::{Request, Tier, Time, WorkClass};
+
+/// Time after its arrival by which batch work without a deadline is to be served.
+const DEADLINE: Duration = Duration::from_secs(24 * 3_600);
 
 /// The requests that are served before others: those of the first band before those of the second one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -51,22 +55,11 @@ pub(crate) struct QueuedRequest {
     pub(crate) known: Cell<PrefixMatch>,
 }
 
-/// Wait of a request so far, in seconds.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WaitTimes {
-    /// Time since the request entered the band.
-    pub(crate) waited_s: f64,
-    /// Time that the request has waited for a particular replica while others were free.
-    pub(crate) delayed_s: f64,
-}
-
 impl QueuedRequest {
-    pub(crate) fn waited(&self, now: Time) -> WaitTimes {
-        let since = |then: Time| now.since(then).as_secs_f64();
-        WaitTimes {
-            waited_s: since(self.entered),
-            delayed_s: self.delayed_since.map_or(0.0, since),
-        }
+    /// Time by which batch work is to be served.
+    pub(crate) fn deadline(&self) -> Time {
+        let own = self.request.deadline;
+        own.unwrap_or_else(|| self.arrived.after(DEADLINE))
     }
 
     /// Whether the request has been in the queue before.

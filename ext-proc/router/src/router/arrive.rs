@@ -5,8 +5,8 @@ use core::cell::Cell;
 use super::Router;
 use super::decide::RoutingDecision;
 use crate::policy::{Dispatch, PolicyEvent};
-use crate::queue::{Band, LinePlace, QueueSeq, QueuedRequest, TenantAccount};
-use crate::tenants::{Charge, TenantSlot};
+use crate::queue::{Band, LinePlace, QueueSeq, QueuedRequest};
+use crate::tenants::TenantSlot;
 use crate::{RejectReason, ReleaseReason, Request, RequestId, TenantStatus};
 
 /// Queued requests that one arrival lets go first, at most; beyond that it waits behind them.
@@ -18,6 +18,7 @@ impl Router {
             return;
         }
         self.counters.arrived += 1;
+        self.tier_counts.arrived(self.tier_of(request.tier));
         // A request that a peer returned gets its old place in the order of arrival.
         let returned = self.receive(&request);
         let tenant = self.track_tenant(&request, returned.is_some());
@@ -77,6 +78,7 @@ impl Router {
                     let refuse = |tenant: &mut TenantStatus| tenant.refused += 1;
                     self.pool.tenants.change(queued.tenant, refuse);
                 }
+                self.tier_counts.rejected(self.tier_of(queued.request.tier));
                 self.reject(queued.request.id, reason);
             }
             RoutingDecision::Wait(_) => {
@@ -103,8 +105,7 @@ impl Router {
 
     /// The entry of an arriving request's tenant. A request that a peer returned counts already.
     fn track_tenant(&mut self, request: &Request, has_returned: bool) -> TenantSlot {
-        let limits = self.pool.config.tenants.as_ref();
-        let tenant = self.pool.tenants.track(request.tenant, limits);
+        let tenant = self.pool.track_tenant(request.tenant);
         if !has_returned {
             let count = |tenant: &mut TenantStatus| tenant.requests += 1;
             self.pool.tenants.change(tenant, count);
@@ -155,14 +156,6 @@ impl Router {
         match self.pool.config.tiers {
             Some(_) => self.pool.queue.rules().place(arriving),
             None => LinePlace::LAST,
-        }
-    }
-
-    /// The account of a request's tenant, for its place among the tenants of the line.
-    fn account_of(&self, queued: &QueuedRequest) -> TenantAccount {
-        TenantAccount {
-            slot: queued.tenant,
-            charge: Charge::default(),
         }
     }
 
@@ -217,7 +210,7 @@ impl Router {
         }
         let wait = |tenant: &mut TenantStatus| tenant.waiting += 1;
         self.pool.tenants.change(queued.tenant, wait);
-        let account = self.account_of(&queued);
+        let account = self.enter_account(&queued);
         self.pool.queue.push(queued, account);
     }
 

@@ -64,7 +64,7 @@ impl Router {
         if at.peers.is_empty() {
             return routing;
         }
-        match self.find_cheaper_peer(&queued.request, &routing, at) {
+        match self.find_cheaper_peer(queued, &routing, at) {
             Some(target) => RoutingDecision::Forward(target),
             None => routing,
         }
@@ -103,7 +103,7 @@ impl Router {
             return RoutingDecision::Wait(None);
         }
         let view = View {
-            waited: queued.waited(self.pool.now),
+            timing: self.pool.timing(queued),
             ..self.pool.view(candidates)
         };
         let preferred = match self.policy.select_replica(&queued.request, &view) {

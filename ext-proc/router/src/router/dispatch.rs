@@ -12,7 +12,7 @@ use crate::queue::QueuedRequest;
 use crate::replica::Replica;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::tenants::TenantSlot;
-use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantStatus};
+use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantCharge, TenantStatus};
 
 /// A prompt on its replica, in tokens.
 struct PromptWork {
@@ -25,7 +25,7 @@ struct PromptWork {
 
 impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
-        let class = queued.class();
+        let (class, band, due) = (queued.class(), queued.band, self.due(&queued));
         let (request, index) = (queued.request, selected.replica);
         // Both wait for memory, but not for each other.
         self.pool.index.prefetch_target(index);
@@ -46,7 +46,13 @@ impl Router {
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
         let followed_session = self.record_session(&request, replica);
         let is_behind_load = self.use_adapter(index, request.adapter);
-        let recorded = self.record_prompt(&request, index, replica, &work.matched, claim.tokens);
+        let outstanding = self.pool.replicas.get(index).map_or(1, Replica::requests);
+        let work_s = self.estimated_work_s(replica, work.uncached, outstanding);
+        let charged = self.charge_dispatch(queued.tenant, band, work_s);
+        let charge = self.take_charge(queued.tenant, charged);
+        let computed = claim.tokens;
+        let recorded =
+            self.record_prompt(&request, index, replica, &work.matched, (computed, charge));
         let matched_bytes = request.fingerprint.bytes_at(work.matched.depth);
         let share = request.fingerprint.share_at(work.matched.depth);
         let decision = Decision {
@@ -60,6 +66,7 @@ impl Router {
             class,
         };
         self.earn_share();
+        self.tier_counts.dispatched(self.tier_of(request.tier));
         self.announce(request.id, queued.tenant, decision);
         self.pool.in_flight.insert(
             request.id,
@@ -69,6 +76,10 @@ impl Router {
                 claim,
                 dispatched_at: now,
                 has_begun: false,
+                began_at: None,
+                tier: self.tier_of(request.tier),
+                due,
+                charged,
                 tells_start: request.tells_start,
                 is_abandoned: false,
                 fingerprint: request.fingerprint,
@@ -79,7 +90,7 @@ impl Router {
                 estimated_tokens: queued.estimated_tokens,
                 prompt_tokens: request.prompt_tokens,
                 ahead_tokens,
-                outstanding: self.pool.replicas.get(index).map_or(1, Replica::requests),
+                outstanding,
                 answer_tokens: work.remembered,
                 uncached_tokens: work.uncached,
                 followed_session,
@@ -109,13 +120,13 @@ impl Router {
         index: ReplicaIndex,
         replica: ReplicaId,
         matched: &PrefixMatch,
-        computed: f64,
+        (computed, charge): (f64, Option<TenantCharge>),
     ) -> PredictionRecord {
         let blocks = request.fingerprint.blocks();
         let owner = Owner::of(request.tenant);
         let recorded = self.pool.index.record_of(owner, blocks, index, matched);
         let target = Target::Replica(replica);
-        self.share(target, blocks, matched.depth, Some(computed));
+        self.share(target, blocks, matched.depth, (Some(computed), charge));
         self.policy.on_event(PolicyEvent::Dispatch(index));
         recorded
     }

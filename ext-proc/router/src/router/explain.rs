@@ -2,7 +2,7 @@
 
 use super::Router;
 use super::decide::{Availables, RoutingDecision, allowed};
-use crate::policy::may_serve;
+use crate::policy::{View, may_serve};
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaSet;
 use crate::{Candidate, Choice, Explanation, Request, Time};
@@ -26,7 +26,10 @@ impl Router {
             Vec::new()
         };
         let allowed = allowed(queued.pinned.as_deref(), &replicas);
-        let view = self.pool.view(allowed.as_ref().unwrap_or(&replicas));
+        let view = View {
+            timing: self.pool.timing(&queued),
+            ..self.pool.view(allowed.as_ref().unwrap_or(&replicas))
+        };
         let mut candidates: Vec<Candidate> = self
             .pool
             .replicas

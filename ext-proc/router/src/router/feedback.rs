@@ -69,15 +69,19 @@ impl Router {
         self.count_end(&request, end, is_elsewhere);
         self.correct_index(&request, end, is_elsewhere, other);
         self.retract_prefill(&request, end);
+        let estimated = request.estimated_tokens;
+        let verdict = Plausibility::of(usage.prompt(), &request.fingerprint, estimated);
+        let is_plausible = verdict == Plausibility::Plausible;
+        let work = self.measured_work(&request, end, is_plausible.then_some(usage));
+        self.settle(&request, work);
         if end == End::Answered {
-            let estimated = request.estimated_tokens;
-            match Plausibility::of(usage.prompt(), &request.fingerprint, estimated) {
-                Plausibility::Plausible => {
-                    self.count_tokens(&request, usage);
-                    self.learn(&request, usage, is_elsewhere);
-                }
-                verdict => self.reject_usage(&request, verdict, is_elsewhere),
-            }
+            self.count_late_told(&request, usage);
+        }
+        if end == End::Answered && is_plausible {
+            self.count_tokens(&request, usage);
+            self.learn(&request, usage, is_elsewhere);
+        } else if end == End::Answered {
+            self.reject_usage(&request, verdict, is_elsewhere);
         }
     }
 
@@ -190,6 +194,8 @@ impl Router {
         } else if let Some(request) = self.pool.in_flight.remove(&id) {
             self.release_adapter(&request);
             self.end_of_tenant(&request);
+            let work = self.aborted_work(&request);
+            self.settle(&request, work);
             let (evidence, now) = (self.abort_evidence(&request), self.pool.now);
             // A gateway that does not show responses closes its stream when the request has been sent.
             if request.tells_start && !request.has_begun {

@@ -10,13 +10,13 @@ use super::decide::{Availables, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
 use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedLoad, ForwardedRequest};
-use crate::policy::RegionCosts;
+use crate::policy::{RegionCosts, View};
 use crate::pool_state::InFlightRequest;
 use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
 use crate::{
     Effect, End, ForwardDecision, ForwardingRule, PeerId, PeerReport, PeerStatus, Placement,
-    PromptCost, Request, RequestId, Scope, ServedBy, Target, Time,
+    PromptCost, Request, RequestId, Scope, ServedBy, Target, TenantCharge, Time,
 };
 
 /// Limit of placements that the driver has not taken yet.
@@ -93,7 +93,7 @@ impl Router {
         target: Target,
         blocks: &[BlockHash],
         depth: usize,
-        uncached: Option<f64>,
+        (uncached, charge): (Option<f64>, Option<TenantCharge>),
     ) {
         if !self.pool.config.region.share {
             return;
@@ -108,13 +108,14 @@ impl Router {
             parent: known.last().copied(),
             blocks: new.into(),
             uncached_tokens: uncached.map(whole_tokens),
-            charge: None,
+            charge,
         });
     }
 
     pub(super) fn shared(&mut self, placement: &Placement) {
         let (parent, blocks) = (placement.parent, &placement.blocks);
         self.counters.placements_received += 1;
+        self.charge_shared(placement);
         let is_attached = match placement.target {
             Target::Replica(id) => self.pool.replicas.slot_of(id).is_some_and(|slot| {
                 self.pool.pushed_by_sibling(slot, placement.uncached_tokens);
@@ -176,10 +177,11 @@ impl Router {
     /// Without costs of both sides, times to first token decide: a peer's cache may save more than the way takes.
     pub(super) fn find_cheaper_peer(
         &self,
-        request: &Request,
+        queued: &QueuedRequest,
         routing: &RoutingDecision,
         at: Availables<'_>,
     ) -> Option<ForwardTarget> {
+        let request = &queued.request;
         // Without a free replica, the queue decides; without a measured speed, the local replicas do.
         let pool = &self.pool;
         if at.replicas.is_empty()
@@ -189,9 +191,12 @@ impl Router {
             return None;
         }
         if let Some(costs) = self.policy.region_costs()
-            && let Some(here_s) = self.cost_here(costs, request, routing)
+            && let Some(here_s) = self.cost_here(costs, queued, routing)
         {
-            let view = pool.view(pool.replicas.available());
+            let view = View {
+                timing: pool.timing(queued),
+                ..pool.view(pool.replicas.available())
+            };
             let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
             let tried = request.tried()?;
             if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
@@ -211,7 +216,7 @@ impl Router {
     fn cost_here(
         &self,
         costs: &dyn RegionCosts,
-        request: &Request,
+        queued: &QueuedRequest,
         routing: &RoutingDecision,
     ) -> Option<f64> {
         let pool = &self.pool;
@@ -222,8 +227,11 @@ impl Router {
             | RoutingDecision::Forward(_)
             | RoutingDecision::Reject(_) => return None,
         };
-        let view = pool.view(pool.replicas.available());
-        costs.cost_here(request, replica, wait_s, &view)
+        let view = View {
+            timing: pool.timing(queued),
+            ..pool.view(pool.replicas.available())
+        };
+        costs.cost_here(&queued.request, replica, wait_s, &view)
     }
 
     /// Whether the exceptions to SkyLB's rule apply.
@@ -274,7 +282,7 @@ impl Router {
         let matched_bytes = request.fingerprint.bytes_at(matched.depth);
         let share = request.fingerprint.share_at(matched.depth);
         self.counters.forwarded += 1;
-        self.share(Target::Peer(handle.id), blocks, matched.depth, None);
+        self.share(Target::Peer(handle.id), blocks, matched.depth, (None, None));
         self.effects.push_back(Effect::Forward(
             request.id,
             ForwardDecision {

@@ -6,6 +6,7 @@
 
 mod adapters;
 mod arrive;
+mod charging;
 mod claims;
 mod corrections;
 mod counters;
@@ -40,6 +41,7 @@ use self::gate::Gate;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
+use self::tiers::TierCounts;
 use self::token_length::TokenLength;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
@@ -73,6 +75,7 @@ pub struct Router {
     unpinning: UnpinQueue,
     quarantine: Quarantine,
     gate: Gate,
+    tier_counts: TierCounts,
 }
 
 impl Router {
@@ -104,6 +107,7 @@ impl Router {
             unpinning: UnpinQueue::default(),
             quarantine: Quarantine::default(),
             gate: Gate::default(),
+            tier_counts: TierCounts::default(),
         };
         router.set_line_rules();
         router
@@ -117,6 +121,7 @@ impl Router {
         let quantum = quantum.map(|fairness| Charge::of(fairness.quantum));
         let has_tiers = config.tiers.is_some();
         self.pool.queue.set_rules(rules, quantum, has_tiers);
+        self.publish_charges();
     }
 
     /// A router with a policy of experiments.

@@ -67,7 +67,7 @@ impl Router {
             .index
             .record_of(Owner::of(request.tenant), blocks, index, &matched);
         let target = Target::Replica(replica);
-        self.share(target, blocks, matched.depth, Some(uncached));
+        self.share(target, blocks, matched.depth, (Some(uncached), None));
         self.counters.prefills += 1;
         Some(Box::new(InFlightPrefill {
             replica,
@@ -90,6 +90,9 @@ impl Router {
         if core::mem::replace(&mut request.has_begun, true) {
             return;
         }
+        request.began_at = Some(now);
+        self.tier_counts
+            .first_token(request.tier, now <= request.due);
         let (claim, permit) = (&request.claim, request.permit);
         pool.replicas.began(request.replica, claim, permit, now);
         if !self.claims.is_empty()

@@ -135,6 +135,7 @@ impl Router {
 
     pub(super) fn reject_queued(&mut self, seq: QueueSeq, reason: RejectReason) {
         if let Some(queued) = self.dequeue(seq) {
+            self.tier_counts.rejected(self.tier_of(queued.request.tier));
             self.reject(queued.request.id, reason);
         }
     }

@@ -178,6 +178,8 @@ impl Router {
             let next = next.filter(|_| !self.pool.replicas.available().is_empty());
             self.pending_service.cursor = next.map(Cursor::UpTo);
             let Some(seq) = next.map(LinePlace::seq) else {
+                // The window has moved meanwhile, and shows other tenants.
+                self.review.is_pending |= self.pool.queue.hides_tenants();
                 break;
             };
             round.considered += OFFER_COST;
@@ -238,6 +240,7 @@ impl Router {
         let next = at_limit
             .map(NextRequest::AnyReplica)
             .or_else(|| self.select_request(replica, round, &mut delayed));
+        let next = next.or_else(|| self.select_hidden(replica, round, &mut delayed));
         let now = self.pool.now;
         for (seq, preferred) in &delayed {
             self.pool.queue.set_preferred(*seq, Some(*preferred), now);
@@ -297,6 +300,33 @@ impl Router {
         next
     }
 
+    /// Selects among the requests of all tenants, where those of the tenants that are not ahead leave the replica free.
+    fn select_hidden(
+        &self,
+        replica: ReplicaIndex,
+        round: &mut Round,
+        delayed: &mut DelayedRequests,
+    ) -> Option<NextRequest> {
+        if !self.pool.queue.hides_tenants() {
+            return None;
+        }
+        let view = self.pool.view(self.pool.replicas.available());
+        let left: SmallVec<[QueueSeq; 8]> = delayed.iter().map(|(seq, _)| *seq).collect();
+        let all = self.pool.queue.eligible_of_all_tenants(replica);
+        let is_new = |seq| !round.skipped.contains(&seq) && !left.contains(&seq);
+        let mut hidden = all
+            .take(2 * LOOKED_AT_MAX)
+            .filter(|(seq, _)| is_new(*seq))
+            .take(LOOKED_AT_MAX)
+            .peekable();
+        hidden.peek()?;
+        let next = self
+            .policy
+            .select_request(replica, &mut hidden, &view, delayed);
+        round.considered += LOOKED_AT_MAX;
+        next
+    }
+
     /// Dispatches a request to the replica that the policy selects for it, or skips it when it waits for another one.
     fn dispatch_or_skip(
         &mut self,
@@ -335,10 +365,13 @@ impl Router {
     }
 
     fn first_eligible(&self, replica: ReplicaIndex, skipped: &[QueueSeq]) -> Option<QueueSeq> {
-        self.pool
-            .queue
-            .eligible(replica)
-            .map(|(seq, _)| seq)
-            .find(|seq| !skipped.contains(seq))
+        let queue = &self.pool.queue;
+        let is_open = |(seq, _): (QueueSeq, _)| (!skipped.contains(&seq)).then_some(seq);
+        let first = queue.eligible(replica).find_map(is_open);
+        let hidden = || {
+            let all = queue.eligible_of_all_tenants(replica);
+            all.take(2 * LOOKED_AT_MAX).find_map(is_open)
+        };
+        first.or_else(|| queue.hides_tenants().then(hidden).flatten())
     }
 }

@@ -103,7 +103,9 @@ impl Policy for DualMap {
         })
     }
 
-    /// Selects the oldest request of the replica's own queue. Without one, the request that is late elsewhere, would be in
+    /// Selects the first request that is shown and goes to the replica, where the line is not the order of arrival.
+    ///
+    /// Else selects the oldest request of the replica's own queue. Without one, the request that is late elsewhere, would be in
     /// time here and gains most; then a request that waits for no replica.
     fn select_request(
         &self,
@@ -116,6 +118,14 @@ impl Policy for DualMap {
             let chosen = self.chosen(request, view);
             chosen.filter(|chosen| chosen.replica == replica)
         };
+        let queue = &view.queue;
+        if !queue.rules().is_by_arrival() || queue.hides_tenants() {
+            let mut shown = queued.filter_map(|(seq, queued)| {
+                let chosen = goes_here(&queued.request)?;
+                Some(NextRequest::ThisReplica(seq, chosen))
+            });
+            return shown.next();
+        }
         if let Some(seq) = self.queues.first(replica)
             && let Some(own) = view.queue.get(seq)
             && let Some(chosen) = goes_here(&own.request)

@@ -136,5 +136,5 @@ impl DualMap {
 fn is_in_time(seq: QueueSeq, from_now_s: f64, view: &View<'_>) -> bool {
     view.queue
         .get(seq)
-        .is_some_and(|queued| queued.waited(view.now).waited_s + from_now_s <= view.ttft_slo_s)
+        .is_some_and(|queued| view.pool.timing(queued).waited_s + from_now_s <= view.ttft_slo_s)
 }

@@ -231,16 +231,16 @@ pub(super) fn affinity_replica(
     let blocks = query.request.fingerprint.blocks();
     let matched = view.index.deepest_within(blocks, &query.known, busy);
     let price = |replica, match_cost: &MatchCost| {
-        let wait_s = view.turn_s(replica).max(DISTRUST * query.waited.delayed_s);
-        let mut waited = query.waited;
-        waited.waited_s += wait_s;
+        let wait_s = view.turn_s(replica).max(DISTRUST * query.timing.delayed_s);
+        let mut timing = query.timing;
+        timing.waited_s += wait_s;
         let tokens = match_cost.uncached_on(replica, query, view);
         let adapter = query.adapter_cost(replica, view);
         cost_model.priced(
             replica,
             match_cost.matched,
             query.work(tokens),
-            waited,
+            timing,
             adapter,
         )
     };

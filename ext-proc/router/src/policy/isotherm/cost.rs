@@ -6,8 +6,8 @@ use super::query::{CandidateQuery, MatchCost, PromptWork};
 use crate::adapters::AdapterCost;
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
-use crate::queue::WaitTimes;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::timing::{Objective, Timing};
 
 /// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
 const LATENESS: f64 = 24.0;
@@ -76,14 +76,15 @@ impl<'a> CostModel<'a> {
         let match_cost = MatchCost::of(matched, query, self.view);
         let tokens = match_cost.uncached_on(replica, query, self.view);
         let adapter = query.adapter_cost(replica, self.view);
-        self.priced(replica, matched, query.work(tokens), query.waited, adapter)
+        self.priced(replica, matched, query.work(tokens), query.timing, adapter)
     }
 
     /// Prices a replica for a prompt of so many tokens of which it holds nothing.
     pub(super) fn price_unheld(&self, replica: ReplicaIndex, tokens: f64) -> CandidateCost {
-        let (prompt, waited) = (PromptWork::here(tokens), WaitTimes::default());
+        let prompt = PromptWork::here(tokens);
+        let timing = Timing::new(self.view.common_objective());
         let adapter = AdapterCost::default();
-        self.priced(replica, PrefixMatch::default(), prompt, waited, adapter)
+        self.priced(replica, PrefixMatch::default(), prompt, timing, adapter)
     }
 
     /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
@@ -96,7 +97,7 @@ impl<'a> CostModel<'a> {
     ) -> Option<CandidateCost> {
         let tokens = match_cost.uncached_on(replica, query, self.view);
         let adapter = query.adapter_cost(replica, self.view);
-        let costs = self.costs(replica, query.work(tokens), query.waited, adapter);
+        let costs = self.costs(replica, query.work(tokens), query.timing, adapter);
         if other.is_some_and(|other| costs.least() >= other.cost) {
             return None;
         }
@@ -110,10 +111,10 @@ impl<'a> CostModel<'a> {
         replica: ReplicaIndex,
         matched: PrefixMatch,
         prompt: PromptWork,
-        waited: WaitTimes,
+        timing: Timing,
         adapter: AdapterCost,
     ) -> CandidateCost {
-        let costs = self.costs(replica, prompt, waited, adapter);
+        let costs = self.costs(replica, prompt, timing, adapter);
         self.complete(&costs, replica, matched)
     }
 
@@ -142,7 +143,7 @@ impl<'a> CostModel<'a> {
         &self,
         replica: ReplicaIndex,
         prompt: PromptWork,
-        waited: WaitTimes,
+        timing: Timing,
         adapter: AdapterCost,
     ) -> Costs {
         let view = self.view;
@@ -164,22 +165,22 @@ impl<'a> CostModel<'a> {
             outstanding,
             writing_s: replicas.writing_s(replica, outstanding),
         };
-        self.costs_of(&work, waited)
+        self.costs_of(&work, timing)
     }
 
     /// A lower bound on the cost of any replica that holds at most so many blocks: that of an idle replica as fast as the
     /// fastest, and has the adapter. Every part of the cost is monotonic, and rounding errors are subtracted.
     pub(super) fn lower_bound(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
         let tokens = query.uncached_at_least(depth, self.view);
-        let bound = self.least_of(query.work(tokens), query.waited);
+        let bound = self.least_of(query.work(tokens), query.timing);
         // A replica that holds less may leave the prompt to a prefill replica.
         let remote = query.remote_work(tokens);
-        let remote = remote.map(|remote| self.least_of(remote, query.waited));
+        let remote = remote.map(|remote| self.least_of(remote, query.timing));
         remote.map_or(bound, |remote| remote.min(bound)) * (1.0 - ROUNDING)
     }
 
     /// The least cost of this work on a prompt, wherever it is done.
-    fn least_of(&self, prompt: PromptWork, waited: WaitTimes) -> f64 {
+    fn least_of(&self, prompt: PromptWork, timing: Timing) -> f64 {
         let view = self.view;
         let latency = view.replicas.fastest();
         let work_s = prompt.tokens * latency.prefill.each_s;
@@ -192,21 +193,20 @@ impl<'a> CostModel<'a> {
             outstanding,
             writing_s: view.replicas.writing_at_s(latency, outstanding),
         };
-        self.costs_of(&work, waited).least()
+        self.costs_of(&work, timing).least()
     }
 
-    fn costs_of(&self, work: &Work, waited: WaitTimes) -> Costs {
-        let view = self.view;
+    fn costs_of(&self, work: &Work, timing: Timing) -> Costs {
         let mut delayed =
             work.outstanding + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX);
         if self.waiting_for_each > 0.0 {
-            delayed += self.waiting_for_each * marginal_lateness(waited.waited_s, view);
+            delayed += self.waiting_for_each * marginal_lateness(timing.waited_s, timing.objective);
         }
         let (own_s, theirs_s) = work.writing_s;
         Costs {
             ttft_s: work.ttft_s,
             own_s,
-            waits: with_lateness(waited.waited_s + work.ttft_s, view)
+            waits: with_lateness(timing.waited_s + work.ttft_s, timing.objective)
                 + work.work_s * delayed
                 + work.slot_s,
             writing: WRITING * (own_s + theirs_s),
@@ -246,8 +246,12 @@ impl Costs {
 }
 
 /// The cost of a time to first token to the request itself.
-pub(super) fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
-    let slo_s = view.ttft_slo_s;
+pub(super) fn with_lateness(ttft_s: f64, objective: Objective) -> f64 {
+    let Objective {
+        slo_s,
+        pool_slo_s,
+        weight,
+    } = objective;
     if slo_s <= 0.0 {
         return ttft_s;
     }
@@ -257,19 +261,20 @@ pub(super) fn with_lateness(ttft_s: f64, view: &View<'_>) -> f64 {
     } else {
         1.0 + LATE_SLOPE * (share - 1.0)
     };
-    ttft_s + LATENESS * slo_s * lateness
+    // By the pool's SLO: otherwise a late request with a long SLO would cost more than a late one with a short SLO.
+    ttft_s + LATENESS * pool_slo_s * weight * lateness
 }
 
 /// The cost of one more second to a request that has waited so long.
-fn marginal_lateness(waited_s: f64, view: &View<'_>) -> f64 {
-    if view.ttft_slo_s <= 0.0 {
+fn marginal_lateness(waited_s: f64, objective: Objective) -> f64 {
+    if objective.slo_s <= 0.0 {
         return 1.0;
     }
-    let share = waited_s / view.ttft_slo_s;
+    let share = waited_s / objective.slo_s;
     let slope = if share <= 1.0 {
         3.0 * share.powi(2)
     } else {
         LATE_SLOPE
     };
-    1.0 + LATENESS * slope
+    1.0 + LATENESS * objective.urgency() * slope
 }

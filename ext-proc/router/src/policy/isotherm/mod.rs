@@ -69,7 +69,7 @@ impl Policy for Isotherm {
             .prefetch_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
         for (seq, queued) in queued {
             let query = CandidateQuery::again(queued, view);
-            let waited_s = query.waited.waited_s;
+            let (waited_s, objective) = (query.timing.waited_s, query.timing.objective);
             let here = cost_model.price(&query, replica);
             if let Some(affinity) = affinity_replica(&query, &cost_model)
                 && affinity.cost < here.cost
@@ -84,9 +84,14 @@ impl Policy for Isotherm {
             let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
             let adapter = query.adapter_cost_among(&elsewhere, view);
             let (matched, work) = (matched_elsewhere, query.work(tokens));
-            let elsewhere = cost_model.priced(replica, matched, work, query.waited, adapter);
-            let is_past_slo = waited_s + here.ttft_s > view.ttft_slo_s;
-            let urgency = waited_s - if is_past_slo { view.ttft_slo_s } else { 0.0 };
+            let elsewhere = cost_model.priced(replica, matched, work, query.timing, adapter);
+            let is_past_slo = waited_s + here.ttft_s > objective.slo_s;
+            let urgency = objective.urgency() * waited_s
+                - if is_past_slo {
+                    objective.weight * objective.pool_slo_s
+                } else {
+                    0.0
+                };
             let saving = elsewhere.cost - here.cost + urgency;
             if best.is_none_or(|(most, _)| saving > most) {
                 best = Some((saving, seq));

@@ -4,14 +4,16 @@ use crate::Request;
 use crate::adapters::AdapterCost;
 use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{View, cheapest_prefiller, uncached_tokens};
-use crate::queue::{QueuedRequest, WaitTimes};
+use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::timing::Timing;
 
 /// A request with the lookups that all candidates share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateQuery<'a> {
     pub(super) request: &'a Request,
-    pub(super) waited: WaitTimes,
+    /// Waits of the request, and its objective.
+    pub(super) timing: Timing,
     /// The longest prefix of the prompt that any replica holds.
     pub(super) known: PrefixMatch,
     /// A much shorter prefix, where a replica holds it. A replica without it holds next to nothing.
@@ -97,7 +99,7 @@ impl<'a> CandidateQuery<'a> {
         let known = view.index.find_known(blocks);
         Self {
             request,
-            waited: view.waited,
+            timing: view.timing,
             known,
             landmark,
             session_at,
@@ -114,7 +116,7 @@ impl<'a> CandidateQuery<'a> {
         queued.known.set(known);
         Self {
             request,
-            waited: queued.waited(view.now),
+            timing: view.pool.timing(queued),
             known,
             landmark: None,
             session_at,

@@ -47,7 +47,7 @@ impl RegionCosts for Isotherm {
     fn cost_there(&self, cost: &PromptCost, tokens: f64, wait_s: f64, view: &View<'_>) -> f64 {
         let [first_token_s, prompt_token_s, others_s, others_token_s] = cost.parts().map(f64::from);
         let ttft_s = wait_s + first_token_s + prompt_token_s * tokens;
-        with_lateness(ttft_s, view) + others_s + others_token_s * tokens
+        with_lateness(ttft_s, view.timing.objective) + others_s + others_token_s * tokens
     }
 }
 
@@ -59,11 +59,11 @@ fn leaves_out(view: &View<'_>) -> bool {
 /// The cost of a prompt of which the replica holds nothing, in parts.
 #[expect(clippy::cast_possible_truncation, reason = "seconds for a message")]
 fn parts(replica: ReplicaIndex, cost_model: &CostModel<'_>) -> PromptCost {
-    let view = cost_model.view;
+    let objective = cost_model.view.common_objective();
     let empty = cost_model.price_unheld(replica, 0.0);
     let whole = cost_model.price_unheld(replica, PRICED_TOKENS);
     let others_s = |candidate: &CandidateCost| {
-        (candidate.cost - with_lateness(candidate.ttft_s, view)).max(0.0)
+        (candidate.cost - with_lateness(candidate.ttft_s, objective)).max(0.0)
     };
     let per_token = |empty_s: f64, whole_s: f64| ((whole_s - empty_s) / PRICED_TOKENS).max(0.0);
     PromptCost {

@@ -11,9 +11,9 @@ use super::query::CandidateQuery;
 use crate::index::AnswerKey;
 use crate::policy::View;
 use crate::pool_state::PoolState;
-use crate::queue::WaitTimes;
 use crate::replica::{AnswerMeasurement, PromptMeasurement, Replica, RequestMeasurement};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::timing::Timing;
 use crate::{
     AdapterKey, AdapterReport, Load, Push, ReplicaId, Request, RequestId, Role, RouterConfig,
     Scope, SessionKey, Source, Tier, Time,
@@ -236,8 +236,9 @@ proptest! {
         for replica in pool.0.replicas.available().iter() {
             candidates.set(replica, left_out.is_none_or(|other| replica != ReplicaIndex(other)));
         }
-        let waited = WaitTimes { waited_s: 0.5, delayed_s: 0.0 };
-        let view = View { waited, ..pool.0.view(&candidates) };
+        let view = pool.0.view(&candidates);
+        let timing = Timing { waited_s: 0.5, ..view.timing };
+        let view = View { timing, ..view };
         let cost_model = CostModel::new(&view);
         let request = request(conversation, blocks);
         let query = CandidateQuery::new(&request, &view);

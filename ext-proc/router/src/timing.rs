@@ -1,0 +1,89 @@
+//! Waits of a request so far, and its objective for the time to first token.
+
+use crate::Time;
+use crate::pool_state::PoolState;
+use crate::queue::{Band, QueuedRequest};
+
+/// Objective of a request for its time to first token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Objective {
+    /// Objective of the request, in seconds.
+    pub(crate) slo_s: f64,
+    /// Objective of the pool, in seconds: the scale of all costs of lateness.
+    pub(crate) pool_slo_s: f64,
+    /// Weight of a second of delay to the request; 0 for batch work that the gate holds.
+    pub(crate) weight: f64,
+}
+
+impl Objective {
+    /// The objective of a request without a tier, where the pool has this one.
+    pub(crate) const fn of_pool(slo_s: f64) -> Self {
+        Self {
+            slo_s,
+            pool_slo_s: slo_s,
+            weight: 1.0,
+        }
+    }
+
+    /// Weight of a second, next to a request with the objective of the pool.
+    pub(crate) fn urgency(&self) -> f64 {
+        if self.slo_s > 0.0 {
+            self.weight * (self.pool_slo_s / self.slo_s)
+        } else {
+            self.weight
+        }
+    }
+}
+
+/// Waits of a request so far, and its objective.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Timing {
+    /// Time since the request entered its band, in seconds.
+    pub(crate) waited_s: f64,
+    /// Time that the request has waited for a particular replica while others were free, in seconds.
+    pub(crate) delayed_s: f64,
+    pub(crate) objective: Objective,
+}
+
+impl Timing {
+    /// A request that has not waited.
+    pub(crate) const fn new(objective: Objective) -> Self {
+        Self {
+            waited_s: 0.0,
+            delayed_s: 0.0,
+            objective,
+        }
+    }
+}
+
+impl PoolState {
+    /// The objective of a request without a tier.
+    pub(crate) fn common_objective(&self) -> Objective {
+        Objective::of_pool(self.config.ttft_slo.as_secs_f64())
+    }
+
+    /// Waits of a queued request, and its objective.
+    pub(crate) fn timing(&self, queued: &QueuedRequest) -> Timing {
+        let since = |then: Time| self.now.since(then).as_secs_f64();
+        Timing {
+            waited_s: since(queued.entered),
+            delayed_s: queued.delayed_since.map_or(0.0, since),
+            objective: self.objective(queued),
+        }
+    }
+
+    fn objective(&self, queued: &QueuedRequest) -> Objective {
+        let common = self.common_objective();
+        let Some(tiers) = &self.config.tiers else {
+            return common;
+        };
+        Objective {
+            slo_s: queued.request.budget(tiers).as_secs_f64(),
+            weight: match queued.band {
+                Band::Waiting => tiers.interactive(queued.request.tier).weight,
+                Band::Held => 0.0,
+            },
+            ..common
+        }
+    }
+}
