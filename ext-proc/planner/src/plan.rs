@@ -1,4 +1,4 @@
-//! What the planner decides.
+//! The decision of the planner: numbers of replicas, and replicas that drain, return or leave.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ pub struct PoolPlan {
     pub unmet: f64,
     /// Whether an operator holds the number.
     pub is_held: bool,
-    /// What peer regions need to know.
+    /// Row of this region in the program, for peer regions.
     pub row: RegionRow,
 }
 

@@ -100,7 +100,7 @@ impl Planner {
         }
     }
 
-    /// What a restart must keep: history, numbers, measured start-up times.
+    /// State that a restart must keep: history, numbers, measured start-up times.
     #[must_use]
     pub fn state(&self) -> PlannerState {
         PlannerState::of(&self.pools)

@@ -264,11 +264,13 @@ impl PoolPlanner {
                 rules.stabilisation
             }
         };
+        let target = self.valid_target(now, rules);
+        let demand = inputs.demand.unwrap_or_default();
         let step_rules = StepRules {
             bounds,
             stabilisation: rules.stabilisation,
             quiet,
-            floor: inputs.demand.map_or(0, ceil),
+            floor: target.map_or_else(|| ceil(demand), |target| target.share_of(demand)),
         };
         let wish = if self.steps.desired == 0 && self.replicas.waiting > 0 {
             Wish {
@@ -276,7 +278,8 @@ impl PoolPlanner {
                 reason: PlanReason::FromZero,
             }
         } else {
-            inputs.wish(rules.pace, &rules.utilisation, &rules.gap)
+            let wish = inputs.wish(rules.pace, &rules.utilisation, &rules.gap);
+            target.map_or(wish, |target| target.limit(wish))
         };
         self.steps.follow(now, wish, &step_rules)
     }
@@ -402,6 +405,18 @@ impl Target {
     fn share_of(&self, demand: f64) -> u32 {
         let share = f64::from(self.replicas) / f64::from(self.needed.max(1));
         ceil(demand * share.min(1.0))
+    }
+
+    /// Wish of a pool whose GPUs do not suffice: no more than the program gives it, since a pool of a higher weight needs the
+    /// rest.
+    fn limit(&self, wish: Wish) -> Wish {
+        if self.unmet > 0.0 && wish.replicas > self.replicas {
+            return Wish {
+                replicas: self.replicas,
+                reason: PlanReason::Bounds,
+            };
+        }
+        wish
     }
 }
 

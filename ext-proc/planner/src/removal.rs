@@ -1,6 +1,6 @@
-//! Which replicas drain, return and leave.
+//! Replicas that drain, return and leave.
 //!
-//! The victim is the coldest replica: the one whose prefixes cost the least work to recompute, counting only those that no other
+//! The victim is the coldest replica: the one whose prefixes cost the least work to recompute, counting only prefixes that no other
 //! replica holds. Removing the replica with the fewest requests instead throws away the cache of a conversation that pauses.
 //! A replica that the planner drained is the first to return, and its prefixes are still in the router's index.
 

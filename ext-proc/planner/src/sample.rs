@@ -1,4 +1,4 @@
-//! What the planner is told: the demand of a minute, the state of the replicas, the rows of peer regions.
+//! Samples for the planner: the demand of a minute, the state of the replicas, the rows of peer regions.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ pub enum Sample {
     Demand(String, DemandSample),
     /// State of a pool's replicas, every few seconds.
     Replicas(String, ReplicasSample),
-    /// What a peer region told of its pools.
+    /// Rows of a peer region.
     Peer(PeerSample),
     /// A forecast from outside, for [`ForecastModel::Supplied`](crate::ForecastModel::Supplied): the peak of the coming
     /// window, in the unit of the signal.
@@ -76,12 +76,12 @@ pub enum ReplicaState {
     Draining,
 }
 
-/// What a peer region told of its pools.
+/// Rows of a peer region, one for each of its pools.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PeerSample {
     /// Region.
     pub region: String,
-    /// Its row of each pool, by the pool's name.
+    /// Row of each pool, by the pool's name.
     pub rows: Vec<(String, RegionRow)>,
 }
 

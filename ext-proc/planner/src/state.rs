@@ -1,4 +1,4 @@
-//! What outlives a restart: history, numbers, measured start-up times, drained replicas.
+//! State that outlives a restart: history, numbers, measured start-up times, drained replicas.
 
 use std::collections::BTreeMap;
 

@@ -34,7 +34,7 @@ pub(crate) struct Steps {
     first_wish: Option<Time>,
 }
 
-/// What a step must respect.
+/// Bounds of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StepRules {
     pub(crate) bounds: ReplicaBounds,
@@ -83,7 +83,8 @@ impl Steps {
         if change == 0 && self.is_known() {
             return 0;
         }
-        match change.signum() {
+        let direction = if self.is_known() { change.signum() } else { 0 };
+        match direction {
             1 => self.last_up = Some(now.as_nanos()),
             -1 => self.last_down = Some(now.as_nanos()),
             _ => {}

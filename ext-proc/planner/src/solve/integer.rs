@@ -11,7 +11,7 @@ use good_lp::{
     variable,
 };
 
-use super::{CELLS_MAX, Program};
+use super::{CELLS_MAX, Cell, Program, replicas_for};
 
 /// Time of a solution, in seconds.
 const TIME_S_MAX: f64 = 2.0;
@@ -69,48 +69,55 @@ fn rounded(value: f64) -> Option<u32> {
     is_integer.then_some(nearest as u32)
 }
 
-/// Capacity and demand, of each model in each region and of each model in all regions, in units of the model's largest
-/// throughput: the solver's tolerances are absolute.
+/// Capacity and demand, of each model in each region and of each model in all regions.
 fn demands(program: &Program, counts: &[Variable]) -> Vec<(Expression, f64)> {
     let mut rows = Vec::new();
     let mut totals: BTreeMap<usize, f64> = BTreeMap::new();
     for ((model, region), demand) in &program.demand {
-        let unit = unit(program, *model);
-        let carried = capacity(program, counts, unit, |cell| {
-            (cell.0, cell.1) == (*model, *region)
-        });
-        rows.push((carried, demand * program.local_share(*model) / unit));
-        *totals.entry(*model).or_default() += demand / unit;
+        let local = demand * program.local_share(*model);
+        let cells = |cell: &Cell| (cell.model, cell.region) == (*model, *region);
+        rows.push(row(program, counts, local, cells));
+        *totals.entry(*model).or_default() += demand;
     }
     for (model, demand) in totals {
-        let unit = unit(program, model);
-        rows.push((
-            capacity(program, counts, unit, |cell| cell.0 == model),
-            demand,
-        ));
+        rows.push(row(program, counts, demand, |cell| cell.model == model));
     }
     rows
 }
 
-fn unit(program: &Program, model: usize) -> f64 {
-    let cells = program.cells.iter().filter(|cell| cell.model == model);
-    let largest = cells.map(|cell| cell.capacity).fold(0.0, f64::max);
-    if largest > 0.0 { largest } else { 1.0 }
-}
-
-fn capacity(
+/// Capacity of some cells and the demand that they carry, in units of the largest throughput: the solver's tolerances are absolute.
+/// With one throughput the demand is rounded up to whole replicas. The relaxation without integers then has integer solutions,
+/// and the search has nothing to branch on.
+fn row(
     program: &Program,
     counts: &[Variable],
-    unit: f64,
-    has_part: impl Fn((usize, usize)) -> bool,
-) -> Expression {
-    let mut sum = Expression::from(0.0);
-    for (cell, count) in program.cells.iter().zip(counts) {
-        if has_part((cell.model, cell.region)) {
-            sum.add_mul(cell.capacity / unit, *count);
-        }
+    demand: f64,
+    has_part: impl Fn(&Cell) -> bool,
+) -> (Expression, f64) {
+    let parts = program
+        .cells
+        .iter()
+        .zip(counts)
+        .filter(|(cell, _)| has_part(cell));
+    let parts: Vec<(&Cell, &Variable)> = parts.collect();
+    let largest = parts
+        .iter()
+        .map(|(cell, _)| cell.capacity)
+        .fold(0.0, f64::max);
+    let smallest = parts
+        .iter()
+        .map(|(cell, _)| cell.capacity)
+        .fold(f64::MAX, f64::min);
+    let unit = if largest > 0.0 { largest } else { 1.0 };
+    let mut carried = Expression::from(0.0);
+    for (cell, count) in parts {
+        carried.add_mul(cell.capacity / unit, *count);
     }
-    sum
+    if smallest >= largest {
+        (carried, f64::from(replicas_for(demand, unit)))
+    } else {
+        (carried, demand / unit)
+    }
 }
 
 fn caps(program: &Program, counts: &[Variable]) -> Vec<(Expression, f64)> {

@@ -68,8 +68,9 @@ pub(super) fn solve<const N: usize>(normal: Normal<N>) -> Option<[f64; N]> {
         }
         for row in column + 1..N {
             let factor = matrix[row][column] / diagonal;
-            for at in column..N {
-                matrix[row][at] -= factor * matrix[column][at];
+            let upper = matrix[column];
+            for (value, pivot) in matrix[row].iter_mut().zip(upper) {
+                *value -= factor * pivot;
             }
             right[row] -= factor * right[column];
         }
