@@ -88,6 +88,8 @@ pub enum Reason {
     Random,
     /// The estimated time to first token is the lowest, the round trip included.
     Soonest,
+    /// The memory of the region's replicas is little used.
+    Utilisation,
     /// The replica holds the adapter, and no part of the prompt.
     Adapter,
 }

@@ -5,10 +5,11 @@
 
 mod support;
 
-use isotherm_router::{End, PeerReport, PolicyName, PromptCost};
+use isotherm_router::{End, PeerReport, PolicyName, PromptCost, Tier};
 use proptest::prelude::*;
 use support::naive::Naive;
 use support::naive::ops::{Op, Reach, Server};
+use support::naive::tiers::{PoolRules, Standing};
 
 /// Random operations, as often as they matter.
 fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
@@ -26,14 +27,16 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
         2 => Just(End::Failed),
     ];
     let op = prop_oneof![
-        12 => (blocks.clone(), 0_u64..8, subset, reach).prop_map(
-            |(blocks, session, subset, reach)| Op::Arrive {
+        12 => (blocks.clone(), 0_u64..8, subset, reach, standing()).prop_map(
+            |(blocks, session, subset, reach, standing)| Op::Arrive {
                 blocks,
                 session,
                 subset,
                 reach,
+                standing,
             }
         ),
+        1 => rules().prop_map(Op::SetRules),
         8 => (
             any::<usize>(),
             end.clone(),
@@ -77,6 +80,7 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
                             others_token_s: 0.000_1,
                             ..PromptCost::default()
                         }),
+                        batch_credit: queue % 3,
                         ..PeerReport::default()
                     },
                     late_ms,
@@ -145,6 +149,36 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..at_most)
 }
 
+/// What a request says about its tier and its tenant.
+fn standing() -> impl Strategy<Value = Standing> {
+    let tier = prop_oneof![
+        3 => Just(Tier::InteractiveFast),
+        3 => Just(Tier::InteractiveNormal),
+        3 => Just(Tier::NonInteractive),
+    ];
+    let budget = prop::option::weighted(0.3, prop_oneof![0_u64..3_000, Just(u64::MAX)]);
+    let deadline = prop::option::weighted(0.5, prop_oneof![0_u64..9_000, Just(u64::MAX)]);
+    (tier, budget, deadline, 0_u64..5).prop_map(|(tier, budget_ms, deadline_ms, tenant)| Standing {
+        tier,
+        budget_ms,
+        deadline_ms,
+        tenant,
+    })
+}
+
+/// Rules of tiers, of the order of service and of fairness.
+fn rules() -> impl Strategy<Value = PoolRules> {
+    let quantum = prop::option::weighted(0.4, 1_u64..2_000);
+    (prop::bool::weighted(0.8), 0_u8..5, quantum, 0_usize..6).prop_map(
+        |(has_tiers, order, quantum_ms, batch_max)| PoolRules {
+            has_tiers,
+            order,
+            quantum_ms,
+            batch_max,
+        },
+    )
+}
+
 /// The policy that a run begins with, and whether its responses tell how long they took.
 fn start() -> impl Strategy<Value = (PolicyName, bool)> {
     (
@@ -194,6 +228,7 @@ fn a_replica_added_after_a_restricted_request_is_no_candidate_of_it() {
         session: 0,
         subset: Some(vec![5, 3]),
         reach: Reach::Home,
+        standing: Standing::default(),
     };
     let wait = Op::Sleep { ms: 50 };
     let ops = [Op::Add, Op::Add, arrive, Op::Add, Op::ProbeAll, wait];

@@ -9,7 +9,7 @@ use super::peer_table::PeerTable;
 use crate::index::PrefixMatch;
 use crate::policy::uncached_tokens;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{PeerId, PromptCost, Reason, Request};
+use crate::{PeerId, PromptCost, Reason, RegionChoice, Request};
 
 /// Smallest share of the prompt whose match selects a peer.
 const MATCH_MIN: f64 = 0.5;
@@ -99,6 +99,42 @@ impl PeerTable {
             ))
         });
         priced.min_by(|a, b| a.0.total_cmp(&b.0))
+    }
+
+    /// The first untried peer, by round trip, whose utilisation is below the threshold of [`RegionChoice`]; else the least utilised
+    /// one, if it is less utilised than the own region.
+    pub(crate) fn by_utilisation(
+        &self,
+        request: &Request,
+        tried: &[PeerId],
+        available: &ReplicaSet,
+        own: Option<f64>,
+    ) -> Option<ForwardTarget> {
+        let untried = self.untried(available, tried);
+        let candidates = untried.as_ref().unwrap_or(available);
+        let mut peers: Vec<_> = candidates
+            .iter()
+            .filter_map(|slot| {
+                let peer = self.get(slot)?;
+                Some((peer.round_trip()?, peer.id, slot, peer.utilisation()?))
+            })
+            .collect();
+        peers.sort_by_key(|(round_trip, id, ..)| (*round_trip, *id));
+        let has_spare = |(.., used): &&(_, _, _, f64)| *used < RegionChoice::UTILISATION_MAX;
+        let least = || {
+            let least = peers.iter().min_by(|a, b| a.3.total_cmp(&b.3));
+            least.filter(|(.., used)| own.is_none_or(|own| *used < own))
+        };
+        let (_, _, slot, _) = peers.iter().find(has_spare).or_else(least)?;
+        let peer = self.get(*slot)?;
+        let blocks = request.fingerprint.blocks();
+        Some(ForwardTarget {
+            slot: *slot,
+            peer: peer.id,
+            reason: Reason::Utilisation,
+            matched: self.index.deepest_of(blocks, *slot),
+            estimated_ttft: peer.estimated_ttft()?,
+        })
     }
 
     fn soonest(&self, candidates: impl Iterator<Item = ReplicaIndex>) -> Option<ReplicaIndex> {

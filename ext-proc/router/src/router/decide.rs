@@ -5,6 +5,7 @@
 //! queue.
 
 use super::Router;
+use super::region_choice::ChosenRegion;
 use crate::forwarding::ForwardTarget;
 use crate::policy::{Dispatch, Selection, View, least_loaded};
 use crate::queue::{Band, QueuedRequest};
@@ -63,6 +64,17 @@ impl Router {
         let routing = self.route(queued, false, at.replicas);
         if at.peers.is_empty() {
             return routing;
+        }
+        match self.choose_region(queued, at.peers) {
+            Some(ChosenRegion::Peer(target)) => {
+                return if self.is_kept_warm(queued, &routing, &target, at) {
+                    routing
+                } else {
+                    RoutingDecision::Forward(target)
+                };
+            }
+            Some(ChosenRegion::Own) => return routing,
+            None => {}
         }
         match self.find_cheaper_peer(queued, &routing, at) {
             Some(target) => RoutingDecision::Forward(target),

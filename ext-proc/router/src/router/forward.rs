@@ -9,6 +9,7 @@ use super::corrections::is_false_hit;
 use super::decide::{Availables, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
+use super::region_choice::ChosenRegion;
 use crate::forwarding::{ForwardEnd, ForwardTarget, ForwardedLoad, ForwardedRequest};
 use crate::policy::{RegionCosts, View};
 use crate::pool_state::InFlightRequest;
@@ -162,7 +163,15 @@ impl Router {
         if !at.replicas.is_empty() {
             return None;
         }
-        let target = self.select_peer(&queued.request, at.peers)?;
+        let target = match self.choose_region(queued, at.peers) {
+            Some(ChosenRegion::Peer(target)) => {
+                let routing = RoutingDecision::Wait(queued.preferred);
+                let stays = self.is_kept_warm(queued, &routing, &target, at);
+                return (!stays).then_some(target);
+            }
+            Some(ChosenRegion::Own) => return None,
+            None => self.select_peer(&queued.request, at.peers)?,
+        };
         let waited = self.pool.now.since(queued.arrived);
         let stays = self.forwards_by_cost()
             && self
@@ -213,7 +222,7 @@ impl Router {
     }
 
     /// Cost of a request on the local replica that the policy selected, or lets it wait for.
-    fn cost_here(
+    pub(super) fn cost_here(
         &self,
         costs: &dyn RegionCosts,
         queued: &QueuedRequest,
@@ -235,7 +244,7 @@ impl Router {
     }
 
     /// Whether the exceptions to SkyLB's rule apply.
-    fn forwards_by_cost(&self) -> bool {
+    pub(super) fn forwards_by_cost(&self) -> bool {
         let rule = self.pool.config.region.forwarding;
         rule == ForwardingRule::Cost && !self.policy.rules().ignores_prefixes
     }

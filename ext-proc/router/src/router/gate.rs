@@ -184,19 +184,22 @@ impl Router {
         }
     }
 
-    /// Lets held requests start, as many as the last signal allows.
-    pub(super) fn release_batch(&mut self) {
+    /// Lets held requests start, as many as the last signal allows. Returns whether any did.
+    pub(super) fn release_batch(&mut self) -> bool {
+        let mut has_released = false;
         while self.pool.queue.held_len() > 0 && !self.pool.replicas.available().is_empty() {
             let (credit, reason) = self.batch_credit();
             let available = self.pool.replicas.available();
             if credit == 0 || self.is_wanted(available) {
-                return;
+                break;
             }
             let spare = self.spare_replicas(available);
             if !self.release_to(&spare, reason) {
-                return;
+                break;
             }
+            has_released = true;
         }
+        has_released
     }
 
     /// Lets a held request start before others, by the share of dispatches that batch work gets whatever the utilisation.

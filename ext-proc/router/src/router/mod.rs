@@ -25,6 +25,7 @@ mod members;
 mod plausibility;
 mod prefill;
 mod quarantine;
+mod region_choice;
 mod reject;
 mod restart;
 mod serve;
@@ -247,6 +248,8 @@ impl Router {
             }
         }
         self.set_line_rules();
+        self.pool.now = self.pool.now.max(now);
+        self.pool.queue.set_now(self.pool.now);
         if self.pool.config.tiers.is_none() {
             self.open_gate();
         }

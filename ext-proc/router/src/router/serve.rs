@@ -89,7 +89,10 @@ impl Router {
         self.release_share();
         self.serve_freed();
         self.forward_queued();
-        self.release_batch();
+        if self.release_batch() {
+            // Where the last idle replica was sent a request, the others take more again.
+            self.serve_freed();
+        }
         self.forward_held();
     }
 

@@ -113,6 +113,10 @@ impl Naive {
         assert!(report.available as usize >= open().count(), "{report:?}");
         assert!(report.available <= report.replicas, "{report:?}");
         assert_eq!(report.queue as usize, self.waiting.len());
+        let held = self.waiting.iter().filter(|(_, since)| since.held).count();
+        assert_eq!(report.batch_queue as usize, held);
+        let by_tier = self.router.tiers(self.now).map(|tier| tier.waiting);
+        assert_eq!(by_tier.iter().sum::<usize>(), self.waiting.len());
         assert!(report.drain_per_s >= 0.0, "{report:?}");
     }
 
@@ -120,7 +124,8 @@ impl Naive {
     fn check_liveness(&mut self, statuses: &[ReplicaStatus]) {
         let is_open = |status: &&ReplicaStatus| status.availability == Availability::Available;
         let beside = statuses.iter().filter(is_open).find_map(|status| {
-            let mut all = self.waiting.iter().map(|(request, _)| request);
+            let waiting = self.waiting.iter().filter(|(_, since)| !since.held);
+            let mut all = waiting.map(|(request, _)| request);
             let waits = all.find(|request| self.is_eligible(request, status.id))?;
             Some((waits.id, status.id))
         });
@@ -137,7 +142,12 @@ impl Naive {
         self.idle_since = Some(since).filter(|_| all_idle);
         let is_long = since.after(ASKED_AGAIN_AFTER) <= self.now;
         if all_idle && is_long && self.replicas.values().any(|r| !r.draining) {
-            assert!(self.waiting.is_empty(), "all are idle, {:?}", self.waiting);
+            let mut waiting = self.waiting.iter();
+            assert!(
+                waiting.all(|(_, since)| since.held),
+                "all are idle, {:?}",
+                self.waiting
+            );
         }
     }
 
@@ -153,7 +163,7 @@ impl Naive {
         let open = |peer: &&PeerStatus| peer.availability == PeerAvailability::Available;
         let weighs_times = peers::weighs_times(&self.config.region, self.tells_times);
         for peer in peers.iter().filter(open).filter(|_| !weighs_times) {
-            for (request, _) in &self.waiting {
+            for (request, _) in self.waiting.iter().filter(|(_, since)| !since.held) {
                 let idles = peers::may_leave_for(request, peer.id) && stats.available_replicas == 0;
                 assert!(!idles, "{:?} could leave for {peer:?}", request.id);
             }
@@ -174,7 +184,7 @@ impl Naive {
             }
         }
         for (request, since) in &self.waiting {
-            assert!(since.arrived.after(self.config.queue.wait_max) > self.now);
+            assert!(since.entered.after(self.wait_max(request, since)) > self.now);
             assert!(!self.answered.contains(&request.id));
         }
     }

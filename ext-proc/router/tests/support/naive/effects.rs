@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use isotherm_router::{
-    Choice, Decision, Effect, Event, PolicyName, RejectReason, ReplicaId, Request, RequestId, Scope,
+    Choice, Decision, Effect, Event, PolicyName, QueueOrder, RejectReason, ReplicaId, Request,
+    RequestId, Scope,
 };
 
 use super::super::serves_in_order;
@@ -17,6 +18,7 @@ impl Naive {
     }
 
     pub(super) fn event_foretold(&mut self, event: Event, choice: Option<Choice>) {
+        self.tick();
         self.router.handle(self.now, event);
         self.settle(choice);
     }
@@ -60,8 +62,7 @@ impl Naive {
                         assert_eq!(choice, Choice::Forward { peer, reason });
                     }
                     placed += 1;
-                    left = true;
-                    self.forwarded(id, &forwarding);
+                    left |= !self.forwarded(id, &forwarding);
                 }
             }
         }
@@ -101,20 +102,33 @@ impl Naive {
     fn pass_over(&self, id: RequestId, older: &[(RequestId, Since)]) {
         let policy = self.config.policy;
         assert!(
-            older.is_empty() || !serves_in_order(policy),
+            older.is_empty() || !self.serves_by_rank(),
             "{older:?} came before {id:?}"
         );
-        // Other policies put requests past the SLO last, and those are overtaken without bound.
+        // Other policies put requests past the SLO last, and those are overtaken without bound. Where the line is not the order of
+        // arrival, requests are overtaken by those that came later, too.
         let half = self.config.queue.wait_max / 2;
-        for (older, since) in older.iter().filter(|_| policy == PolicyName::DualMap) {
+        let is_by_arrival = self.config.queue.order == QueueOrder::Auto;
+        let is_plain =
+            self.config.tiers.is_none() && self.config.fairness.is_none() && is_by_arrival;
+        let is_bound = policy == PolicyName::DualMap && is_plain;
+        for (older, since) in older.iter().filter(|_| is_bound) {
             assert!(since.arrived.after(half) > self.now, "{older:?} waits");
         }
     }
 
     pub(super) fn dispatched(&mut self, id: RequestId, decision: &Decision) {
         let could = |naive: &Self, older: &Request| naive.is_eligible(older, decision.replica);
-        let (request, since, older) = self.take_waiting(id, could);
-        self.pass_over(id, &older);
+        let (request, since, _) = self.take_waiting(id, could);
+        if !since.held {
+            let rank = self.rank(&request, &since);
+            let in_front = self.waiting.iter().filter(|(other, standing)| {
+                !standing.held && could(self, other) && self.rank(other, standing) < rank
+            });
+            let in_front: Vec<_> = in_front.map(|(other, since)| (other.id, *since)).collect();
+            self.pass_over(id, &in_front);
+        }
+        self.check_release(&request, &since, decision.replica, decision.class);
         assert_eq!(decision.queued_for, self.now.since(since.arrived));
         assert!(decision.matched_bytes <= request.fingerprint.total_bytes());
         assert!(self.is_eligible(&request, decision.replica));
@@ -160,14 +174,14 @@ impl Naive {
             .iter()
             .position(|(request, _)| request.id == id);
         let (request, since) = self.waiting.remove(at.expect("only who waits is refused"));
-        let arrived = since.arrived;
         let staying = || self.replicas.values().filter(|r| !r.draining);
         match reason {
             RejectReason::QueueFull => {
-                assert!(self.waiting.len() >= self.config.queue.length_max);
+                self.check_queue_full(&request, &since);
             }
             RejectReason::WaitedTooLong | RejectReason::NoHealthyReplica => {
-                assert!(arrived.after(self.config.queue.wait_max) <= self.now);
+                let wait_max = self.wait_max(&request, &since);
+                assert!(since.entered.after(wait_max) <= self.now);
             }
             RejectReason::EmptySubset => {
                 let mut all = self.replicas.keys();
@@ -177,12 +191,16 @@ impl Naive {
             RejectReason::RegionFull => {
                 assert_eq!(request.scope, Scope::Forwarded);
                 let tau = usize::try_from(self.config.region.queue_max).unwrap();
-                assert!(self.waiting.len() > tau);
+                let waiting = self.waiting.iter().filter(|(_, since)| !since.held);
+                assert!(since.held || waiting.count() > tau);
             }
             RejectReason::ShuttingDown => {}
             RejectReason::Quarantined => unreachable!("no replica breaks in these operations"),
             RejectReason::TenantLimit => unreachable!("no tenant has a bound"),
-            RejectReason::NoSpareCapacity => unreachable!("no request is batch work"),
+            RejectReason::NoSpareCapacity => {
+                let wait_max = self.wait_max(&request, &since);
+                assert!(since.held && since.entered.after(wait_max) <= self.now);
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ mod peers;
 mod regions;
 mod replica;
 mod requests;
+pub mod tiers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,7 @@ use isotherm_router::{
 use self::ops::Op;
 use self::peers::{Peers, Since};
 use self::replica::{InFlightRequest, Replica};
+use self::tiers::{Gate, PoolRules};
 
 /// The model, with the router that it watches.
 pub struct Naive {
@@ -35,6 +37,10 @@ pub struct Naive {
     all_fail: bool,
     answered: BTreeSet<RequestId>,
     next_request: u64,
+    /// Places in the order of arrival that were given out.
+    places: u64,
+    gate: Gate,
+    rules: PoolRules,
     next_replica: u32,
     /// All effects, in order.
     pub log: Vec<Effect>,
@@ -61,6 +67,9 @@ impl Naive {
             all_fail: false,
             answered: BTreeSet::new(),
             next_request: 0,
+            places: 0,
+            gate: Gate::default(),
+            rules: PoolRules::default(),
             next_replica: 0,
             log: Vec::new(),
         };
@@ -79,6 +88,7 @@ impl Naive {
             }
             let time = self.router.poll_timeout().expect("a deadline");
             self.now = self.now.max(time);
+            self.tick();
             self.router.handle_timeout(self.now);
             self.settle(None);
         }

@@ -9,6 +9,10 @@ use isotherm_router::{
 
 use super::Naive;
 use super::replica::Replica;
+use super::tiers::{PoolRules, Standing};
+
+/// Shares of the memory in use that probes tell.
+const USAGES: [f32; 3] = [0.9, 0.55, 0.3];
 
 /// Scope of a request.
 #[derive(Clone, Debug)]
@@ -43,7 +47,10 @@ pub enum Op {
         session: u64,
         subset: Option<Vec<usize>>,
         reach: Reach,
+        standing: Standing,
     },
+    /// Rules of tiers, of the order of service and of fairness begin to hold.
+    SetRules(PoolRules),
     Finish {
         which: usize,
         end: End,
@@ -128,7 +135,12 @@ impl Naive {
                 session,
                 subset,
                 reach,
-            } => self.arrive(blocks, *session, subset.as_deref(), reach),
+                standing,
+            } => self.arrive(blocks, *session, subset.as_deref(), reach, standing),
+            Op::SetRules(rules) => {
+                self.rules = *rules;
+                self.reconfigure();
+            }
             Op::Finish {
                 which,
                 end,
@@ -203,13 +215,14 @@ impl Naive {
                 late_ms,
             } => {
                 if let Some(replica) = self.replica(*which) {
-                    self.probe(replica, *pending, *tells_all, *late_ms);
+                    let usage = USAGES[which % USAGES.len()];
+                    self.probe(replica, *pending, *tells_all, *late_ms, usage);
                 }
             }
             Op::ProbeAll => {
                 let all: Vec<ReplicaId> = self.replicas.keys().copied().collect();
                 for replica in all {
-                    self.probe(replica, 0, true, 0);
+                    self.probe(replica, 0, true, 0, 0.3);
                 }
             }
             Op::Count {
@@ -273,12 +286,14 @@ impl Naive {
             }
             Op::Sleep { ms } => {
                 self.now = self.now.after(Duration::from_millis(*ms));
+                self.tick();
                 self.router.handle_timeout(self.now);
                 self.settle(None);
             }
             Op::Timeout => {
                 if let Some(time) = self.router.poll_timeout() {
                     self.now = self.now.max(time);
+                    self.tick();
                     self.router.handle_timeout(self.now);
                     self.settle(None);
                 }
@@ -318,9 +333,15 @@ impl Naive {
                     },
                     ..RouterConfig::default()
                 };
-                self.router.reconfigure(self.now, self.config.clone());
-                self.settle(None);
+                self.reconfigure();
             }
         }
+    }
+
+    fn reconfigure(&mut self) {
+        self.rules.apply(&mut self.config);
+        self.tick();
+        self.router.reconfigure(self.now, self.config.clone());
+        self.settle(None);
     }
 }

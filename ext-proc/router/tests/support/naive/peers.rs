@@ -34,6 +34,8 @@ struct Peer {
     returned: Option<Time>,
     /// When it was forwarded a request, by us or a sibling.
     pushes: Vec<Time>,
+    /// Of the pushes, our batch requests.
+    batch_pushes: Vec<Time>,
     /// The hashes of all prefixes that it was ever sent.
     sent: BTreeSet<u64>,
 }
@@ -43,6 +45,10 @@ struct Peer {
 pub struct Since {
     pub place: u64,
     pub arrived: Time,
+    /// From when on its waits count.
+    pub entered: Time,
+    /// Whether the gate holds it.
+    pub held: bool,
 }
 
 /// A request at a peer.
@@ -180,6 +186,12 @@ impl Peers {
             "a match with what it was never sent"
         );
         assert!(forwarding.matched_bytes <= request.fingerprint.total_bytes());
+        if since.held {
+            let (report, as_of) = peer.heard.unwrap();
+            let sent = peer.batch_pushes.iter().filter(|at| **at >= as_of);
+            assert!(sent.count() < report.batch_credit as usize, "{peer:?}");
+            peer.batch_pushes.push(now);
+        }
         peer.pushes.push(now);
         peer.sent.extend(blocks.iter().map(|block| block.hash));
         let away = ForwardedCopy {
@@ -225,6 +237,6 @@ impl Peer {
             && now < as_of.after(rules.stale_after)
             && self.refuted.is_none()
             && report.available > 0
-            && report.queue.saturating_add(beyond) <= rules.queue_max
+            && (report.queue - report.batch_queue).saturating_add(beyond) <= rules.queue_max
     }
 }

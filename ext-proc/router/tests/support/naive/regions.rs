@@ -7,7 +7,8 @@ use isotherm_router::{
 use super::super::prompt;
 use super::Naive;
 use super::ops::Reach;
-use super::peers;
+use super::peers::{self, Since};
+use super::tiers::Standing;
 
 impl Naive {
     pub(super) fn returns(&mut self, which: usize) {
@@ -18,7 +19,8 @@ impl Naive {
             tried.push(peer.0);
             let session = request.session.unwrap().0;
             let blocks = self.peers.blocks_of(&request);
-            self.arrive(&blocks, session, None, &Reach::Regions(tried));
+            let standing = Standing::of(&request, self.now);
+            self.arrive(&blocks, session, None, &Reach::Regions(tried), &standing);
         }
     }
 
@@ -77,10 +79,13 @@ impl Naive {
         }));
     }
 
-    pub(super) fn forwarded(&mut self, id: RequestId, forwarding: &ForwardDecision) {
+    /// A request leaves for a peer; returns whether it was held.
+    pub(super) fn forwarded(&mut self, id: RequestId, forwarding: &ForwardDecision) -> bool {
         let peer = forwarding.peer;
         let may_go = |request: &Request| peers::may_leave_for(request, peer);
         let (request, since, older) = self.take_waiting(id, |_, older| may_go(older));
+        let is_alike = |(_, older): &(RequestId, Since)| older.held == since.held;
+        let older: Vec<_> = older.into_iter().filter(is_alike).collect();
         assert!(
             older.is_empty() || self.tells_times,
             "{older:?} came before {id:?}"
@@ -90,5 +95,6 @@ impl Naive {
         let rules = self.config.region;
         self.peers
             .forwarded(request, since, forwarding, self.now, &rules);
+        since.held
     }
 }

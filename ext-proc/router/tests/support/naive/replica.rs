@@ -25,6 +25,8 @@ pub(super) struct Replica {
     /// When its last probe was sent, if it had no metrics.
     pub(super) without_metrics: Option<Time>,
     pub(super) outstanding: u32,
+    /// Share of its memory in use, as its last good probe told it.
+    pub(super) usage: Option<f32>,
     /// When it was pushed a request, and when one left it.
     pub(super) pushes: Vec<Time>,
     pub(super) leaves: Vec<Time>,

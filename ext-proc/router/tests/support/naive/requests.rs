@@ -17,6 +17,7 @@ use super::replica::BREAKS;
 use super::replica::Evidence;
 use super::replica::InFlightRequest;
 use super::replica::SETTLE;
+use super::tiers::Standing;
 
 impl Naive {
     pub(super) fn arrive(
@@ -25,9 +26,12 @@ impl Naive {
         session: u64,
         subset: Option<&[usize]>,
         reach: &Reach,
+        standing: &Standing,
     ) {
+        self.tick();
         let mut request = request(self.next_request, session, blocks);
         self.next_request += 1;
+        standing.apply(&mut request, self.now);
         request.scope = match reach {
             Reach::Home => Scope::Local,
             Reach::Forwarded => Scope::Forwarded,
@@ -57,13 +61,21 @@ impl Naive {
             subset.iter().filter(stays).copied().collect()
         });
         let mut since = Since {
-            place: resolved.id.0,
+            place: self.next_place(),
             arrived: self.now,
+            entered: self.now,
+            held: self.is_held(&resolved),
         };
         if let Scope::Regions { tried } = &resolved.scope
             && let Some(last) = tried.last()
         {
-            since = self.peers.takes_back(*last, &resolved).unwrap_or(since);
+            if let Some(left) = self.peers.takes_back(*last, &resolved) {
+                since = Since {
+                    entered: left.arrived,
+                    held: since.held,
+                    ..left
+                };
+            }
         }
         let behind = |(_, other): &(Request, Since)| *other < since;
         let at = self.waiting.partition_point(behind);
@@ -73,6 +85,9 @@ impl Naive {
         let is_known = since.arrived == self.now || !waits_matter;
         // Under `dual_map`, an arrival first assigns queued requests whose candidate has failed to another one.
         let moves_others = self.config.policy == PolicyName::DualMap && self.waiting.len() > 1;
+        // What is held may be released in the same event, before or after the arrival.
+        let is_held = |(_, since): &(Request, Since)| since.held;
+        let moves_others = moves_others || self.waiting.iter().any(is_held);
         let choice = Some(foretold.choice).filter(|_| is_known && !moves_others);
         self.event_foretold(Event::Arrived(request), choice);
     }
@@ -95,7 +110,8 @@ impl Naive {
             return;
         };
         for _ in 0..BREAKS {
-            self.arrive(&[], 0, Some(&[replica.0 as usize]), &Reach::Home);
+            let subset = [replica.0 as usize];
+            self.arrive(&[], 0, Some(&subset), &Reach::Home, &Standing::default());
             let at_it = |(_, flight): &(&RequestId, &InFlightRequest)| flight.replica == replica;
             let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
             if let Some(id) = last {
@@ -142,6 +158,7 @@ impl Naive {
             replica.sent.extend(blocks.iter().map(|block| block.hash));
         }
         let cached = told.cached_percent;
+        self.signal();
         self.event(Event::Finished {
             id,
             served_by: served,
@@ -222,12 +239,14 @@ impl Naive {
         pending: u32,
         tells_all: bool,
         late_ms: u64,
+        usage: f32,
     ) {
         let late = self.now.as_nanos().saturating_sub(late_ms * 1_000_000);
         let sent = Time::from_nanos(late);
         let state = self.replicas.get_mut(&replica).unwrap();
         if state.probed().is_none_or(|last| sent >= last) {
             state.without_metrics = None;
+            state.usage = tells_all.then_some(usage);
             let after = |times: &[Time], from| times.iter().filter(|at| **at >= from).count();
             let since = after(&state.pushes, sent) - after(&state.siblings, sent);
             let older = state.unbegun.saturating_sub(since);
@@ -247,7 +266,7 @@ impl Naive {
         let load = Load {
             pending,
             running: tells_all.then_some(state.outstanding.saturating_sub(pending)),
-            kv_usage: tells_all.then_some(0.9),
+            kv_usage: tells_all.then_some(usage),
             kv_capacity_tokens: tells_all.then_some(2_000),
         };
         self.event(Event::Probed {

@@ -1,0 +1,85 @@
+//! The choice of a region by effective memory utilisation (SageServe 6.1).
+//!
+//! Of the request's own region and the available peers, the own one first and then by round trip, the request goes to the first
+//! whose utilisation is below a threshold, or else to the least utilised one. What was sent to a peer since its report counts. A
+//! conversation whose prefix is here stays while the default policy prices that lower.
+
+use super::Router;
+use super::decide::{Availables, RoutingDecision};
+use crate::RegionChoice;
+use crate::forwarding::ForwardTarget;
+use crate::policy::View;
+use crate::queue::QueuedRequest;
+use crate::replica_index::ReplicaSet;
+
+/// Smallest share of the prompt in the own region's caches that makes a conversation a warm one.
+const WARM_SHARE_MIN: f64 = 0.5;
+
+/// Region that a request goes to.
+#[derive(Debug)]
+pub(super) enum ChosenRegion {
+    Own,
+    Peer(ForwardTarget),
+}
+
+impl Router {
+    /// The region of a request by utilisation; `None` where another rule decides, or the engines here tell nothing of their memory.
+    pub(super) fn choose_region(
+        &self,
+        queued: &QueuedRequest,
+        peers: &ReplicaSet,
+    ) -> Option<ChosenRegion> {
+        let pool = &self.pool;
+        if pool.config.region.choice != RegionChoice::Utilisation {
+            return None;
+        }
+        let request = &queued.request;
+        let tried = request.tried()?;
+        let own = pool.replicas.memory_use_of_pool()?.share;
+        let has_own = pool.replicas.any_healthy();
+        if has_own && own < RegionChoice::UTILISATION_MAX {
+            return Some(ChosenRegion::Own);
+        }
+        let target = pool
+            .peers
+            .by_utilisation(request, tried, peers, has_own.then_some(own));
+        Some(target.map_or(ChosenRegion::Own, ChosenRegion::Peer))
+    }
+
+    /// Whether a conversation whose prefix is here costs less where it is routed here than at a peer.
+    pub(super) fn is_kept_warm(
+        &self,
+        queued: &QueuedRequest,
+        routing: &RoutingDecision,
+        target: &ForwardTarget,
+        at: Availables<'_>,
+    ) -> bool {
+        let (pool, request) = (&self.pool, &queued.request);
+        let blocks = request.fingerprint.blocks();
+        let here = pool.index.deepest(blocks, pool.replicas.staying());
+        let is_warm = request.fingerprint.share_at(here.depth) >= WARM_SHARE_MIN
+            && here.depth > target.matched.depth;
+        if !is_warm || !self.forwards_by_cost() {
+            return false;
+        }
+        if at.replicas.is_empty() {
+            let waited = pool.now.since(queued.arrived);
+            let ahead = pool.queue.waiting_len();
+            return pool.is_waiting_cheaper(target, request, waited, ahead);
+        }
+        let costs = self.policy.region_costs();
+        let is_cheaper = costs.and_then(|costs| {
+            let here_s = self.cost_here(costs, queued, routing)?;
+            let view = View {
+                timing: pool.timing(queued),
+                ..pool.view(pool.replicas.available())
+            };
+            let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
+            let mut only = ReplicaSet::default();
+            only.set(target.slot, true);
+            let (there_s, _) = pool.peers.cheapest(request, &[], &only, price)?;
+            Some(here_s <= there_s)
+        });
+        is_cheaper.unwrap_or(true)
+    }
+}
