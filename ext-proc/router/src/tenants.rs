@@ -110,6 +110,11 @@ impl TenantSlot {
     /// The entry that tenants without one share.
     const SHARED: Self = Self(0);
 
+    #[cfg(test)]
+    pub(crate) const fn numbered(number: u32) -> Self {
+        Self(number)
+    }
+
     const fn index(self) -> usize {
         self.0 as usize
     }

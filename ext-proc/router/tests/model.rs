@@ -220,6 +220,52 @@ proptest! {
     }
 }
 
+/// Operations of one tier and one tenant, without budgets and without rules.
+fn plain(ops: &[Op]) -> Vec<Op> {
+    let mut ops = ops.to_vec();
+    ops.retain(|op| !matches!(op, Op::SetRules(_) | Op::Reconfigure { .. }));
+    for op in &mut ops {
+        if let Op::Arrive { standing, .. } = op {
+            *standing = Standing::default();
+        }
+    }
+    ops
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 100,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn rules_for_tiers_and_tenants_change_nothing_with_one_tier_and_one_tenant(
+        start in start(),
+        quantum_ms in prop::option::of(0_u64..2_000),
+        order in prop_oneof![Just(0), Just(1)],
+        ops in ops(120),
+    ) {
+        // The order of `isotherm` is its own.
+        let order = if start.0 == PolicyName::Isotherm { 0 } else { order };
+        let rules = PoolRules {
+            has_tiers: true,
+            order,
+            quantum_ms,
+            batch_max: 10,
+        };
+        let ops = plain(&ops);
+        let logs = [PoolRules::default(), rules].map(|rules| {
+            let mut naive = Naive::new(start.0, start.1);
+            naive.apply(&Op::SetRules(rules));
+            for op in &ops {
+                naive.apply(op);
+            }
+            naive.log
+        });
+        prop_assert_eq!(&logs[0], &logs[1]);
+    }
+}
+
 /// A restricted request waits only for the replicas of its subset that were there when it arrived.
 #[test]
 fn a_replica_added_after_a_restricted_request_is_no_candidate_of_it() {

@@ -20,6 +20,8 @@ pub(crate) struct ForwardedRequest {
     pub(crate) forwarded_at: Time,
     pub(crate) seq: QueueSeq,
     pub(crate) arrived: Time,
+    /// The time from which its waits counted.
+    pub(crate) entered: Time,
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
     pub(crate) matched_bytes: u32,

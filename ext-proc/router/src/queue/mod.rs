@@ -321,6 +321,9 @@ impl Queue {
 }
 
 #[cfg(test)]
+mod line_tests;
+
+#[cfg(test)]
 mod tests {
     use core::cell::Cell;
 

@@ -25,9 +25,11 @@ impl Router {
         if self.reject_quarantined(&request) {
             return;
         }
-        let (seq, arrived) =
-            returned.unwrap_or_else(|| (self.pool.queue.next_seq(), self.pool.now));
+        let now = self.pool.now;
+        let (seq, arrived, entered) =
+            returned.unwrap_or_else(|| (self.pool.queue.next_seq(), now, now));
         let mut queued = self.queued(request, seq, arrived, returned.is_some());
+        queued.entered = entered;
         queued.tenant = tenant;
         if queued.band == Band::Held {
             let routing = self.decide_held(&queued, self.availables());

@@ -129,8 +129,9 @@ impl Router {
         }
     }
 
-    /// Counts an arriving request by its origin. Returns the place and the first arrival of a request that a peer returned.
-    pub(super) fn receive(&mut self, request: &Request) -> Option<(QueueSeq, Time)> {
+    /// Counts an arriving request by its origin. Returns the place, the first arrival and the beginning of the wait of a request that
+    /// a peer returned.
+    pub(super) fn receive(&mut self, request: &Request) -> Option<(QueueSeq, Time, Time)> {
         match &request.scope {
             Scope::Local => None,
             Scope::Forwarded => {
@@ -141,7 +142,7 @@ impl Router {
         }
     }
 
-    fn take_returned(&mut self, peer: PeerId, request: &Request) -> Option<(QueueSeq, Time)> {
+    fn take_returned(&mut self, peer: PeerId, request: &Request) -> Option<(QueueSeq, Time, Time)> {
         if self.pool.peers.on_returned(peer, self.pool.now) {
             self.counters.returned += 1;
         }
@@ -150,7 +151,7 @@ impl Router {
         self.pool
             .peers
             .retract(forwarded.handle, blocks, &forwarded.recorded);
-        Some((forwarded.seq, forwarded.arrived))
+        Some((forwarded.seq, forwarded.arrived, forwarded.entered))
     }
 
     /// Selects a peer for a request behind `ahead` others that no local replica can start.
@@ -272,6 +273,7 @@ impl Router {
         let QueuedRequest {
             request,
             arrived,
+            entered,
             seq,
             ..
         } = queued;
@@ -311,6 +313,7 @@ impl Router {
                 forwarded_at: self.pool.now,
                 seq,
                 arrived,
+                entered,
                 fingerprint: request.fingerprint,
                 session: request.session,
                 matched_bytes,

@@ -67,7 +67,7 @@ impl Router {
         self.gate.spent = 0;
     }
 
-    /// Lets time pass at the gate.
+    /// Lets time pass at the gate: an interval without the end of a request is a signal, too.
     pub(super) fn advance_gate(&mut self) {
         let Some(rules) = self.batch_rules() else {
             return;
@@ -75,7 +75,6 @@ impl Router {
         if self.gate.last_signal.after(rules.signal_interval) <= self.pool.now {
             self.signal();
         }
-        self.promote_due();
     }
 
     /// The time at which the gate acts without an event.
@@ -280,18 +279,19 @@ impl Router {
         }
     }
 
-    /// Promotes the held requests whose deadlines are near.
-    fn promote_due(&mut self) {
-        for _ in 0..PROMOTED_PER_EVENT_MAX {
+    /// Promotes the held requests whose deadlines are near, behind those that wait already. Returns whether there were some.
+    pub(super) fn promote_due(&mut self) -> bool {
+        for promoted in 0..PROMOTED_PER_EVENT_MAX {
             let left = self.batch_rules().map(|rules| rules.promote_left);
             let Some((left, (deadline, seq))) = left.zip(self.pool.queue.next_deadline()) else {
-                return;
+                return promoted > 0;
             };
             if deadline.before(left) > self.pool.now {
-                return;
+                return promoted > 0;
             }
             self.promote(seq);
         }
+        true
     }
 
     /// Lets a held request join the first band, as if it arrived now.

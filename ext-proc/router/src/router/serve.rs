@@ -88,8 +88,9 @@ impl Router {
     pub(super) fn serve_queue(&mut self) {
         self.release_share();
         self.serve_freed();
+        let has_promoted = self.promote_due();
         self.forward_queued();
-        if self.release_batch() {
+        if self.release_batch() || has_promoted {
             // Where the last idle replica was sent a request, the others take more again.
             self.serve_freed();
         }

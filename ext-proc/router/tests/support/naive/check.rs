@@ -184,7 +184,13 @@ impl Naive {
             }
         }
         for (request, since) in &self.waiting {
-            assert!(since.entered.after(self.wait_max(request, since)) > self.now);
+            let expires = since.entered.after(self.wait_max(request, since));
+            assert!(
+                expires > self.now,
+                "{:?} {since:?} at {:?}",
+                request.id,
+                self.now
+            );
             assert!(!self.answered.contains(&request.id));
         }
     }

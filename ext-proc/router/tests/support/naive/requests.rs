@@ -71,7 +71,6 @@ impl Naive {
         {
             if let Some(left) = self.peers.takes_back(*last, &resolved) {
                 since = Since {
-                    entered: left.arrived,
                     held: since.held,
                     ..left
                 };

@@ -1,0 +1,311 @@
+//! The line against a naive sort by the definition of each order, with random budgets, restrictions, tenants and jumps of the clock.
+
+use core::cell::Cell;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use isotherm_fingerprint::Fingerprint;
+use proptest::prelude::*;
+
+use super::*;
+use crate::tenants::TenantSlot;
+use crate::{QueueOrder, Request, RouterConfig, Scope, Tier, TierRules};
+
+const REPLICAS: u16 = 3;
+const EXPIRED: Duration = Duration::from_millis(2_000);
+const URGENT: Duration = Duration::from_millis(300);
+
+#[derive(Clone, Debug)]
+enum Op {
+    Push {
+        tier: Tier,
+        budget_ms: Option<u64>,
+        pinned: Option<Vec<u16>>,
+        tenant: u32,
+    },
+    Remove(usize),
+    Unpin(u16),
+    Charge(u32, u64),
+    Sleep(u64),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let tier = prop_oneof![Just(Tier::InteractiveFast), Just(Tier::InteractiveNormal)];
+    let budget = prop::option::of(prop_oneof![0_u64..4_000, Just(u64::MAX)]);
+    let pinned = prop::option::weighted(0.4, prop::collection::btree_set(0..REPLICAS, 1..3));
+    prop_oneof![
+        8 => (tier, budget, pinned, 0_u32..4).prop_map(|(tier, budget_ms, pinned, tenant)| {
+            let pinned = pinned.map(|pinned| pinned.into_iter().collect());
+            Op::Push { tier, budget_ms, pinned, tenant }
+        }),
+        2 => any::<usize>().prop_map(Op::Remove),
+        1 => (0..REPLICAS).prop_map(Op::Unpin),
+        3 => (0_u32..4, 0_u64..100).prop_map(|(tenant, charge)| Op::Charge(tenant, charge)),
+        4 => prop_oneof![0_u64..500, Just(30_000)].prop_map(Op::Sleep),
+    ]
+}
+
+/// A queue, and the same as a list.
+struct Naive {
+    config: RouterConfig,
+    past_slo_last: bool,
+    quantum: Option<u64>,
+    queue: Queue,
+    now: Time,
+    all: Vec<QueuedRequest>,
+    charges: BTreeMap<u32, u64>,
+}
+
+impl Naive {
+    fn new(order: QueueOrder, has_tiers: bool, past_slo_last: bool, quantum: Option<u64>) -> Self {
+        let mut config = RouterConfig {
+            ttft_slo: Duration::from_millis(1_500),
+            ..RouterConfig::default()
+        };
+        config.queue.order = order;
+        let rules = TierRules::new(config.ttft_slo, config.queue.wait_max);
+        config.tiers = has_tiers.then_some(rules);
+        let mut queue = Queue::default();
+        let lines = LineRules::new(&config, past_slo_last);
+        let charge = |quantum| Charge::of(Duration::from_millis(quantum));
+        queue.set_rules(lines, quantum.map(charge), has_tiers);
+        Self {
+            config,
+            past_slo_last,
+            quantum,
+            queue,
+            now: Time::ZERO,
+            all: Vec::new(),
+            charges: BTreeMap::new(),
+        }
+    }
+
+    fn account(&self, tenant: u32) -> TenantAccount {
+        let charge = self.charges.get(&tenant).copied().unwrap_or_default();
+        TenantAccount {
+            slot: TenantSlot::numbered(tenant),
+            charge: Charge::of(Duration::from_millis(charge)),
+        }
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Push {
+                tier,
+                budget_ms,
+                pinned,
+                tenant,
+            } => {
+                let seq = self.queue.next_seq();
+                let mut request = request(seq.0, *tier);
+                request.ttft_slo = budget_ms.map(Duration::from_millis);
+                let queued = QueuedRequest {
+                    seq,
+                    request,
+                    arrived: self.now,
+                    entered: self.now,
+                    tenant: TenantSlot::numbered(*tenant),
+                    pinned: pinned
+                        .as_ref()
+                        .map(|slots| slots.iter().map(|slot| ReplicaIndex(*slot)).collect()),
+                    ..blank()
+                };
+                self.all.push(queued.clone());
+                let account = self.account(*tenant);
+                self.queue.push(queued, account);
+            }
+            Op::Remove(which) => {
+                if !self.all.is_empty() {
+                    let removed = self.all.remove(which % self.all.len());
+                    assert!(self.queue.remove(removed.seq).is_some());
+                }
+            }
+            Op::Unpin(slot) => {
+                let replica = ReplicaIndex(*slot);
+                for seq in self.queue.unpin(replica, usize::MAX) {
+                    assert!(self.queue.remove(seq).is_some());
+                }
+                for queued in &mut self.all {
+                    if let Some(pinned) = &mut queued.pinned {
+                        *pinned = pinned.iter().copied().filter(|r| *r != replica).collect();
+                    }
+                }
+                self.all
+                    .retain(|queued| queued.pinned.as_ref().is_none_or(|p| !p.is_empty()));
+            }
+            Op::Charge(tenant, charge) => {
+                self.charges.insert(*tenant, *charge);
+                let account = self.account(*tenant);
+                self.queue.set_charge(account);
+            }
+            Op::Sleep(ms) => {
+                self.now = self.now.after(Duration::from_millis(*ms));
+                self.queue.set_now(self.now);
+            }
+        }
+    }
+
+    /// The requests that a replica may serve, or all, in order, of the tenants that are not ahead.
+    fn line(&self, replica: Option<u16>, is_windowed: bool) -> Vec<QueueSeq> {
+        let may_serve = |queued: &&QueuedRequest| match (&queued.pinned, replica) {
+            (Some(pinned), Some(replica)) => pinned.contains(&ReplicaIndex(replica)),
+            (None, _) | (_, None) => true,
+        };
+        let mut line: Vec<&QueuedRequest> = self.all.iter().filter(may_serve).collect();
+        let charge_of = |queued: &QueuedRequest| {
+            let of = |(tenant, charge)| {
+                (TenantSlot::numbered(tenant) == queued.tenant).then_some(charge)
+            };
+            let mut charges = self.charges.iter().map(|(t, c)| (*t, *c));
+            charges.find_map(of).unwrap_or_default()
+        };
+        let least = line.iter().map(|queued| charge_of(queued)).min();
+        if let Some((quantum, least)) = self.quantum.zip(least).filter(|_| is_windowed) {
+            line.retain(|queued| charge_of(queued) <= least + quantum);
+        }
+        line.sort_by_key(|queued| self.rank(queued));
+        line.iter().map(|queued| queued.seq).collect()
+    }
+
+    fn rank(&self, queued: &QueuedRequest) -> (u8, Time, QueueSeq) {
+        let is_fast = queued.request.tier == Tier::InteractiveFast;
+        let budget = self
+            .config
+            .tiers
+            .as_ref()
+            .map_or(self.config.ttft_slo, |tiers| {
+                let tier = if is_fast { tiers.fast } else { tiers.normal };
+                let own = queued.request.ttft_slo;
+                let bounded = |own: Duration| {
+                    own.clamp(Duration::from_millis(10), Duration::from_secs(86_400))
+                };
+                own.map_or(tier.ttft_slo, bounded)
+            });
+        let lane = u8::from(!is_fast || self.config.tiers.is_none());
+        let (due, now, seq) = (queued.entered.after(budget), self.now, queued.seq);
+        match self.config.queue.order {
+            QueueOrder::Auto if self.past_slo_last => (u8::from(due <= now), due, seq),
+            QueueOrder::Auto | QueueOrder::Fcfs => (0, Time::ZERO, seq),
+            QueueOrder::Edf => (0, due, seq),
+            QueueOrder::PriorityFirst => (lane, Time::ZERO, seq),
+            QueueOrder::Dpa { .. } if due.after(EXPIRED) < now => (0, due, seq),
+            QueueOrder::Dpa { .. } if due < now => (5, due, seq),
+            QueueOrder::Dpa { .. } if due <= now.after(URGENT) => (1 + lane, due, seq),
+            QueueOrder::Dpa { .. } => (3 + lane, due, seq),
+        }
+    }
+
+    fn check(&self) {
+        for replica in 0..REPLICAS {
+            let line: Vec<QueueSeq> = self
+                .queue
+                .eligible(ReplicaIndex(replica))
+                .map(|(seq, _)| seq)
+                .collect();
+            assert_eq!(line, self.line(Some(replica), true));
+            let all = self.queue.eligible_of_all_tenants(ReplicaIndex(replica));
+            let all: Vec<QueueSeq> = all.map(|(seq, _)| seq).collect();
+            assert_eq!(all, self.line(Some(replica), false));
+        }
+        let mut walk = Vec::new();
+        let mut next = self.queue.first_in_order();
+        while let Some(place) = next {
+            walk.push(place.seq());
+            next = self.queue.next_in_order(place);
+        }
+        assert_eq!(walk, self.line(None, true));
+        let lates = self.all.iter().filter(|queued| {
+            let queued = self.queue.get(queued.seq);
+            queued.is_some_and(|queued| self.queue.is_late(queued))
+        });
+        let has_lates = self.past_slo_last && self.config.queue.order == QueueOrder::Auto;
+        let expected = self
+            .all
+            .iter()
+            .filter(|queued| has_lates && self.rank(queued).0 == 1);
+        assert_eq!(lates.count(), expected.count());
+    }
+}
+
+fn request(id: u64, tier: Tier) -> Request {
+    Request {
+        id: RequestId(id),
+        fingerprint: Arc::new(Fingerprint::default()),
+        session: None,
+        tier,
+        ttft_slo: None,
+        deadline: None,
+        prompt_tokens: 0,
+        output_tokens_max: None,
+        subset: None,
+        adapter: None,
+        scope: Scope::default(),
+        tenant: crate::TenantId::default(),
+        tells_start: false,
+    }
+}
+
+fn blank() -> QueuedRequest {
+    QueuedRequest {
+        seq: QueueSeq::FIRST,
+        place: LinePlace::LAST,
+        band: Band::Waiting,
+        request: request(0, Tier::default()),
+        estimated_tokens: 0,
+        arrived: Time::ZERO,
+        entered: Time::ZERO,
+        tenant: TenantSlot::UNTRACKED,
+        has_returned: false,
+        is_promoted: false,
+        is_long_prompt: false,
+        overtaken: 0,
+        pinned: None,
+        preferred: None,
+        delayed_since: None,
+        affinity: None,
+        known: Cell::default(),
+    }
+}
+
+fn orders() -> impl Strategy<Value = QueueOrder> {
+    prop_oneof![
+        Just(QueueOrder::Auto),
+        Just(QueueOrder::Fcfs),
+        Just(QueueOrder::Edf),
+        Just(QueueOrder::PriorityFirst),
+        Just(QueueOrder::Dpa {
+            expired: EXPIRED,
+            urgent: URGENT,
+        }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn the_line_is_the_naive_sort_at_every_time(
+        order in orders(),
+        has_tiers in any::<bool>(),
+        past_slo_last in any::<bool>(),
+        quantum in prop::option::of(0_u64..80),
+        ops in prop::collection::vec(op(), 1..60),
+        (then, then_quantum) in (orders(), prop::option::of(0_u64..80)),
+    ) {
+        let mut naive = Naive::new(order, has_tiers, past_slo_last, quantum);
+        for op in &ops {
+            naive.apply(op);
+            naive.check();
+        }
+        // Another order begins to hold.
+        naive.config.queue.order = then;
+        naive.quantum = then_quantum;
+        let lines = LineRules::new(&naive.config, past_slo_last);
+        let charge = |quantum| Charge::of(Duration::from_millis(quantum));
+        naive.queue.set_rules(lines, then_quantum.map(charge), has_tiers);
+        for tenant in 0..4 {
+            let account = naive.account(tenant);
+            naive.queue.set_charge(account);
+        }
+        naive.check();
+    }
+}
