@@ -1,6 +1,10 @@
 //! Tiers: the order of service, the gate for batch work, budgets, and what gives way to what.
 
-#![allow(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
 
 mod support;
 
@@ -303,13 +307,12 @@ fn order_of(order: QueueOrder, requests: &[(Tier, Option<u64>, u64)]) -> Vec<u64
     config.queue.order = order;
     let mut script = pool(config, 1, 0.9);
     script.arrive(of(Tier::InteractiveNormal, 99));
-    for (id, (tier, budget_ms, _)) in (0..).zip(requests) {
+    for (id, (tier, budget_ms, pause_ms)) in (0..).zip(requests) {
         script.arrive(Request {
             ttft_slo: budget_ms.map(Duration::from_millis),
             ..of(*tier, id)
         });
-        let pause = requests[id as usize].2;
-        script.sleep(pause);
+        script.sleep(*pause_ms);
     }
     script.effects();
     let mut last = 99;

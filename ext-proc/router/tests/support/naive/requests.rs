@@ -68,13 +68,12 @@ impl Naive {
         };
         if let Scope::Regions { tried } = &resolved.scope
             && let Some(last) = tried.last()
+            && let Some(left) = self.peers.takes_back(*last, &resolved)
         {
-            if let Some(left) = self.peers.takes_back(*last, &resolved) {
-                since = Since {
-                    held: since.held,
-                    ..left
-                };
-            }
+            since = Since {
+                held: since.held,
+                ..left
+            };
         }
         let behind = |(_, other): &(Request, Since)| *other < since;
         let at = self.waiting.partition_point(behind);
