@@ -44,10 +44,10 @@ pub use config::{
 pub use demand::{DemandSums, FinishedRequest, WorkModel};
 pub use forecast::arima::Arima;
 pub use plan::{Forecast, Plan, PlanReason, PoolPlan, SolveMethod};
-pub use planner::{Hold, Planner};
+pub use planner::Planner;
 pub use sample::{
-    AdoptedPlan, DemandSample, PeerSample, RegionRow, ReplicaSample, ReplicaState, ReplicasSample,
-    Sample,
+    AdoptedPlan, DemandSample, Hold, PeerSample, RegionRow, ReplicaSample, ReplicaState,
+    ReplicasSample, Sample,
 };
 pub use solve::{Cell, Program, Solution};
 pub use state::PlannerState;

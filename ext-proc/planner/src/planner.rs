@@ -7,7 +7,7 @@ use isotherm_router::Time;
 use crate::pool::PoolPlanner;
 use crate::regions::PeerTable;
 use crate::solve::{Cell, Program};
-use crate::{Plan, PlannerConfig, PlannerState, PoolRules, RegionRow, Sample, SolveMethod};
+use crate::{Hold, Plan, PlannerConfig, PlannerState, PoolRules, RegionRow, Sample, SolveMethod};
 
 /// Planner of the pools of one region.
 #[derive(Clone, Debug, Default)]
@@ -20,15 +20,6 @@ pub struct Planner {
     intervals: BTreeMap<String, u128>,
     /// Minute of the last attempt without a forecast, by pool.
     attempts: BTreeMap<String, u64>,
-}
-
-/// A number that an operator holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hold {
-    /// Number of replicas; the bounds of the configuration still apply.
-    pub replicas: u32,
-    /// End of the hold.
-    pub until: Time,
 }
 
 impl Planner {

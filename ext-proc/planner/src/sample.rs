@@ -108,3 +108,12 @@ pub struct AdoptedPlan {
     /// Version of the number.
     pub epoch: u64,
 }
+
+/// A number that an operator holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Number of replicas; the bounds of the configuration still apply.
+    pub replicas: u32,
+    /// End of the hold.
+    pub until: Time,
+}
