@@ -37,6 +37,7 @@ pub mod probe;
 pub mod recorder;
 pub mod regions;
 mod sans_io;
+pub mod scaling;
 pub mod server;
 pub mod shutdown;
 mod spans;

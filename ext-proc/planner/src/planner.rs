@@ -20,6 +20,8 @@ pub struct Planner {
     intervals: BTreeMap<String, u128>,
     /// Minute of the last attempt without a forecast, by pool.
     attempts: BTreeMap<String, u64>,
+    /// Whether a sibling leads, whose numbers this planner adopts.
+    is_following: bool,
 }
 
 impl Planner {
@@ -74,6 +76,11 @@ impl Planner {
     pub fn hold(&mut self, pool: &str, hold: Option<Hold>) -> bool {
         let pool = self.pools.get_mut(pool);
         pool.map(|pool| pool.set_hold(hold)).is_some()
+    }
+
+    /// Sets whether a sibling leads. The planner then forecasts as before, but its numbers change by [`Sample::Adopted`] alone.
+    pub fn set_following(&mut self, is_following: bool) {
+        self.is_following = is_following;
     }
 
     /// Plans every pool. The driver calls it every few seconds; a pool's forecast is made once in its interval.
@@ -215,7 +222,7 @@ impl Planner {
         for (name, rules) in names {
             let max = self.most_by_gpus(name, rules);
             if let Some(pool) = self.pools.get_mut(name) {
-                pool.advance(now, rules, max);
+                pool.advance(now, rules, max, self.is_following);
             }
         }
     }

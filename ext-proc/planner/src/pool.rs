@@ -229,15 +229,15 @@ impl PoolPlanner {
         self.valid_target(now, rules).is_some()
     }
 
-    /// Advances to a time: the number follows its pace, at most to `max`.
-    pub(crate) fn advance(&mut self, now: Time, rules: &PoolRules, max: u32) {
+    /// Advances to a time: the number follows its pace, at most to `max`, unless a sibling leads.
+    pub(crate) fn advance(&mut self, now: Time, rules: &PoolRules, max: u32, is_following: bool) {
         self.history.advance(now);
         self.steps.forget_future(now);
         if let Some((minute, sums)) = self.history.last_sums(now) {
             let ready = self.count(ReplicaState::Ready);
             self.capacity.read(minute, &sums, ready);
         }
-        if !self.steps.is_known() {
+        if is_following || !self.steps.is_known() {
             return;
         }
         if rules.pace == Pace::Forecast {

@@ -125,6 +125,10 @@ pub struct PoolEstimates {
     pub prompt_token_s: f64,
     /// Time to write an output token for the only request of a replica, in seconds.
     pub output_token_s: f64,
+    /// Time of a decode step, without the part that grows with the batch, in seconds.
+    pub decode_step_s: f64,
+    /// Further time of a decode step for each request in the batch, in seconds.
+    pub decode_request_s: f64,
     /// Prompt bytes in a token.
     pub bytes_per_token: f64,
     /// Mean answer length, in tokens.

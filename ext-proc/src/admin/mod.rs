@@ -10,7 +10,10 @@
 //! | `GET /api/replicas[?pool=MODEL]` | returns the replicas: load, probe, and whether they accept another request |
 //! | `POST /api/replicas` `{"pool": MODEL, "address": "ip:port"}` | adds a replica |
 //! | `DELETE /api/replicas/{address}[?pool=MODEL]` | removes a replica; its requests in flight end as usual |
-//! | `POST /api/replicas/{address}/drain[?pool=MODEL]` | drains a replica: it gets no new request |
+//! | `POST /api/replicas/{address}/drain[?pool=MODEL][&wait_ms=N]` | drains a replica: it gets no new request. With `wait_ms`, returns when it has none left, or with 408 |
+//! | `POST /api/replicas/{address}/undrain[?pool=MODEL]` | lets a draining replica serve again |
+//! | `GET /api/scaling` | returns the number of replicas of each pool, its forecast and its reason |
+//! | `POST /api/scaling/hold` `{"pool", "replicas", "seconds"}` | holds the number of a pool; without `replicas` and `seconds`, ends the hold |
 //! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and adopted replicas |
 //! | `POST /api/regions/{name}/lost` | declares a region lost, so that its replicas may be adopted; `DELETE` takes that back |
 //! | `GET /api/decisions` | returns the last hundred decisions and their outcomes; the service keeps them while a page asks for them |
@@ -34,6 +37,7 @@ mod pools;
 mod recording;
 mod regions;
 mod replicas;
+mod scaling;
 mod server;
 pub(crate) mod view;
 
@@ -53,6 +57,7 @@ use tokio::sync::watch;
 use crate::config::{ReloadResult, Reloader};
 use crate::pool::PoolRegistry;
 use crate::regions::RegionsHandle;
+use crate::scaling::ScalingHandle;
 use error::ApiError;
 
 /// The largest request, in bytes.
@@ -64,6 +69,7 @@ const EXPLAIN_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub(crate) fn read_body(body: &[u8]) {
     explain::read_body(body);
     replicas::read_body(body);
+    scaling::read_body(body);
     recording::read_body(body);
 }
 
@@ -76,6 +82,8 @@ pub struct Admin {
     pub registry: Arc<Registry>,
     /// Handle of the other regions, if the configuration names any.
     pub regions: Option<RegionsHandle>,
+    /// The numbers of replicas.
+    pub scaling: ScalingHandle,
     /// The reloader of the configuration file.
     pub reloader: Arc<Reloader>,
     /// The file with the bearer tokens.
@@ -118,8 +126,11 @@ fn api(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/api/decisions", get(live::decisions))
         .route("/api/pools", get(pools::list))
         .route("/api/replicas", get(replicas::list).post(replicas::add))
-        .route("/api/replicas/{address}", delete(replicas::change))
-        .route("/api/replicas/{address}/drain", post(replicas::change))
+        .route("/api/replicas/{address}", delete(replicas::remove))
+        .route("/api/replicas/{address}/drain", post(replicas::drain))
+        .route("/api/replicas/{address}/undrain", post(replicas::undrain))
+        .route("/api/scaling", get(scaling::show))
+        .route("/api/scaling/hold", post(scaling::hold))
         .route("/api/regions", get(regions::show))
         .route("/api/regions/{name}/lost", lost)
         .route("/api/reload", post(reload))

@@ -2,18 +2,28 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
-use axum::http::{Method, StatusCode};
+use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::{ReplicaStatus, Role, Time};
+use isotherm_router::{ReplicaId, ReplicaStatus, Role, Time};
+use serde::Deserialize;
+use tokio::time::{Instant, sleep_until};
 
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
+use super::server::ConnectionLifetime;
 use super::{AdminState, view};
 use crate::clock::millis;
-use crate::pool::ReplicaAdapters;
+use crate::pool::{Pool, ReplicaAdapters};
+
+/// The longest wait for a drain: a long answer, and some more.
+pub(super) const DRAIN_WAIT_MS_MAX: u64 = 900_000;
+/// Time between two looks at a draining replica.
+const DRAIN_POLL: Duration = Duration::from_millis(100);
 
 type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
 
@@ -58,24 +68,92 @@ pub(super) async fn add(
     Ok(StatusCode::CREATED)
 }
 
-/// Removes a replica on `DELETE`, and drains it on `POST`.
-pub(super) async fn change(
+/// Removes a replica.
+pub(super) async fn remove(
     State(admin): AdminState,
-    method: Method,
     Path(address): Path<String>,
     query: QueryResult,
 ) -> Result<StatusCode, ApiError> {
     let addr = parse(&address)?;
     let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
-    let event = if method == Method::DELETE {
-        pool.remove_replica(addr)?;
-        "operator removed a replica"
-    } else {
-        pool.drain_replica(addr)?;
-        "operator drains a replica"
-    };
-    tracing::info!(pool = %pool.name(), replica = %addr, event);
+    pool.remove_replica(addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, "operator removed a replica");
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// The query of a drain.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct DrainQuery {
+    pool: Option<String>,
+    /// Longest wait for the replica's last request.
+    #[serde(default)]
+    wait_ms: u64,
+}
+
+/// Drains a replica. With `wait_ms`, answers when the replica has no request left, so that a `preStop` hook keeps its process alive
+/// until then.
+pub(super) async fn drain(
+    State(admin): AdminState,
+    Extension(lifetime): Extension<ConnectionLifetime>,
+    Path(address): Path<String>,
+    query: Result<Query<DrainQuery>, QueryRejection>,
+) -> Result<StatusCode, ApiError> {
+    let addr = parse(&address)?;
+    let Query(query) = query?;
+    if query.wait_ms > DRAIN_WAIT_MS_MAX {
+        return Err(ApiError::bad_request(format!(
+            "`wait_ms` is at most {DRAIN_WAIT_MS_MAX}"
+        )));
+    }
+    let pool = find(&admin.pool_registry, query.pool.as_deref())?;
+    let replica = pool.drain_replica(addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, wait_ms = query.wait_ms, "operator drains a replica");
+    if query.wait_ms == 0 {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let _kept_open = lifetime.extend().await;
+    let deadline = Instant::now() + Duration::from_millis(query.wait_ms);
+    loop {
+        let left = requests_at(&pool, replica);
+        if left == 0 {
+            return Ok(StatusCode::NO_CONTENT);
+        }
+        if Instant::now() >= deadline {
+            let message = format!(
+                "{addr} drains and still has {left} requests after {} ms: ask again",
+                query.wait_ms
+            );
+            return Err(ApiError::new(
+                StatusCode::REQUEST_TIMEOUT,
+                "still_busy",
+                message,
+            ));
+        }
+        sleep_until(deadline.min(Instant::now() + DRAIN_POLL)).await;
+    }
+}
+
+/// Lets a draining replica serve again.
+pub(super) async fn undrain(
+    State(admin): AdminState,
+    Path(address): Path<String>,
+    query: QueryResult,
+) -> Result<StatusCode, ApiError> {
+    let addr = parse(&address)?;
+    let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
+    pool.resume_replica(addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, "operator lets a replica serve again");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Requests at a replica, those of siblings included. A replica that has left has none.
+fn requests_at(pool: &Pool, replica: ReplicaId) -> u32 {
+    let replicas = pool.replicas();
+    let status = replicas.iter().find(|status| status.id == replica);
+    status.map_or(0, |status| {
+        status.outstanding.saturating_add(status.of_others)
+    })
 }
 
 /// Reads a body, and its address and role.

@@ -31,6 +31,7 @@ use tokio::time::{sleep, timeout};
 
 use super::connections::{AdminConnection, AdminConnections};
 use super::error::ApiError;
+use super::replicas::DRAIN_WAIT_MS_MAX;
 
 /// The pages that have connections of their own.
 const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
@@ -155,9 +156,15 @@ async fn take_place(
 }
 
 async fn limit_time(request: Request, next: Next) -> Result<Response, Infallible> {
-    let response = timeout(REQUEST_TIME_MAX, next.run(request)).await;
+    // A drain may wait for the last request of a replica.
+    let time_max = if request.uri().path().ends_with("/drain") {
+        REQUEST_TIME_MAX + Duration::from_millis(DRAIN_WAIT_MS_MAX)
+    } else {
+        REQUEST_TIME_MAX
+    };
+    let response = timeout(time_max, next.run(request)).await;
     Ok(response.unwrap_or_else(|_| {
-        let message = format!("no response within {} s", REQUEST_TIME_MAX.as_secs());
+        let message = format!("no response within {} s", time_max.as_secs());
         ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message).into_response()
     }))
 }

@@ -12,6 +12,7 @@ mod output;
 mod record;
 mod regions;
 mod replicas;
+mod scaling;
 mod top;
 
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ enum Command {
     Top(top::Top),
     /// Show, add, remove and drain the replicas of a running service.
     Replicas(replicas::Replicas),
+    /// Show how many replicas each pool needs, and why; hold a number.
+    Scaling(scaling::Scaling),
     /// Show the other regions, or declare a region lost.
     Regions(regions::Regions),
     /// Record live traffic of a running service as a trace that `isotherm-sim` replays.
@@ -86,6 +89,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Top(args) => top::run(args).await,
         Command::Replicas(args) => replicas::run(args).await,
         Command::Regions(args) => regions::run(args).await,
+        Command::Scaling(args) => scaling::run(args).await,
         Command::Record(args) => record::run(args).await,
         Command::ConfigReference => {
             output::print(&reference::markdown())?;

@@ -17,6 +17,7 @@ mod region;
 mod reload;
 mod replica;
 mod resolve;
+mod scaling;
 mod section;
 mod service_port;
 mod text;
@@ -47,6 +48,7 @@ pub use options::{
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
 pub use replica::StaticReplica;
+pub use scaling::{GpuConfig, PoolScalingConfig, ScalingConfig, ScalingMode, WebhookConfig};
 pub use service_port::ServicePort;
 
 /// The largest configuration file, in bytes.
@@ -81,6 +83,8 @@ pub struct Config {
     pub tracing: Option<TracingConfig>,
     /// This service among those of other regions; `None` for a region on its own.
     pub region: Option<RegionConfig>,
+    /// Who learns the numbers of replicas, and what the pools share.
+    pub scaling: ScalingConfig,
 }
 
 /// Where spans of requests go, and how many.
@@ -109,6 +113,8 @@ pub struct PoolConfig {
     pub probe: ProbeConfig,
     /// Sources of replicas.
     pub sources: Sources,
+    /// How many replicas the pool needs; `None` if the service does not compute it.
+    pub scaling: Option<PoolScalingConfig>,
 }
 
 /// Sources of a pool's replicas.
@@ -155,6 +161,14 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
     }
     if let Some(region) = &mut config.region {
         region.resolve_paths(folder);
+    }
+    config.scaling.resolve_paths(folder);
+    for scaling in config
+        .pools
+        .iter_mut()
+        .filter_map(|pool| pool.scaling.as_mut())
+    {
+        scaling.resolve_paths(folder);
     }
     Ok(config)
 }

@@ -22,6 +22,7 @@ use super::kind::{
 };
 use super::listen::{Listen, SocketMode};
 use super::replica::{StaticReplica, static_replica};
+use super::scaling::{RawScaling, ScalingConfig};
 use super::section::section;
 use super::service_port::ServicePort;
 use super::text::{
@@ -83,6 +84,8 @@ section! {
         tracing as "tracing": Option<RawTracing> = None, optional(section_kind());
         /// This service's place among the services of other regions. Without this section it runs alone.
         region as "region": Option<RegionConfig> = None, optional(section_kind());
+        /// Numbers of replicas: who learns them, and what the pools share.
+        scaling as "scaling": ScalingConfig = ScalingConfig::default(), section_kind();
     }
 }
 
@@ -222,6 +225,8 @@ section! {
         queue as "queue": RawQueue = RawQueue::default(), section_kind();
         /// Bounds of each tenant. `tenant_sources` of the filter, or `ext_proc.tenant_header`, names the tenant of a request; the common tenant of all other requests has the same bounds. Without this section no tenant has a bound.
         tenants as "tenants": Option<RawTenants> = None, optional(section_kind());
+        /// How many replicas the pool needs, by a forecast of its demand. Without this section the service computes no number.
+        scaling as "scaling": Option<RawScaling> = None, optional(section_kind());
         /// The prefix index: which replica has which prefix in its cache.
         index as "index": RawIndex = RawIndex::default(), section_kind();
         /// Sources of replicas. The admin interface adds further ones, and a reload keeps those.

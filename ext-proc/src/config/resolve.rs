@@ -10,7 +10,7 @@ use isotherm_router::{
 use super::errors::{Reader, UniqueNames};
 use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
-use super::{Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region};
+use super::{Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region, scaling};
 
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
@@ -41,7 +41,13 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
             pool.router.region = region.rules();
         }
     }
+    let scaled: Vec<_> = pools
+        .iter()
+        .filter_map(|pool| pool.scaling.as_ref())
+        .collect();
+    scaling::check(&raw.scaling, &scaled, reader);
     Config {
+        scaling: raw.scaling,
         listen: raw.listen,
         unix: raw.unix,
         tls: raw.tls,
@@ -84,6 +90,13 @@ fn check_listen(raw: &RawConfig, reader: &mut Reader) {
     }
     if raw.admin.listen.port() != 0 {
         taken.claim(raw.admin.listen, "admin.listen", reader);
+    }
+    if let Some(address) = raw
+        .scaling
+        .keda_listen
+        .filter(|address| address.port() != 0)
+    {
+        taken.claim(address, "scaling.keda_listen", reader);
     }
     let metrics = raw.admin.metrics_listen;
     if let Some(address) = metrics.filter(|address| address.port() != 0) {
@@ -171,6 +184,9 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         }
     };
     check_probe(&raw.probe, option, reader);
+    let scaling = raw
+        .scaling
+        .map(|raw| scaling::resolve(raw, &format!("{option}.scaling"), reader));
     let sources = resolve_sources(raw.replicas, option, reader);
     PoolConfig {
         model: raw.model,
@@ -205,6 +221,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         engine: raw.engine,
         probe: raw.probe,
         sources,
+        scaling,
     }
 }
 

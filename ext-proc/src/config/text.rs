@@ -213,6 +213,22 @@ pub(super) fn collector_url() -> Kind<String> {
     })
 }
 
+/// The URL of a webhook: `http://`, an address, and a path.
+pub(super) fn webhook_url() -> Kind<String> {
+    text("http://host:port/path", |text| {
+        let rest = text.strip_prefix("http://").ok_or_else(|| {
+            format!("`{text}` is not `http://host:port/path`: a proxy on this machine adds TLS")
+        })?;
+        let (address, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let address = Address::parse(address)?;
+        let url = format!("http://{address}/{path}");
+        match url.parse::<hyper::Uri>() {
+            Ok(_) => Ok(url),
+            Err(error) => Err(format!("`{text}` is no URL: {error}")),
+        }
+    })
+}
+
 pub(super) fn dial_address() -> Kind<Address> {
     text("host:port", Address::parse)
 }

@@ -8,6 +8,7 @@ mod page;
 mod pools;
 pub(crate) mod probe;
 mod regions;
+mod scaling;
 #[cfg(test)]
 mod tests;
 
@@ -24,6 +25,7 @@ use strum::IntoStaticStr;
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
 pub use regions::RegionCollector;
+pub use scaling::ScalingCollector;
 
 /// The prefix of every name.
 pub const PREFIX: &str = "isotherm";

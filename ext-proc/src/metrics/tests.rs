@@ -1,16 +1,18 @@
 //! `docs/metrics.md`: the registry's own page, encoded with one sample of everything, as a table.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use isotherm_planner::{Forecast, ForecastModel, PlanReason, PoolPlan};
 use isotherm_regions::{RegionState, RegionsCounters};
 use isotherm_router::{Load, PeerReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
-use super::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RequestResult, regions};
+use super::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RequestResult, regions, scaling};
 use crate::clock::Clock;
 use crate::config;
 use crate::generated::assert_generated;
@@ -19,6 +21,7 @@ use crate::probe::ReportedAdapters;
 use crate::regions::{
     CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
 };
+use crate::scaling::{PoolScalingStatus, ScalingStatus};
 
 const INTRODUCTION: &str = "# Metrics
 
@@ -41,6 +44,7 @@ async fn the_metrics_reference_is_generated_from_the_registry() {
     let pools = pools(Arc::clone(&metrics));
     registry.register_collector(Box::new(PoolCollector(pools)));
     registry.register_collector(Box::new(SampleRegion));
+    registry.register_collector(Box::new(SampleScaling));
     let probes = ProbeMetrics::register(&mut registry).pool(&Arc::from("llama"));
     probes.observe(Duration::ZERO, None);
     let mut page = String::new();
@@ -127,6 +131,33 @@ struct SampleRegion;
 impl Collector for SampleRegion {
     fn encode(&self, encoder: DescriptorEncoder) -> std::fmt::Result {
         regions::encode(encoder, Some(&region()))
+    }
+}
+
+#[derive(Debug)]
+struct SampleScaling;
+
+impl Collector for SampleScaling {
+    fn encode(&self, encoder: DescriptorEncoder) -> std::fmt::Result {
+        let plan = PoolPlan {
+            epoch: 1,
+            target: Some(2),
+            demand_replicas: Some(1.0),
+            forecasts: BTreeMap::from([(ForecastModel::Max, Forecast::default())]),
+            forecast_error: Some(1.0),
+            ..PoolPlan::default()
+        };
+        let pool = PoolScalingStatus {
+            plan,
+            utilisation: Some(0.5),
+            decisions: BTreeMap::from([(PlanReason::Plan, 1)]),
+            ..PoolScalingStatus::default()
+        };
+        let status = ScalingStatus {
+            pools: BTreeMap::from([("llama".to_owned(), pool)]),
+            ..ScalingStatus::default()
+        };
+        scaling::encode(encoder, &status)
     }
 }
 

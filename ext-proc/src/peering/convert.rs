@@ -29,6 +29,7 @@ const BLOCKS_MAX: usize = 512;
 pub(super) fn is_within_bounds(message: &Message) -> bool {
     match message {
         Message::Ping(_) => true,
+        Message::Scaling(share) => share.pools.len() <= POOLS_MAX,
         Message::Heartbeat(heartbeat) => {
             heartbeat.pools.len() <= POOLS_MAX && heartbeat.views.len() <= REGIONS_MAX
         }

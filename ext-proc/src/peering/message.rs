@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use isotherm_regions::{Heartbeat, Ping, RegionRecord};
 
+use super::scaling_share::ScalingShare;
 use crate::pool::SharedPlacement;
 
 /// A message, without the Hello that opens a stream.
@@ -17,4 +18,6 @@ pub enum Message {
     Record(Arc<RegionRecord>),
     /// Placements of a sibling, each with the model of its pool.
     Placements(Vec<(Arc<str>, SharedPlacement)>),
+    /// Demand and numbers of replicas.
+    Scaling(Arc<ScalingShare>),
 }

@@ -25,6 +25,7 @@ mod identity;
 mod link_error;
 mod loopback;
 mod message;
+mod scaling_share;
 mod send_queue;
 mod timeouts;
 mod transport;
@@ -41,6 +42,7 @@ pub use identity::{LocalIdentity, TransportSecurity};
 pub use link_error::LinkError;
 pub use loopback::NotLoopback;
 pub use message::Message;
+pub use scaling_share::{PoolShare, ScalingShare};
 pub use send_queue::SendError;
 pub use timeouts::LinkTimeouts;
 

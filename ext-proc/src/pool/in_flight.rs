@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_router::{End, Event, Load, ReplicaId, RequestId, ServedBy, Time};
+use isotherm_router::{End, Event, Load, RejectReason, ReplicaId, RequestId, ServedBy, Time};
 
 use super::decision::Route;
+use super::demand::ExpectedRequest;
 use super::{Endpoint, Pool};
 use crate::recorder::RecordingEntry;
 
@@ -29,10 +30,19 @@ pub struct InFlightGuard {
     is_closed: bool,
     /// Entry of the request in a running recording.
     entry: Option<Box<RecordingEntry>>,
+    /// What the service expects of the request, for the sums of demand.
+    expected: ExpectedRequest,
+    /// Time at which Envoy sent the request away.
+    sent: Option<Time>,
 }
 
 impl InFlightGuard {
-    pub(crate) fn new(pool: Arc<Pool>, id: RequestId, entry: Option<Box<RecordingEntry>>) -> Self {
+    pub(crate) fn new(
+        pool: Arc<Pool>,
+        id: RequestId,
+        entry: Option<Box<RecordingEntry>>,
+        expected: ExpectedRequest,
+    ) -> Self {
         Self {
             pool,
             id,
@@ -40,6 +50,8 @@ impl InFlightGuard {
             is_forwarded: false,
             is_closed: false,
             entry,
+            expected,
+            sent: None,
         }
     }
 
@@ -55,7 +67,11 @@ impl InFlightGuard {
 
     /// Records that Envoy sends the request along `route`.
     pub fn dispatch(&mut self, route: &Route) {
-        self.dispatched = Some((self.pool.clock().now(), route.decision.replica));
+        let now = self.pool.clock().now();
+        self.dispatched = Some((now, route.decision.replica));
+        self.sent = Some(now);
+        self.expected.matched_tokens = route.decision.matched_tokens;
+        self.expected.queued_for = route.decision.queued_for;
     }
 
     /// Reports the first token of the response.
@@ -71,11 +87,15 @@ impl InFlightGuard {
     /// Records that Envoy sends the request to another region.
     pub fn forward(&mut self) {
         self.is_forwarded = true;
+        self.sent = Some(self.pool.clock().now());
     }
 
     /// Closes a rejected request, which the router has released already.
-    pub fn reject(mut self) {
+    pub fn reject(mut self, reason: RejectReason) {
         self.is_closed = true;
+        if !self.expected.is_foreign && is_for_lack_of_capacity(reason) {
+            self.pool.demand().rejected(self.expected.tier);
+        }
     }
 
     /// Releases a request whose response ended without a readable outcome.
@@ -116,6 +136,12 @@ impl InFlightGuard {
 
     fn release(&mut self, outcome: &Outcome, served_by: ServedBy, end: End) {
         self.is_closed = true;
+        if let Some(sent) = self.sent {
+            let duration = self.pool.clock().now().since(sent);
+            self.pool
+                .demand()
+                .finished(&self.expected, duration, outcome);
+        }
         self.pool.request_event(Event::Finished {
             id: self.id,
             served_by,
@@ -167,9 +193,21 @@ impl InFlightGuard {
     }
 }
 
+/// Whether more replicas would have served a rejected request.
+const fn is_for_lack_of_capacity(reason: RejectReason) -> bool {
+    matches!(
+        reason,
+        RejectReason::QueueFull | RejectReason::WaitedTooLong | RejectReason::NoReplica
+    )
+}
+
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
         if !self.is_closed {
+            if let Some(sent) = self.sent {
+                let duration = self.pool.clock().now().since(sent);
+                self.pool.demand().aborted(&self.expected, duration);
+            }
             self.pool.request_event(Event::Aborted(self.id));
         }
     }

@@ -7,6 +7,7 @@
 
 mod adapters;
 mod decision;
+mod demand;
 mod endpoint;
 mod engine_counters;
 mod in_flight;
@@ -27,6 +28,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,11 +47,13 @@ use crate::metrics::PoolMetrics;
 use crate::recorder::Recorder;
 use crate::sans_io::{DrivenCore, Driver};
 use adapters::AdapterNames;
+use demand::ExpectedRequest;
 use signals::SignalCheck;
 use state::{PendingReplies, PoolState};
 
 pub use adapters::ReplicaAdapters;
 pub use decision::{ForwardRoute, PoolDecision, Route, Submission};
+pub(crate) use demand::{DemandMeter, DemandParts, MeterModel};
 pub use endpoint::Endpoint;
 pub use in_flight::InFlightGuard;
 pub use membership::{Member, MembershipError, REPLICAS_MAX};
@@ -75,6 +79,7 @@ pub struct Pool {
     metrics: PoolMetrics,
     recorder: Arc<Recorder>,
     signal_check: SignalCheck,
+    demand: DemandMeter,
     /// The registry's counter of changes of membership.
     revision: watch::Sender<u64>,
     /// The registry's counter of replicas that were found to hang.
@@ -104,6 +109,7 @@ impl Pool {
             metrics,
             recorder: Arc::default(),
             signal_check: SignalCheck::default(),
+            demand: DemandMeter::default(),
             revision,
             hangs,
         }
@@ -314,7 +320,14 @@ impl Pool {
         if let Submission::Decided(decision) = &submission {
             self.count(decision);
         }
-        (InFlightGuard::new(Arc::clone(self), id, entry), submission)
+        let expected = ExpectedRequest {
+            tier: request.tier,
+            prompt_tokens: request.prompt_tokens,
+            is_foreign: matches!(request.scope, Scope::Forwarded),
+            ..ExpectedRequest::default()
+        };
+        let guard = InFlightGuard::new(Arc::clone(self), id, entry, expected);
+        (guard, submission)
     }
 
     /// Reports what became of a request.
@@ -325,6 +338,18 @@ impl Pool {
             }
             state.router.handle(now, event);
         });
+    }
+
+    /// Sums of the demand of the pool's clients.
+    pub(crate) fn demand(&self) -> &DemandMeter {
+        &self.demand
+    }
+
+    /// Position of the prefix index in its own time, and the work that each replica's removal would cost, in seconds, counting
+    /// prefixes that were used after a position.
+    pub(crate) fn warmth(&self, since: u64) -> (u64, BTreeMap<ReplicaId, f64>) {
+        let state = self.state.lock();
+        (state.router.index_tick(), state.router.warmth(since))
     }
 
     /// The hung replica of a request that its frontend is to end; returned once.

@@ -8,9 +8,11 @@ use std::sync::{Arc, Weak};
 use isotherm_regions::{Event, Heartbeat, Ping, PoolReplicas, RegionsConfig};
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
+use tokio::sync::broadcast;
 
 use super::links::{LinkKey, link_failure};
 use super::pools::reports;
+use super::scaling::{ReceivedShare, SHARES_MAX};
 use super::sibling::add_queues;
 use super::state::DriverState;
 use crate::clock::Clock;
@@ -23,6 +25,8 @@ use crate::sans_io::{DrivenCore, Driver};
 pub(super) struct RegionsDriver {
     pool_registry: Arc<PoolRegistry>,
     core: DrivenCore<DriverState>,
+    /// What services of this region and of others told of their numbers of replicas.
+    pub(super) scaling: broadcast::Sender<ReceivedShare>,
     pub(super) this: Weak<Self>,
 }
 
@@ -32,6 +36,7 @@ impl RegionsDriver {
         Arc::new_cyclic(|this| Self {
             pool_registry,
             core: DrivenCore::new(state, clock),
+            scaling: broadcast::Sender::new(SHARES_MAX),
             this: Weak::clone(this),
         })
     }
@@ -253,7 +258,7 @@ fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
             Message::Heartbeat(heartbeat) => Event::Heartbeat(peer, heartbeat),
             Message::Record(record) => Event::Record(peer, Arc::unwrap_or_clone(record)),
             // The callee of a link sends neither pings nor placements.
-            Message::Ping(_) | Message::Placements(_) => return None,
+            Message::Ping(_) | Message::Placements(_) | Message::Scaling(_) => return None,
         },
     })
 }

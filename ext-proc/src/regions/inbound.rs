@@ -8,7 +8,7 @@ use isotherm_regions::Session;
 use parking_lot::Mutex;
 
 use super::RegionsDriver;
-use super::placements;
+use super::{placements, scaling};
 use crate::peering::{Caller, Message, MessageHandler};
 
 /// Shortest time between two log lines of rejected links; all are counted.
@@ -61,6 +61,10 @@ impl InboundLinks {
             // Only siblings send placements.
             Message::Placements(placements) if is_sibling => {
                 placements::receive(&driver, placements);
+                Vec::new()
+            }
+            Message::Scaling(share) => {
+                scaling::receive(&driver, (!is_sibling).then_some(&*caller.region), share);
                 Vec::new()
             }
             // Records and heartbeats are replies, which a caller does not send.

@@ -20,6 +20,7 @@ mod links;
 mod placements;
 mod pools;
 mod replica_probe;
+mod scaling;
 mod sibling;
 mod state;
 mod status;
@@ -51,6 +52,7 @@ use state::DriverState;
 use store::{RecordStore, RecordWriter};
 
 pub use handle::{RegionsHandle, UnknownRegion};
+pub(crate) use scaling::ReceivedShare;
 pub use status::{
     CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
 };

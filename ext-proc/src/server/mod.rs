@@ -31,10 +31,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::{Config, Listen, Reloader};
-use crate::metrics::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector};
+use crate::metrics::{
+    Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector, ScalingCollector,
+};
 use crate::pool::{PoolRegistry, follow_sources};
 use crate::probe;
 use crate::regions::{RegionsRuntime, RegionsServer};
+use crate::scaling::{ScalingHandle, ScalingTask, keda};
 use crate::shutdown;
 use crate::spans::Spans;
 use envoys::EnvoyConnections;
@@ -43,6 +46,9 @@ use workers::Workers;
 
 /// Longest time that the admin interface may take for its last responses.
 const ADMIN_STOP_MAX: Duration = Duration::from_secs(1);
+
+/// Longest time for the last write of the state of scaling.
+const SAVE_MAX: Duration = Duration::from_secs(2);
 
 /// Runs the service of a configuration until a signal stops the process. With a `file`, it follows that file.
 /// Fails when an address cannot be listened on, or a listener fails.
@@ -64,6 +70,9 @@ pub struct Server {
     admin: TcpListener,
     /// For metrics and health alone.
     metrics_listener: Option<TcpListener>,
+    /// For KEDA.
+    keda: Option<TcpListener>,
+    scaling: ScalingHandle,
     region: Option<RegionsServer>,
 }
 
@@ -86,6 +95,12 @@ impl Server {
             Some(address) => Some(listen::bind(address, "admin.metrics_listen").await?),
             None => None,
         };
+        let keda = match config.scaling.keda_listen {
+            Some(address) => Some(listen::bind(address, "scaling.keda_listen").await?),
+            None => None,
+        };
+        let scaling = ScalingHandle::default();
+        registry.register_collector(Box::new(ScalingCollector(scaling.clone())));
         let region = match &config.region {
             Some(region) => {
                 Some(RegionsServer::bind(region, config.drain_max, &pool_registry).await?)
@@ -104,6 +119,8 @@ impl Server {
             listeners,
             admin,
             metrics_listener,
+            keda,
+            scaling,
             region,
         })
     }
@@ -117,6 +134,15 @@ impl Server {
     /// The address of the admin interface.
     pub fn admin_address(&self) -> anyhow::Result<SocketAddr> {
         Ok(self.admin.local_addr()?)
+    }
+
+    /// The address for KEDA, if the configuration has one.
+    pub fn keda_address(&self) -> anyhow::Result<Option<SocketAddr>> {
+        Ok(self
+            .keda
+            .as_ref()
+            .map(TcpListener::local_addr)
+            .transpose()?)
     }
 
     /// This service among the regions, if there are others.
@@ -173,12 +199,20 @@ impl Server {
         if let Some(tls) = self.listeners.tls.clone() {
             reloads.spawn(tls.follow());
         }
-        let listeners = listen_all(self.listeners, &services, &stopped)?;
+        let mut listeners = listen_all(self.listeners, &services, &stopped)?;
+        if let Some(keda) = self.keda {
+            let (scaling, stop) = (self.scaling.clone(), is_true(stopped.clone()));
+            listeners.spawn(keda::serve(scaling, keda, stop));
+        }
+        let (handle, pools) = (self.scaling.clone(), Arc::clone(&pool_registry));
+        let scaling = ScalingTask::new(handle, pools, regions.clone(), reloader.config());
+        let scaling = tokio::spawn(scaling.run(stopped.clone()));
         let (admin_stopping, admin_stopped) = watch::channel(false);
         let admin = Admin {
             pool_registry: Arc::clone(&pool_registry),
             registry: self.registry,
             regions,
+            scaling: self.scaling,
             reloader,
             token_file,
             is_beyond_loopback: !admin_address.ip().is_loopback(),
@@ -198,6 +232,7 @@ impl Server {
             reloads,
             sources,
             probes,
+            scaling,
             spans: services.spans,
         })
     }
@@ -267,6 +302,7 @@ struct ServerTasks {
     reloads: JoinSet<()>,
     sources: JoinHandle<()>,
     probes: JoinHandle<()>,
+    scaling: JoinHandle<()>,
     spans: Option<Spans>,
 }
 
@@ -308,6 +344,13 @@ impl ServerTasks {
                 "requests are still in flight; Envoy finishes them without this service"
             );
             self.listeners.shutdown().await;
+        }
+        // The task saves its state when the service stops.
+        if tokio::time::timeout(SAVE_MAX, &mut self.scaling)
+            .await
+            .is_err()
+        {
+            self.scaling.abort();
         }
         self.probes.abort();
         if let Some(spans) = self.spans.take() {

@@ -10,10 +10,11 @@ use std::path::Path;
 
 use isotherm_conventions::root;
 
-/// The `.proto` files. Only their messages are generated.
-const PROTOS: [&str; 2] = [
-    "wasm-filter/decision-proto/src/decisions.proto",
-    "ext-proc/src/peering/wire/peering.proto",
+/// The `.proto` files, and whether their services are generated besides their messages.
+const PROTOS: [(&str, bool); 3] = [
+    ("wasm-filter/decision-proto/src/decisions.proto", false),
+    ("ext-proc/src/peering/wire/peering.proto", false),
+    ("ext-proc/src/scaling/keda/externalscaler.proto", true),
 ];
 
 /// The environment variable with which the test writes the files.
@@ -21,10 +22,10 @@ const UPDATE: &str = "UPDATE_GENERATED";
 
 #[test]
 fn generated_code_matches_its_proto_file() {
-    for name in PROTOS {
+    for (name, has_service) in PROTOS {
         let proto = root().join(name);
         let generated = proto.with_file_name("generated.rs");
-        let expected = generate(&proto);
+        let expected = generate(&proto, has_service);
         if std::env::var_os(UPDATE).is_some() {
             fs::write(&generated, expected).expect("writable");
         } else {
@@ -37,7 +38,7 @@ fn generated_code_matches_its_proto_file() {
     }
 }
 
-fn generate(proto: &Path) -> String {
+fn generate(proto: &Path, has_service: bool) -> String {
     let folder = proto.parent().expect("a file lies in a folder");
     let mut descriptors = protox::compile([proto], [folder]).expect("the file compiles");
     for file in &mut descriptors.file {
@@ -45,8 +46,8 @@ fn generate(proto: &Path) -> String {
     }
     let out = tempfile::tempdir().expect("a temporary folder");
     tonic_prost_build::configure()
-        .build_client(false)
-        .build_server(false)
+        .build_client(has_service)
+        .build_server(has_service)
         .build_transport(false)
         .out_dir(out.path())
         .compile_fds(descriptors)

@@ -20,6 +20,7 @@ mod sessions;
 mod shard;
 mod slab;
 mod table;
+mod unshared;
 
 pub(crate) use answers::{AnswerKey, Answers};
 use isotherm_fingerprint::BlockHash;

@@ -70,6 +70,17 @@ impl Nodes {
         self.shared_entries
     }
 
+    /// Number above every node's number.
+    pub(super) fn end(&self) -> NodeId {
+        self.nodes.end()
+    }
+
+    /// The entry of a live node with one target.
+    pub(super) fn single(&self, id: NodeId) -> Option<&Entry> {
+        let node = self.nodes.get(id)?;
+        (!node.is_shared() && node.entry.slot != NO_TARGET).then_some(&node.entry)
+    }
+
     #[inline]
     pub(super) fn get(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)

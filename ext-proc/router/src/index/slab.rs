@@ -20,6 +20,11 @@ impl<T: Default> Slab<T> {
         self.len
     }
 
+    /// Number above every number in use.
+    pub(super) fn end(&self) -> u32 {
+        u32::try_from(self.chunks.len() * CHUNK).unwrap_or(NONE)
+    }
+
     #[inline]
     pub(super) fn get(&self, at: u32) -> Option<&T> {
         let at = at as usize;

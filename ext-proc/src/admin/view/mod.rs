@@ -1,6 +1,7 @@
 //! The JSON of the admin interface: the service writes it, and the command line reads it.
 
 mod regions;
+mod scaling;
 
 use std::collections::BTreeMap;
 
@@ -8,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub(crate) use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
+pub(crate) use scaling::{ForecastView, NewHold, PoolScalingView, ScalingView};
 
 /// `POST /api/replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

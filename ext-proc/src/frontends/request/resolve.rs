@@ -131,7 +131,7 @@ impl RequestLifecycle {
             reason: reason.as_ref().to_owned(),
             ..describe::view(&pool, guard.id(), self.id(), (0, Duration::ZERO), summary)
         });
-        guard.reject();
+        guard.reject(reason);
         if let Some(mut trace) = self.trace.take() {
             trace.reject(reason.into());
         }

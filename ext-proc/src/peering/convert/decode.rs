@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
+use isotherm_planner::{AdoptedPlan, DemandSums, RegionRow};
 use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
@@ -13,6 +14,7 @@ use isotherm_router::{PeerReport, PromptCost};
 
 use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
 use crate::peering::message::Message;
+use crate::peering::scaling_share::{PoolShare, ScalingShare};
 use crate::peering::wire::{self, Envelope, Payload};
 use crate::pool::{SharedPlacement, SharedTarget};
 
@@ -53,6 +55,7 @@ pub(crate) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError>
             let placements = bounded(message.placements, PLACEMENTS_MAX, "placements")?;
             Message::Placements(placements.map(placement).collect::<Result<_, _>>()?)
         }
+        Some(Payload::Scaling(message)) => Message::Scaling(Arc::new(scaling(message)?)),
     }))
 }
 
@@ -180,6 +183,49 @@ fn placement(message: wire::Placement) -> Result<(Arc<str>, SharedPlacement), De
         uncached_tokens: message.uncached_tokens,
     };
     Ok((name(message.model)?, placement))
+}
+
+fn scaling(message: wire::Scaling) -> Result<ScalingShare, DecodeError> {
+    let pools = bounded(message.pools, POOLS_MAX, "pools")?.map(pool_scaling);
+    Ok(ScalingShare {
+        started_unix_ns: message.started_unix_ns,
+        incarnation: message.incarnation,
+        pools: pools.collect::<Result<_, _>>()?,
+    })
+}
+
+fn pool_scaling(message: wire::PoolScaling) -> Result<PoolShare, DecodeError> {
+    let row = message.row.unwrap_or_default();
+    // The planner reads a number that is negative or not finite as zero.
+    Ok(PoolShare {
+        model: name(message.model)?,
+        minute: message.minute,
+        interactive: demand_sums(message.interactive),
+        batch: demand_sums(message.batch),
+        waiting_s: message.waiting_s,
+        plan: AdoptedPlan {
+            desired: message.desired,
+            epoch: message.epoch,
+        },
+        row: RegionRow {
+            replicas: row.replicas,
+            demand: row.demand,
+            capacity: row.capacity,
+            min: row.min,
+            max: row.max,
+        },
+    })
+}
+
+fn demand_sums(sums: Option<wire::DemandSums>) -> DemandSums {
+    let sums = sums.unwrap_or_default();
+    DemandSums {
+        requests: sums.requests,
+        requests_in_slo: sums.requests_in_slo,
+        work_s: sums.work_s,
+        input_tokens: sums.input_tokens,
+        kv_token_s: sums.kv_token_s,
+    }
 }
 
 fn bounded<T>(

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use isotherm_planner::DemandSums;
 use isotherm_regions::{
     Advertisement, Heartbeat, Liveness, PeerView, PoolReplicas, RecordVersion, RegionName,
     RegionRecord, Session,
@@ -9,6 +10,7 @@ use isotherm_regions::{
 use isotherm_router::PeerReport;
 
 use crate::peering::message::Message;
+use crate::peering::scaling_share::ScalingShare;
 use crate::peering::wire::{self, Envelope, Payload};
 use crate::pool::{SharedPlacement, SharedTarget};
 
@@ -24,6 +26,7 @@ pub(crate) fn encode(session: Session, message: &Message) -> Envelope {
         Message::Placements(placements) => Payload::Placements(wire::Placements {
             placements: placements.iter().map(placement).collect(),
         }),
+        Message::Scaling(share) => Payload::Scaling(scaling(share)),
     };
     Envelope {
         session: session.0,
@@ -132,5 +135,39 @@ fn placement((model, placement): &(Arc<str>, SharedPlacement)) -> wire::Placemen
         hashes: blocks.clone().map(|block| block.hash).collect(),
         ends_bytes: blocks.map(|block| block.end_bytes).collect(),
         uncached_tokens: placement.uncached_tokens,
+    }
+}
+
+fn scaling(share: &ScalingShare) -> wire::Scaling {
+    let pools = share.pools.iter().map(|pool| wire::PoolScaling {
+        model: pool.model.to_string(),
+        minute: pool.minute,
+        interactive: Some(demand_sums(&pool.interactive)),
+        batch: Some(demand_sums(&pool.batch)),
+        waiting_s: pool.waiting_s,
+        desired: pool.plan.desired,
+        epoch: pool.plan.epoch,
+        row: Some(wire::RegionRow {
+            replicas: pool.row.replicas,
+            demand: pool.row.demand,
+            capacity: pool.row.capacity,
+            min: pool.row.min,
+            max: pool.row.max,
+        }),
+    });
+    wire::Scaling {
+        started_unix_ns: share.started_unix_ns,
+        incarnation: share.incarnation,
+        pools: pools.collect(),
+    }
+}
+
+fn demand_sums(sums: &DemandSums) -> wire::DemandSums {
+    wire::DemandSums {
+        requests: sums.requests,
+        requests_in_slo: sums.requests_in_slo,
+        work_s: sums.work_s,
+        input_tokens: sums.input_tokens,
+        kv_token_s: sums.kv_token_s,
     }
 }

@@ -3,7 +3,7 @@
 pub struct Envelope {
     #[prost(uint64, tag = "1")]
     pub session: u64,
-    #[prost(oneof = "envelope::Payload", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "envelope::Payload", tags = "2, 3, 4, 5, 6, 7")]
     pub payload: ::core::option::Option<envelope::Payload>,
 }
 /// Nested message and enum types in `Envelope`.
@@ -20,6 +20,8 @@ pub mod envelope {
         Record(super::RegionRecord),
         #[prost(message, tag = "6")]
         Placements(super::Placements),
+        #[prost(message, tag = "7")]
+        Scaling(super::Scaling),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -191,4 +193,58 @@ pub struct PrefixBlock {
     pub hash: u64,
     #[prost(uint32, tag = "2")]
     pub end_bytes: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Scaling {
+    #[prost(uint64, tag = "1")]
+    pub started_unix_ns: u64,
+    #[prost(uint64, tag = "2")]
+    pub incarnation: u64,
+    #[prost(message, repeated, tag = "3")]
+    pub pools: ::prost::alloc::vec::Vec<PoolScaling>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PoolScaling {
+    #[prost(string, tag = "1")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub minute: u64,
+    #[prost(message, optional, tag = "3")]
+    pub interactive: ::core::option::Option<DemandSums>,
+    #[prost(message, optional, tag = "4")]
+    pub batch: ::core::option::Option<DemandSums>,
+    #[prost(double, tag = "5")]
+    pub waiting_s: f64,
+    #[prost(uint32, tag = "6")]
+    pub desired: u32,
+    #[prost(uint64, tag = "7")]
+    pub epoch: u64,
+    #[prost(message, optional, tag = "8")]
+    pub row: ::core::option::Option<RegionRow>,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct DemandSums {
+    #[prost(double, tag = "1")]
+    pub requests: f64,
+    #[prost(double, tag = "2")]
+    pub requests_in_slo: f64,
+    #[prost(double, tag = "3")]
+    pub work_s: f64,
+    #[prost(double, tag = "4")]
+    pub input_tokens: f64,
+    #[prost(double, tag = "5")]
+    pub kv_token_s: f64,
+}
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct RegionRow {
+    #[prost(uint32, tag = "1")]
+    pub replicas: u32,
+    #[prost(double, tag = "2")]
+    pub demand: f64,
+    #[prost(double, tag = "3")]
+    pub capacity: f64,
+    #[prost(uint32, tag = "4")]
+    pub min: u32,
+    #[prost(uint32, tag = "5")]
+    pub max: u32,
 }
