@@ -10,7 +10,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use isotherm_ext_proc::config::{
-    self, Config, DnsSource, Engine, Listen, SocketMode, StaticReplica,
+    self, Config, DnsSource, Engine, Listen, ScalingMode, SocketMode, StaticReplica,
+};
+use isotherm_planner::{
+    CostRules, ForecastModel, ForecastRules, GapRules, Pace, PoolRules, ReplicaBounds, Signal,
+    UtilisationRules,
 };
 use isotherm_router::{CacheAwareRules, Eviction, PolicyName, Push, Role, RouterConfig};
 
@@ -18,6 +22,84 @@ fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
         .join(name)
+}
+
+#[test]
+fn every_option_of_scaling_arrives_where_it_belongs() {
+    let config = config::load(&data("config-full.yaml")).unwrap();
+    let (address, state) = ("127.0.0.1:9105".parse().unwrap(), data("scaling.json"));
+    assert_eq!(config.scaling.keda_listen, Some(address));
+    assert_eq!(config.scaling.gpus_max().get("h100"), Some(&24));
+    assert_eq!(config.scaling.state_file, Some(state));
+    assert!(config.pools[0].scaling.is_none());
+    let scaling = config
+        .pools
+        .iter()
+        .find_map(|pool| pool.scaling.as_ref())
+        .unwrap();
+    assert_eq!(scaling.mode, ScalingMode::Act);
+    let webhook = scaling.webhook.as_ref().unwrap();
+    assert_eq!(webhook.url, "http://127.0.0.1:7000/scale");
+    assert_eq!(webhook.token_file, Some(data("hook.token")));
+    let rules = PoolRules {
+        pace: Pace::UtilisationAndGap,
+        replicas: ReplicaBounds {
+            min: 3,
+            max: 6,
+            step_down: 2,
+        },
+        interval: Duration::from_secs(1_800),
+        utilisation: UtilisationRules {
+            up: 0.8,
+            down: 0.2,
+            cooldown: Duration::from_secs(30),
+            ..UtilisationRules::default()
+        },
+        gap: GapRules {
+            from: 0.5,
+            up: 4.0,
+            down: 0.25,
+        },
+        stabilisation: Duration::from_secs(120),
+        donate_after: Duration::from_secs(900),
+        signal: Signal::InputTokens,
+        forecast: ForecastRules {
+            model: ForecastModel::Arima,
+            quantile: 0.95,
+            batch_buffer: 0.2,
+            replica_tokens_per_s: Some(9_000.0),
+            ..ForecastRules::default()
+        },
+        local_share: 0.8,
+        cost: CostRules {
+            kind: "h100".to_owned(),
+            gpus: 4,
+            per_hour: 2.5,
+        },
+        weight: 4.0,
+        startup: Duration::from_secs(240),
+    };
+    assert_eq!(scaling.rules, rules);
+}
+
+#[test]
+fn mistakes_of_scaling_are_named() {
+    let text = "scaling: { gpus: [{ kind: h100, count: 3 }] }\n\
+                pools:\n\
+                \x20 - model: a\n\
+                \x20   scaling: { replicas: { min: 5, max: 4 }, cost: { kind: h100 } }\n\
+                \x20 - model: b\n\
+                \x20   scaling: { utilisation: { up: 0.3, down: 0.4 }, webhook: { url: \"https://example.com/\" } }\n";
+    let errors = config::parse(text).unwrap_err().to_string();
+    for part in [
+        "pools[0].scaling.replicas.min",
+        "5 is more than max (4)",
+        "0.4 is not below up (0.3)",
+        "a proxy on this machine adds TLS",
+        "scaling.gpus[0].count",
+    ] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub struct PoolPlan {
     pub drain: Vec<String>,
     /// Draining replicas that must serve again.
     pub undrain: Vec<String>,
+    /// Replicas that drain because of the plan, those of `drain` included: what siblings adopt.
+    pub drained: Vec<String>,
     /// Drained replicas that the pool may donate, as spot capacity.
     pub donate: Vec<String>,
     /// Ready replicas in the order in which the planner gives them up: the coldest first.

@@ -87,9 +87,10 @@ impl Planner {
     pub fn plan(&mut self, now: Time) -> Plan {
         let is_solved_now = self.forecast(now);
         self.advance(now);
+        let is_following = self.is_following;
         let pools = self.pools.iter_mut().filter_map(|(name, pool)| {
             let rules = self.config.pools.get(name)?;
-            Some((name.clone(), pool.plan(now, rules)))
+            Some((name.clone(), pool.plan(now, rules, is_following)))
         });
         Plan {
             pools: pools.collect(),

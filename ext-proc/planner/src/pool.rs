@@ -78,6 +78,9 @@ impl PoolPlanner {
     pub(crate) fn adopt(&mut self, now: Time, plan: crate::AdoptedPlan) {
         let change = self.steps.adopt(now, plan.desired, plan.epoch);
         self.account(now, change);
+        if plan.epoch > 0 {
+            self.removal.adopt(plan.drained);
+        }
     }
 
     pub(crate) fn set_hold(&mut self, hold: Option<Hold>) {
@@ -337,17 +340,19 @@ impl PoolPlanner {
     }
 
     /// Plan of the pool as it stands.
-    pub(crate) fn plan(&mut self, now: Time, rules: &PoolRules) -> PoolPlan {
+    pub(crate) fn plan(&mut self, now: Time, rules: &PoolRules, is_following: bool) -> PoolPlan {
         let desired = if self.steps.is_known() {
             self.steps.desired
         } else {
             rules.replicas.min
         };
-        let removal = if self.steps.is_known() {
-            self.removal
-                .plan(now, &self.replicas.replicas, desired, rules.donate_after)
-        } else {
-            crate::removal::RemovalPlan::default()
+        let replicas = &self.replicas.replicas;
+        let removal = match (self.steps.is_known(), is_following) {
+            (false, _) => crate::removal::RemovalPlan::default(),
+            (true, true) => self.removal.follow(replicas, desired),
+            (true, false) => self
+                .removal
+                .plan(now, replicas, desired, rules.donate_after),
         };
         let capacity = self.capacity(rules);
         let full = |demand: f64| capacity.map_or(0.0, |capacity| demand / capacity);
@@ -378,6 +383,7 @@ impl PoolPlanner {
             startup_measured_s: self.startup.last_s(),
             drain: removal.drain,
             undrain: removal.undrain,
+            drained: removal.drained,
             donate: removal.donate,
             removal_order: removal.order,
             unmet: target.map_or(0.0, |target| target.unmet),

@@ -17,6 +17,9 @@ use crate::{ReplicaSample, ReplicaState};
 pub(crate) struct Removal {
     /// Replicas that the planner asked to drain.
     drained: BTreeSet<String>,
+    /// Replicas that a sibling's plan wants back.
+    #[serde(skip)]
+    released: BTreeSet<String>,
     /// Begin of the surplus, in nanoseconds.
     surplus_since: Option<u64>,
 }
@@ -26,6 +29,7 @@ pub(crate) struct Removal {
 pub(crate) struct RemovalPlan {
     pub(crate) drain: Vec<String>,
     pub(crate) undrain: Vec<String>,
+    pub(crate) drained: Vec<String>,
     pub(crate) donate: Vec<String>,
     pub(crate) order: Vec<String>,
     pub(crate) surplus: u32,
@@ -45,6 +49,41 @@ impl Removal {
         draining
             .filter(|replica| self.drained.contains(&replica.name))
             .collect()
+    }
+
+    /// Takes over the drained replicas of a sibling's plan.
+    pub(crate) fn adopt(&mut self, drained: Vec<String>) {
+        let drained: BTreeSet<String> = drained.into_iter().collect();
+        let released = self.drained.difference(&drained).cloned();
+        self.released.extend(released);
+        self.released.retain(|name| !drained.contains(name));
+        self.drained = drained;
+    }
+
+    /// Follows a sibling's plan: drains what it drains, and nothing else.
+    pub(crate) fn follow(&mut self, replicas: &[ReplicaSample], desired: u32) -> RemovalPlan {
+        let of = |state, names: &BTreeSet<String>| -> Vec<String> {
+            let replicas = replicas.iter().filter(|replica| replica.state == state);
+            let names = replicas.filter(|replica| names.contains(&replica.name));
+            names.map(|replica| replica.name.clone()).collect()
+        };
+        let undrain = of(ReplicaState::Draining, &self.released);
+        self.released.retain(|name| undrain.contains(name));
+        let ready = coldest_first(
+            replicas
+                .iter()
+                .filter(|replica| replica.state == ReplicaState::Ready),
+        );
+        let present = ready.len() + self.draining(replicas).len();
+        let surplus = present.saturating_sub(desired as usize);
+        RemovalPlan {
+            drain: of(ReplicaState::Ready, &self.drained),
+            undrain,
+            drained: self.drained.iter().cloned().collect(),
+            donate: Vec::new(),
+            order: ready.iter().map(|replica| replica.name.clone()).collect(),
+            surplus: u32::try_from(surplus).unwrap_or(u32::MAX),
+        }
     }
 
     /// Plans for a desired number.
@@ -87,6 +126,7 @@ impl Removal {
         RemovalPlan {
             donate: self.donations(now, &draining, surplus, donate_after),
             order: names(&ready),
+            drained: self.drained.iter().cloned().collect(),
             drain,
             undrain,
             surplus: u32::try_from(surplus).unwrap_or(u32::MAX),

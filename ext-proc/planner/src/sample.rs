@@ -101,12 +101,14 @@ pub struct RegionRow {
 }
 
 /// A plan that another service made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdoptedPlan {
     /// Number of replicas.
     pub desired: u32,
     /// Version of the number.
     pub epoch: u64,
+    /// Replicas that drain because of the plan.
+    pub drained: Vec<String>,
 }
 
 /// A number that an operator holds.

@@ -524,6 +524,7 @@ fn a_sibling_adopts_number_and_version() {
             AdoptedPlan {
                 desired: 9,
                 epoch: 41,
+                drained: Vec::new(),
             },
         ),
     );
@@ -532,6 +533,66 @@ fn a_sibling_adopts_number_and_version() {
         (plan.desired, plan.epoch, plan.reason),
         (9, 41, PlanReason::Adopted)
     );
+}
+
+#[test]
+fn a_follower_drains_what_the_leader_drains_and_takes_over_from_there() {
+    let mut planner = planner(rules());
+    let name = |number| replica(number, ReplicaState::Ready).name;
+    let sample = |drained: &[u32]| {
+        let replicas = (0..4).map(|number| {
+            let is_drained = drained.contains(&number);
+            replica(
+                number,
+                if is_drained {
+                    ReplicaState::Draining
+                } else {
+                    ReplicaState::Ready
+                },
+            )
+        });
+        let replicas = replicas.collect();
+        Sample::Replicas(
+            POOL.to_owned(),
+            ReplicasSample {
+                replicas,
+                ..ReplicasSample::default()
+            },
+        )
+    };
+    let adopted = |epoch, desired, drained: &[u32]| {
+        let drained = drained.iter().map(|number| name(*number)).collect();
+        Sample::Adopted(
+            POOL.to_owned(),
+            AdoptedPlan {
+                desired,
+                epoch,
+                drained,
+            },
+        )
+    };
+    planner.set_following(true);
+    planner.handle(START, sample(&[]));
+    planner.handle(START, adopted(7, 2, &[3, 2]));
+    let plan = planner.plan(START).pools.remove(POOL).expect("a plan");
+    assert_eq!((plan.desired, plan.epoch), (2, 7));
+    assert_eq!(plan.drain, [name(2), name(3)], "not the coldest of its own");
+    planner.handle(START, sample(&[2, 3]));
+    planner.handle(START, adopted(8, 3, &[3]));
+    let plan = planner.plan(START).pools.remove(POOL).expect("a plan");
+    assert_eq!((plan.undrain, plan.drain), (vec![name(2)], Vec::new()));
+    // The leader is gone: the number stays, and a rise brings the drained one back.
+    planner.handle(START, sample(&[3]));
+    planner.set_following(false);
+    planner.hold(
+        POOL,
+        Some(Hold {
+            replicas: 4,
+            until: START.after(MINUTE),
+        }),
+    );
+    let plan = planner.plan(START).pools.remove(POOL).expect("a plan");
+    assert_eq!((plan.epoch, plan.undrain), (9, vec![name(3)]));
 }
 
 #[test]

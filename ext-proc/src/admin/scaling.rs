@@ -51,6 +51,11 @@ pub(super) async fn hold(
             )));
         }
     };
+    let status = admin.scaling.status();
+    if !status.pools.is_empty() && !status.is_leader {
+        let message = "a sibling leads, and this service publishes its numbers: send the hold to each of the siblings";
+        return Err(ApiError::new(StatusCode::CONFLICT, "not_leader", message));
+    }
     if !admin.scaling.hold(pool.name(), wanted) {
         let message = format!(
             "pool `{}` has no section `scaling` with another mode than `off`",

@@ -11,8 +11,8 @@ use clap::Args;
 
 use super::client::{AdminClient, Connection};
 use super::output::{self, or_dash, percent};
-use super::{learned, regions, replicas};
-use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView};
+use super::{learned, regions, replicas, scaling};
+use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView, ScalingView};
 
 /// The number of snapshots that rates cover.
 const WINDOW_LENGTH: usize = 10;
@@ -71,6 +71,7 @@ struct Snapshot {
     pools: Vec<PoolView>,
     replicas: Vec<ReplicaView>,
     regions: RegionsView,
+    scaling: ScalingView,
 }
 
 impl Snapshot {
@@ -79,6 +80,7 @@ impl Snapshot {
             pools: client.get("/api/pools").await?,
             replicas: client.get("/api/replicas").await?,
             regions: client.get(regions::PATH).await?,
+            scaling: client.get(scaling::PATH).await?,
             taken: Instant::now(),
         })
     }
@@ -165,6 +167,7 @@ impl Window {
             pools,
             replicas,
             regions,
+            scaling,
             ..
         } = &self.now;
         if regions.name.is_some() {
@@ -178,6 +181,9 @@ impl Window {
         });
         let pools = output::table(&POOL_HEADER, rows.collect());
         tables.push(pools + &learned.collect::<String>());
+        if !scaling.pools.is_empty() {
+            tables.push(scaling::text(scaling));
+        }
         tables.push(replicas::list(replicas));
         tables.join("\n")
     }
@@ -253,6 +259,7 @@ mod tests {
             pools: vec![pool],
             replicas: vec![replica],
             regions: RegionsView::default(),
+            scaling: ScalingView::default(),
         }
     }
 

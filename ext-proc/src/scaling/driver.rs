@@ -48,6 +48,8 @@ struct ScaledPool {
     survey: WarmthSurvey,
     /// Minute whose demand is being summed up.
     minute: u64,
+    /// First minute that is summed up from its beginning.
+    whole_from: u64,
     /// Last complete minute.
     last: Option<(u64, DemandParts, f64)>,
     decisions: BTreeMap<PlanReason, u64>,
@@ -237,11 +239,15 @@ impl ScalingTask {
         let minute = minute_of(now);
         if scaled.minute != minute {
             let sums = pool.demand().take();
-            // The first minute is not whole, and a minute behind a gap holds the sums of several.
-            if scaled.minute != 0 && scaled.minute + 1 == minute && scaled.last.is_some() {
+            let is_next = scaled.minute + 1 == minute;
+            if is_next && scaled.minute >= scaled.whole_from {
                 scaled.last = Some((scaled.minute, sums, sample.waiting_s));
             } else {
-                scaled.last = Some((0, DemandParts::default(), 0.0));
+                // The sums belong to a part of a minute, or to several.
+                scaled.last = None;
+            }
+            if !is_next {
+                scaled.whole_from = minute + 1;
             }
             scaled.minute = minute;
             let share = scaled.share(pool, None);
@@ -322,6 +328,7 @@ impl ScaledPool {
                 .map(|plan| AdoptedPlan {
                     desired: plan.desired,
                     epoch: plan.epoch,
+                    drained: plan.drained.clone(),
                 })
                 .unwrap_or_default(),
             row: plan.map(|plan| plan.row).unwrap_or_default(),

@@ -91,7 +91,10 @@ impl Siblings {
                 planner.handle(now, Sample::Demand(pool.model.to_string(), sample));
             }
             if is_leader {
-                planner.handle(now, Sample::Adopted(pool.model.to_string(), pool.plan));
+                planner.handle(
+                    now,
+                    Sample::Adopted(pool.model.to_string(), pool.plan.clone()),
+                );
             }
         }
     }

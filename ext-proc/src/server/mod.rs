@@ -201,8 +201,7 @@ impl Server {
         }
         let mut listeners = listen_all(self.listeners, &services, &stopped)?;
         if let Some(keda) = self.keda {
-            let (scaling, stop) = (self.scaling.clone(), is_true(stopped.clone()));
-            listeners.spawn(keda::serve(scaling, keda, stop));
+            listeners.spawn(keda::serve(self.scaling.clone(), keda, stopped.clone()));
         }
         let (handle, pools) = (self.scaling.clone(), Arc::clone(&pool_registry));
         let scaling = ScalingTask::new(handle, pools, regions.clone(), reloader.config());

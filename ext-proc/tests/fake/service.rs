@@ -16,6 +16,7 @@ use isotherm_ext_proc::metrics::{Metrics, PoolCollector, ProbeMetrics, RegionCol
 use isotherm_ext_proc::pool::{PoolRegistry, follow_sources};
 use isotherm_ext_proc::probe;
 use isotherm_ext_proc::regions::{RegionsRuntime, RegionsServer};
+use isotherm_ext_proc::scaling::ScalingHandle;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -83,6 +84,7 @@ impl Service {
             pool_registry: Arc::clone(&pool_registry),
             registry: Arc::new(registry),
             regions,
+            scaling: ScalingHandle::default(),
             reloader: Arc::clone(&reloader),
             token_file,
             is_beyond_loopback,

@@ -175,6 +175,12 @@ impl ControlPlane {
 
     /// Installs the custom resource definitions in every file of a folder, and waits until the server serves InferencePools.
     pub async fn install_definitions(&self, folder: &Path) -> anyhow::Result<()> {
+        self.create_definitions(folder).await?;
+        self.wait_for_pools().await
+    }
+
+    /// Creates the custom resource definitions in every file of a folder.
+    pub async fn create_definitions(&self, folder: &Path) -> anyhow::Result<()> {
         let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
         let mut definitions: Vec<Value> = Vec::new();
         for entry in fs::read_dir(folder)? {
@@ -191,8 +197,7 @@ impl ControlPlane {
         self.request_each(definitions, |definition| {
             ("POST", path.to_owned(), Some(definition))
         })
-        .await?;
-        self.wait_for_pools().await
+        .await
     }
 
     /// Creates an InferencePool.

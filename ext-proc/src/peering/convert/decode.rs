@@ -31,6 +31,8 @@ pub(crate) enum DecodeError {
     Rate,
     #[error("the cost of a prompt is negative or not finite")]
     Cost,
+    #[error("a figure of the demand is negative or not finite")]
+    Demand,
     #[error("the number of block hashes differs from the number of block ends")]
     Blocks,
     #[error("the address of a replica is not ip:port")]
@@ -196,36 +198,43 @@ fn scaling(message: wire::Scaling) -> Result<ScalingShare, DecodeError> {
 
 fn pool_scaling(message: wire::PoolScaling) -> Result<PoolShare, DecodeError> {
     let row = message.row.unwrap_or_default();
-    // The planner reads a number that is negative or not finite as zero.
+    let drained = bounded(message.drained, REPLICAS_MAX, "drained replicas")?;
+    let drained = drained.map(|address| name(address).map(|address| address.to_string()));
     Ok(PoolShare {
         model: name(message.model)?,
         minute: message.minute,
-        interactive: demand_sums(message.interactive),
-        batch: demand_sums(message.batch),
-        waiting_s: message.waiting_s,
+        interactive: demand_sums(message.interactive)?,
+        batch: demand_sums(message.batch)?,
+        waiting_s: figure(message.waiting_s)?,
         plan: AdoptedPlan {
             desired: message.desired,
             epoch: message.epoch,
+            drained: drained.collect::<Result<_, _>>()?,
         },
         row: RegionRow {
             replicas: row.replicas,
-            demand: row.demand,
-            capacity: row.capacity,
+            demand: figure(row.demand)?,
+            capacity: figure(row.capacity)?,
             min: row.min,
             max: row.max,
         },
     })
 }
 
-fn demand_sums(sums: Option<wire::DemandSums>) -> DemandSums {
+fn demand_sums(sums: Option<wire::DemandSums>) -> Result<DemandSums, DecodeError> {
     let sums = sums.unwrap_or_default();
-    DemandSums {
-        requests: sums.requests,
-        requests_in_slo: sums.requests_in_slo,
-        work_s: sums.work_s,
-        input_tokens: sums.input_tokens,
-        kv_token_s: sums.kv_token_s,
-    }
+    Ok(DemandSums {
+        requests: figure(sums.requests)?,
+        requests_in_slo: figure(sums.requests_in_slo)?,
+        work_s: figure(sums.work_s)?,
+        input_tokens: figure(sums.input_tokens)?,
+        kv_token_s: figure(sums.kv_token_s)?,
+    })
+}
+
+fn figure(number: f64) -> Result<f64, DecodeError> {
+    let is_valid = number.is_finite() && number >= 0.0;
+    is_valid.then_some(number).ok_or(DecodeError::Demand)
 }
 
 fn bounded<T>(

@@ -147,6 +147,7 @@ fn scaling(share: &ScalingShare) -> wire::Scaling {
         waiting_s: pool.waiting_s,
         desired: pool.plan.desired,
         epoch: pool.plan.epoch,
+        drained: pool.plan.drained.clone(),
         row: Some(wire::RegionRow {
             replicas: pool.row.replicas,
             demand: pool.row.demand,

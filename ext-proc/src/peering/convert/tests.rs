@@ -3,6 +3,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
+use isotherm_planner::{AdoptedPlan, DemandSums, RegionRow};
 use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
@@ -14,6 +15,7 @@ use prost::Message as _;
 use super::decode::DecodeError;
 use super::*;
 use crate::peering::wire::{self, Envelope, Payload};
+use crate::peering::{PoolShare, ScalingShare};
 use crate::pool::{SharedPlacement, SharedTarget};
 
 const SESSION: Session = Session(77);
@@ -32,6 +34,50 @@ fn advertisement_of(regions: &[&str]) -> Advertisement {
         adopted: set(),
         yielded: set(),
         requested: BTreeSet::new(),
+    }
+}
+
+fn scaling_share(work_s: f64) -> ScalingShare {
+    let sums = DemandSums {
+        requests: 3.0,
+        requests_in_slo: 2.0,
+        work_s,
+        input_tokens: 4_000.0,
+        kv_token_s: 9.5,
+    };
+    let pool = PoolShare {
+        model: "llama".into(),
+        minute: 29_000_000,
+        interactive: sums,
+        batch: DemandSums::default(),
+        waiting_s: 0.5,
+        plan: AdoptedPlan {
+            desired: 7,
+            epoch: 41,
+            drained: vec!["10.0.0.7:8000".to_owned()],
+        },
+        row: RegionRow {
+            replicas: 7,
+            demand: 4.5,
+            capacity: 0.7,
+            min: 1,
+            max: 9,
+        },
+    };
+    ScalingShare {
+        started_unix_ns: u64::MAX,
+        incarnation: 5,
+        pools: vec![pool],
+    }
+}
+
+#[test]
+fn a_figure_of_the_demand_that_is_no_number_ends_the_stream() {
+    for work_s in [f64::NAN, f64::INFINITY, -1.0] {
+        let message = Message::Scaling(Arc::new(scaling_share(work_s)));
+        let bytes = encode(SESSION, &message).encode_to_vec();
+        let decoded = decode(Envelope::decode(&*bytes).unwrap());
+        assert_eq!(decoded, Err(DecodeError::Demand), "{work_s}");
     }
 }
 
@@ -61,6 +107,7 @@ fn examples() -> Vec<Message> {
         record_version: VERSION,
     };
     vec![
+        Message::Scaling(Arc::new(scaling_share(2.5))),
         Message::Ping(Ping {
             session: SESSION,
             seq: 9,

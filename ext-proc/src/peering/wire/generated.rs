@@ -221,6 +221,8 @@ pub struct PoolScaling {
     pub epoch: u64,
     #[prost(message, optional, tag = "8")]
     pub row: ::core::option::Option<RegionRow>,
+    #[prost(string, repeated, tag = "9")]
+    pub drained: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct DemandSums {

@@ -8,13 +8,13 @@
 #[allow(missing_docs, unreachable_pub, clippy::all, clippy::allow_attributes_without_reason, reason = "generated from the .proto file")]
 mod generated;
 
-use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::Stream;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
@@ -37,20 +37,29 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The external scaler.
 #[derive(Clone, Debug)]
-pub(crate) struct KedaScaler(pub(crate) ScalingHandle);
+pub(crate) struct KedaScaler {
+    scaling: ScalingHandle,
+    /// Whether the service stops: streams end then, so that they do not hold it up.
+    stopped: watch::Receiver<bool>,
+}
 
-/// Serves KEDA until `stop` resolves.
+/// Serves KEDA until the service stops.
 /// Fails when the listener fails.
 pub(crate) async fn serve(
     scaling: ScalingHandle,
     listener: TcpListener,
-    stop: impl Future<Output = ()>,
+    stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
+    let mut stopping = stopped.clone();
+    let stop = async move {
+        drop(stopping.wait_for(|stopped| *stopped).await);
+    };
+    let scaler = KedaScaler { scaling, stopped };
     Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .http2_keepalive_interval(Some(KEEPALIVE_INTERVAL))
         .http2_keepalive_timeout(Some(KEEPALIVE_TIMEOUT))
-        .add_service(ExternalScalerServer::new(KedaScaler(scaling)))
+        .add_service(ExternalScalerServer::new(scaler))
         .serve_with_incoming_shutdown(TcpListenerStream::new(listener), stop)
         .await?;
     Ok(())
@@ -122,7 +131,7 @@ impl ExternalScaler for KedaScaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<IsActiveResponse>, Status> {
-        let result = is_active(&self.0.status(), request.get_ref())?;
+        let result = is_active(&self.scaling.status(), request.get_ref())?;
         Ok(Response::new(IsActiveResponse { result }))
     }
 
@@ -131,21 +140,29 @@ impl ExternalScaler for KedaScaler {
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<Self::StreamIsActiveStream>, Status> {
         let object = Arc::new(request.into_inner());
-        let following = (self.0.follow(), None);
-        let stream = futures_util::stream::unfold(following, move |(mut status, mut last)| {
-            let object = Arc::clone(&object);
-            async move {
-                loop {
-                    // An error is a passing one: the stream stays open, and says nothing until there is something to say.
-                    let current = is_active(&Arc::clone(&status.borrow_and_update()), &object).ok();
-                    if let Some(result) = current.filter(|current| last != Some(*current)) {
-                        last = Some(result);
-                        return Some((Ok(IsActiveResponse { result }), (status, last)));
+        let following = (self.scaling.follow(), self.stopped.clone(), None);
+        let stream =
+            futures_util::stream::unfold(following, move |(mut status, mut stopped, mut last)| {
+                let object = Arc::clone(&object);
+                async move {
+                    loop {
+                        // An error is a passing one: the stream stays open, and says nothing until there is something to say.
+                        let current =
+                            is_active(&Arc::clone(&status.borrow_and_update()), &object).ok();
+                        if let Some(result) = current.filter(|current| last != Some(*current)) {
+                            last = Some(result);
+                            return Some((
+                                Ok(IsActiveResponse { result }),
+                                (status, stopped, last),
+                            ));
+                        }
+                        tokio::select! {
+                            changed = status.changed() => changed.ok()?,
+                            _ = stopped.wait_for(|stopped| *stopped) => return None,
+                        }
                     }
-                    status.changed().await.ok()?;
                 }
-            }
-        });
+            });
         Ok(Response::new(Box::pin(stream)))
     }
 
@@ -153,7 +170,7 @@ impl ExternalScaler for KedaScaler {
         &self,
         request: Request<ScaledObjectRef>,
     ) -> Result<Response<GetMetricSpecResponse>, Status> {
-        pool_of(&self.0.status(), request.get_ref())?;
+        pool_of(&self.scaling.status(), request.get_ref())?;
         let spec = MetricSpec {
             metric_name: METRIC.to_owned(),
             target_size: 1,
@@ -169,7 +186,7 @@ impl ExternalScaler for KedaScaler {
         request: Request<GetMetricsRequest>,
     ) -> Result<Response<GetMetricsResponse>, Status> {
         let object = request.into_inner().scaled_object_ref.unwrap_or_default();
-        let desired = desired(&self.0.status(), &object)?;
+        let desired = desired(&self.scaling.status(), &object)?;
         let value = MetricValue {
             metric_name: METRIC.to_owned(),
             metric_value: i64::from(desired),

@@ -5,6 +5,7 @@
     reason = "a member that is missing fails the test"
 )]
 
+mod keda;
 mod siblings;
 
 use std::net::SocketAddr;
