@@ -145,6 +145,7 @@ mod tests {
             parent: None,
             blocks: Box::default(),
             uncached_tokens: None,
+            charge: None,
         };
         Message::Placements(vec![("m".repeat(model_bytes).into(), placement)])
     }

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use isotherm_fingerprint::BlockHash;
-use isotherm_router::{Placement, Target};
+use isotherm_router::{Placement, Target, TenantCharge};
 
 use super::membership::Membership;
 use super::peer_table::PeerTable;
@@ -23,6 +23,8 @@ pub struct SharedPlacement {
     pub blocks: Box<[BlockHash]>,
     /// Prompt tokens that the target has to compute, if the sender told them.
     pub uncached_tokens: Option<u32>,
+    /// Change of the tenant's account, in a pool with fairness between tenants.
+    pub charge: Option<TenantCharge>,
 }
 
 /// The target of a shared placement.
@@ -50,6 +52,7 @@ impl SharedPlacement {
             parent: placement.parent,
             blocks: placement.blocks,
             uncached_tokens: placement.uncached_tokens,
+            charge: placement.charge,
         })
     }
 
@@ -68,7 +71,7 @@ impl SharedPlacement {
             parent: self.parent,
             blocks: self.blocks,
             uncached_tokens: self.uncached_tokens,
-            charge: None,
+            charge: self.charge,
         })
     }
 }

@@ -70,7 +70,7 @@ fn reply_to(message: Envelope, region: &str) -> Option<Envelope> {
                 free_capacity: FREE_CAPACITY,
                 queue: 0,
                 drain_per_s: 1000.0,
-                prompt_cost: None,
+                ..PoolReport::default()
             }],
             ..Heartbeat::default()
         }),

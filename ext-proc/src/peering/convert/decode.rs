@@ -10,13 +10,16 @@ use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
-use isotherm_router::{PeerReport, PromptCost};
+use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId};
 
 use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
 use crate::peering::message::Message;
 use crate::peering::scaling_share::{PoolShare, ScalingShare};
 use crate::peering::wire::{self, Envelope, Payload};
 use crate::pool::{SharedPlacement, SharedTarget};
+
+/// The most work of one charge, in microseconds: 30 days.
+const CHARGE_US_MAX: u64 = 30 * 86_400 * 1_000_000;
 
 /// Why a message is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,6 +36,10 @@ pub(crate) enum DecodeError {
     Cost,
     #[error("a figure of the demand is negative or not finite")]
     Demand,
+    #[error("the utilisation is negative or not finite")]
+    Utilisation,
+    #[error("a tenant is charged more than {CHARGE_US_MAX} microseconds at once")]
+    Charge,
     #[error("the number of block hashes differs from the number of block ends")]
     Blocks,
     #[error("the address of a replica is not ip:port")]
@@ -110,6 +117,9 @@ fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError
     if prompt_cost.is_some_and(|cost| !cost.parts().into_iter().all(is_valid)) {
         return Err(DecodeError::Cost);
     }
+    if !message.utilisation.is_none_or(is_valid) {
+        return Err(DecodeError::Utilisation);
+    }
     let report = PeerReport {
         available: message.available,
         replicas: message.replicas,
@@ -117,7 +127,10 @@ fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError
         queue: message.queue,
         drain_per_s: message.drain_per_s,
         prompt_cost,
-        ..PeerReport::default()
+        utilisation: message.utilisation,
+        kv_capacity_tokens: message.kv_capacity_tokens,
+        batch_credit: message.batch_credit,
+        batch_queue: message.batch_queue,
     };
     Ok((name(message.model)?, report))
 }
@@ -183,6 +196,7 @@ fn placement(message: wire::Placement) -> Result<(Arc<str>, SharedPlacement), De
         parent: parent.map(|parent| block((parent.hash, parent.end_bytes))),
         blocks: hashes.zip(message.ends_bytes).map(block).collect(),
         uncached_tokens: message.uncached_tokens,
+        charge: message.charge.map(charge).transpose()?,
     };
     Ok((name(message.model)?, placement))
 }
@@ -235,6 +249,16 @@ fn demand_sums(sums: Option<wire::DemandSums>) -> Result<DemandSums, DecodeError
 fn figure(number: f64) -> Result<f64, DecodeError> {
     let is_valid = number.is_finite() && number >= 0.0;
     is_valid.then_some(number).ok_or(DecodeError::Demand)
+}
+
+fn charge(message: wire::TenantCharge) -> Result<TenantCharge, DecodeError> {
+    if message.work_us.unsigned_abs() > CHARGE_US_MAX {
+        return Err(DecodeError::Charge);
+    }
+    Ok(TenantCharge {
+        tenant: TenantId(message.tenant),
+        work_us: message.work_us,
+    })
 }
 
 fn bounded<T>(

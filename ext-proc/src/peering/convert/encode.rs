@@ -71,6 +71,10 @@ fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
             others_s: cost.others_s,
             others_token_s: cost.others_token_s,
         }),
+        utilisation: report.utilisation,
+        kv_capacity_tokens: report.kv_capacity_tokens,
+        batch_credit: report.batch_credit,
+        batch_queue: report.batch_queue,
     };
     wire::Heartbeat {
         ping_seq: heartbeat.ping_seq,
@@ -135,6 +139,10 @@ fn placement((model, placement): &(Arc<str>, SharedPlacement)) -> wire::Placemen
         hashes: blocks.clone().map(|block| block.hash).collect(),
         ends_bytes: blocks.map(|block| block.end_bytes).collect(),
         uncached_tokens: placement.uncached_tokens,
+        charge: placement.charge.map(|charge| wire::TenantCharge {
+            tenant: charge.tenant.0,
+            work_us: charge.work_us,
+        }),
     }
 }
 

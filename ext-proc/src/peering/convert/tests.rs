@@ -8,7 +8,7 @@ use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
-use isotherm_router::{PeerReport, PromptCost};
+use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -98,6 +98,10 @@ fn examples() -> Vec<Message> {
             parent,
             blocks: (1..300).map(block).collect(),
             uncached_tokens,
+            charge: uncached_tokens.map(|tokens| TenantCharge {
+                tenant: TenantId(u64::MAX),
+                work_us: i64::from(tokens) - 5,
+            }),
         };
         (Arc::from("llama"), placement)
     };
@@ -133,7 +137,10 @@ fn examples() -> Vec<Message> {
                         others_s: 0.25,
                         others_token_s: 0.002,
                     }),
-                    ..PeerReport::default()
+                    utilisation: Some(0.75),
+                    kv_capacity_tokens: 1 << 40,
+                    batch_credit: 2,
+                    batch_queue: 3,
                 },
             )],
             views: vec![
@@ -234,6 +241,23 @@ fn invalid_messages_are_refused() {
             ..wire::Heartbeat::default()
         }))
     };
+    let utilisation = |utilisation| {
+        let pool = wire::PoolReport {
+            model: "m".into(),
+            utilisation: Some(utilisation),
+            ..wire::PoolReport::default()
+        };
+        decode(Payload::Heartbeat(wire::Heartbeat {
+            advertisement: Some(wire::Advertisement::default()),
+            pools: vec![pool],
+            ..wire::Heartbeat::default()
+        }))
+    };
+    assert!(utilisation(1.5).is_ok());
+    for invalid in [f32::NAN, f32::INFINITY, -0.1] {
+        assert_eq!(utilisation(invalid), Err(DecodeError::Utilisation));
+    }
+
     assert!(cost(0.0).is_ok());
     for invalid in [f32::NAN, f32::INFINITY, -0.001] {
         assert_eq!(cost(invalid), Err(DecodeError::Cost));
@@ -250,6 +274,22 @@ fn invalid_messages_are_refused() {
         assert_eq!(record(invalid), Err(DecodeError::Name));
     }
 
+    let charge = |work_us| {
+        let placement = wire::Placement {
+            model: "m".into(),
+            target: Some(wire::Target::Region("eu".into())),
+            charge: Some(wire::TenantCharge { tenant: 7, work_us }),
+            ..wire::Placement::default()
+        };
+        decode(Payload::Placements(wire::Placements {
+            placements: vec![placement],
+        }))
+    };
+    assert!(charge(-1_000_000).is_ok());
+    for invalid in [i64::MIN, i64::MAX] {
+        assert_eq!(charge(invalid), Err(DecodeError::Charge));
+    }
+
     let placement_to = |target, hashes, ends_bytes| {
         let placement = wire::Placement {
             model: "m".into(),
@@ -257,7 +297,7 @@ fn invalid_messages_are_refused() {
             parent: None,
             hashes,
             ends_bytes,
-            uncached_tokens: None,
+            ..wire::Placement::default()
         };
         decode(Payload::Placements(wire::Placements {
             placements: vec![placement],

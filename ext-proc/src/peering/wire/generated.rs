@@ -88,6 +88,14 @@ pub struct PoolReport {
     pub drain_per_s: f32,
     #[prost(message, optional, tag = "7")]
     pub prompt_cost: ::core::option::Option<PromptCost>,
+    #[prost(float, optional, tag = "8")]
+    pub utilisation: ::core::option::Option<f32>,
+    #[prost(uint64, tag = "9")]
+    pub kv_capacity_tokens: u64,
+    #[prost(uint32, tag = "10")]
+    pub batch_credit: u32,
+    #[prost(uint32, tag = "11")]
+    pub batch_queue: u32,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct PromptCost {
@@ -174,6 +182,8 @@ pub struct Placement {
     pub ends_bytes: ::prost::alloc::vec::Vec<u32>,
     #[prost(uint32, optional, tag = "7")]
     pub uncached_tokens: ::core::option::Option<u32>,
+    #[prost(message, optional, tag = "8")]
+    pub charge: ::core::option::Option<TenantCharge>,
     #[prost(oneof = "placement::Target", tags = "2, 3")]
     pub target: ::core::option::Option<placement::Target>,
 }
@@ -186,6 +196,13 @@ pub mod placement {
         #[prost(string, tag = "3")]
         Region(::prost::alloc::string::String),
     }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TenantCharge {
+    #[prost(fixed64, tag = "1")]
+    pub tenant: u64,
+    #[prost(sint64, tag = "2")]
+    pub work_us: i64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PrefixBlock {
