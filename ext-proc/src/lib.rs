@@ -13,7 +13,7 @@
 //! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
 //! | [`config`], `file_watcher` | the configuration and its reloads |
 //! | `decision_log`, `spans` | decisions for the live page, spans for a collector |
-//! | [`clock`], `sans_io`, `tasks`, `http_client`, `streaming_server`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, HTTP, gRPC, signals |
+//! | [`clock`], `sans_io`, `tasks`, `tier`, `http_client`, `streaming_server`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, names of tiers, HTTP, gRPC, signals |
 
 pub mod admin;
 pub mod cli;
@@ -43,3 +43,4 @@ pub mod shutdown;
 mod spans;
 mod streaming_server;
 mod tasks;
+mod tier;

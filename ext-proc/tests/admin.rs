@@ -103,6 +103,8 @@ async fn changes_want_the_token_and_reading_does_not() {
         "/metrics",
         "/api/pools",
         "/api/replicas",
+        "/api/batch",
+        "/api/tenants",
         "/api/regions",
     ] {
         let (status, body) = service.request_text("GET", path, None, "").await;

@@ -9,12 +9,13 @@ use isotherm_wasm_filter_core::HeaderEdit;
 use isotherm_wasm_filter_core::decision_stream::DecisionRecord;
 use proxy_wasm::hostcalls;
 
-/// Writes the model and the tenant of a request that continues.
+/// Writes the model, the tenant and the tier of a request that continues.
 pub(crate) fn request(edits: &[HeaderEdit]) {
     for edit in edits {
         match edit {
             HeaderEdit::Set(names::MODEL, model) => set("isotherm.model", model),
             HeaderEdit::Set(names::TENANT, tenant) => set("isotherm.tenant", tenant),
+            HeaderEdit::Set(names::TIER, tier) => set("isotherm.tier", tier),
             HeaderEdit::Set(..) | HeaderEdit::Remove(_) => {}
         }
     }

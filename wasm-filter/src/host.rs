@@ -17,6 +17,11 @@ pub(crate) fn now() -> Nanoseconds {
     Nanoseconds::try_from(since.as_nanos()).unwrap_or(Nanoseconds::MAX)
 }
 
+/// The time of the host's clock in Unix milliseconds.
+pub(crate) fn unix_ms() -> u64 {
+    now() / 1_000_000
+}
+
 pub(crate) fn text_property<const N: usize>(path: [&str; N]) -> Option<String> {
     String::from_utf8(hostcalls::get_property(path.to_vec()).ok()??).ok()
 }

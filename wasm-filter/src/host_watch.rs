@@ -176,7 +176,7 @@ impl HostWatch {
 fn release(config: &Arc<RequestConfig>, metrics: &RequestMetrics, headers: &Headers) {
     let mut flow = RequestFlow::with_metadata(Arc::clone(config), headers, true, host::property_at);
     flow.skip_body();
-    let release = flow.release(|| host::text_property(["source", "address"]));
+    let release = flow.release(host::unix_ms, || host::text_property(["source", "address"]));
     metrics.count(&release);
     host::apply(MapType::HttpRequestHeaders, &release.edits);
     let _ = hostcalls::resume_http_request();

@@ -116,7 +116,8 @@ impl RequestContext {
     /// Releases the request, or sends it on the decision stream.
     fn release(&mut self, flow: RequestFlow) -> Action {
         self.role.bodies.release(&mut self.timer_index);
-        let mut release = flow.release(|| host::text_property(["source", "address"]));
+        let mut release =
+            flow.release(host::unix_ms, || host::text_property(["source", "address"]));
         self.role.metrics.count(&release);
         access_log::request(&release.edits);
         release.edits.extend(self.held_for());
@@ -158,7 +159,8 @@ impl RequestContext {
             host::property_at,
         );
         without_body.skip_body();
-        let release = without_body.release(|| host::text_property(["source", "address"]));
+        let release =
+            without_body.release(host::unix_ms, || host::text_property(["source", "address"]));
         host::apply(MapType::HttpRequestHeaders, &release.edits);
         self.set_http_request_header(names::GATE, Some("1"));
         flow.limit_buffer(self.role.watch.limit());
@@ -180,7 +182,9 @@ impl RequestContext {
             }
             self.role.bodies.release(&mut self.timer_index);
             flow.skip_body();
-            self.role.metrics.count(&flow.release(|| None));
+            self.role
+                .metrics
+                .count(&flow.release(host::unix_ms, || None));
             return Action::Continue;
         }
         if self.read(&mut flow, bytes_before, bytes) || is_end {
@@ -195,7 +199,8 @@ impl RequestContext {
     #[inline(never)]
     fn open_gate(&mut self, flow: RequestFlow) -> Action {
         self.role.bodies.release(&mut self.timer_index);
-        let mut release = flow.release(|| host::text_property(["source", "address"]));
+        let mut release =
+            flow.release(host::unix_ms, || host::text_property(["source", "address"]));
         self.role.metrics.count(&release);
         access_log::request(&release.edits);
         release.edits.extend(self.held_for());

@@ -31,7 +31,7 @@ impl ApiError {
 
     pub(super) fn no_such_page() -> Self {
         let message = "no such page; there are /, /healthz, /readyz, /metrics, /api/pools, /api/replicas, \
-             /api/decisions, /api/regions, /api/scaling, /api/explain, /api/recording and /api/reload";
+             /api/batch, /api/tenants, /api/decisions, /api/regions, /api/scaling, /api/explain, /api/recording and /api/reload";
         Self::new(StatusCode::NOT_FOUND, "no_such_page", message)
     }
 

@@ -26,6 +26,7 @@ use super::error::ApiError;
 use super::pools::learned_view;
 use super::{AdminState, view};
 use crate::clock::millis;
+use crate::decision_log::unix_ms;
 use crate::frontends::request::{ListenerKind, RequestHead, RouteTarget};
 use crate::metrics::Metrics;
 use crate::pool::Pool;
@@ -69,6 +70,8 @@ pub(super) async fn explain(
         session: header(&headers, names::SESSION),
         tenant: header(&headers, names::TENANT),
         tier: header(&headers, names::TIER),
+        ttft_ms: head.request.ttft_slo.map(millis),
+        deadline_ms: head.request.time_left.map(millis),
         prompt_bytes: head.request.fingerprint.total_bytes(),
         prompt_tokens: head.request.prompt_tokens,
         blocks: head.request.fingerprint.blocks().len(),
@@ -120,7 +123,7 @@ fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), Ap
     let given = request.headers.into_iter();
     headers.extend(given.map(|(name, value)| (name.to_ascii_lowercase(), value.into_bytes())));
     let edits = strip(&config, &headers);
-    apply(&mut headers, edits);
+    // The filter reads the headers of the client as they came.
     let mut flow = match request.tenant {
         None => RequestFlow::new(config, &headers, !body.is_empty()),
         Some(tenant) => {
@@ -128,12 +131,13 @@ fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), Ap
             RequestFlow::of_tenant(config, &headers, !body.is_empty(), tenant)
         }
     };
+    apply(&mut headers, edits);
     for chunk in body.as_bytes().chunks(CHUNK_BYTES) {
         if flow.feed(chunk) {
             break;
         }
     }
-    let release = flow.release(|| None);
+    let release = flow.release(unix_ms, || None);
     apply(&mut headers, release.edits);
     let problem = match release.coverage {
         PromptCoverage::Complete | PromptCoverage::Forwarded => None,

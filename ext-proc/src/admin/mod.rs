@@ -14,6 +14,8 @@
 //! | `POST /api/replicas/{address}/undrain[?pool=MODEL]` | lets a draining replica serve again |
 //! | `GET /api/scaling` | returns the number of replicas of each pool, its forecast and its reason |
 //! | `POST /api/scaling/hold` `{"pool", "replicas", "seconds"}` | holds the number of a pool; without `replicas` and `seconds`, ends the hold |
+//! | `GET /api/batch[?pool=MODEL]` | returns the gates for batch work: utilisation, credit, and what each holds |
+//! | `GET /api/tenants[?pool=MODEL]` | returns the tenants: requests, tokens, work, and the fairness between them |
 //! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and adopted replicas |
 //! | `POST /api/regions/{name}/lost` | declares a region lost, so that its replicas may be adopted; `DELETE` takes that back |
 //! | `GET /api/decisions` | returns the last hundred decisions and their outcomes; the service keeps them while a page asks for them |
@@ -39,6 +41,7 @@ mod regions;
 mod replicas;
 mod scaling;
 mod server;
+mod tiers;
 pub(crate) mod view;
 
 use std::future::Future;
@@ -125,6 +128,8 @@ fn api(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
     Router::new()
         .route("/api/decisions", get(live::decisions))
         .route("/api/pools", get(pools::list))
+        .route("/api/batch", get(tiers::batch))
+        .route("/api/tenants", get(tiers::tenants))
         .route("/api/replicas", get(replicas::list).post(replicas::add))
         .route("/api/replicas/{address}", delete(replicas::remove))
         .route("/api/replicas/{address}/drain", post(replicas::drain))

@@ -10,7 +10,7 @@ use isotherm_router::{Push, Stats};
 use serde::Deserialize;
 
 use super::error::ApiError;
-use super::{AdminState, view};
+use super::{AdminState, tiers, view};
 use crate::clock::millis;
 use crate::pool::{Pool, PoolRegistry, sources};
 
@@ -71,6 +71,7 @@ fn pool_view(pool: &Pool) -> view::PoolView {
         in_flight: stats.in_flight,
         index_nodes: stats.index.nodes,
         index_bytes: stats.index.bytes,
+        tiers: tiers::tier_views(pool),
         counters: counters_view(&stats),
         learned: learned_view(pool),
     }

@@ -100,6 +100,9 @@ fn render(explanation: &ExplainResponse) -> String {
     ];
     lines.extend(request.tenant.clone().map(|tenant| ("tenant", tenant)));
     lines.extend(request.tier.clone().map(|tier| ("tier", tier)));
+    lines.extend(request.ttft_ms.map(|ms| ("budget", format!("{ms} ms"))));
+    let left = |ms: u64| format!("in {:.1} s", ms as f64 / 1000.0);
+    lines.extend(request.deadline_ms.map(|ms| ("deadline", left(ms))));
     let (bytes, tokens) = (request.prompt_bytes, request.prompt_tokens);
     let prompt = format!(
         "{bytes} bytes, about {tokens} tokens, {} blocks",

@@ -13,6 +13,7 @@ mod record;
 mod regions;
 mod replicas;
 mod scaling;
+mod tiers;
 mod top;
 
 use std::path::PathBuf;

@@ -11,8 +11,10 @@ use clap::Args;
 
 use super::client::{AdminClient, Connection};
 use super::output::{self, or_dash, percent};
-use super::{learned, regions, replicas, scaling};
-use crate::admin::view::{CountersView, PoolView, RegionsView, ReplicaView, ScalingView};
+use super::{learned, regions, replicas, scaling, tiers};
+use crate::admin::view::{
+    BatchView, CountersView, PoolTenantsView, PoolView, RegionsView, ReplicaView, ScalingView,
+};
 
 /// The number of snapshots that rates cover.
 const WINDOW_LENGTH: usize = 10;
@@ -70,6 +72,8 @@ struct Snapshot {
     taken: Instant,
     pools: Vec<PoolView>,
     replicas: Vec<ReplicaView>,
+    gates: Vec<BatchView>,
+    tenants: Vec<PoolTenantsView>,
     regions: RegionsView,
     scaling: ScalingView,
 }
@@ -79,6 +83,8 @@ impl Snapshot {
         Ok(Self {
             pools: client.get("/api/pools").await?,
             replicas: client.get("/api/replicas").await?,
+            gates: client.get("/api/batch").await?,
+            tenants: client.get("/api/tenants").await?,
             regions: client.get(regions::PATH).await?,
             scaling: client.get(scaling::PATH).await?,
             taken: Instant::now(),
@@ -166,6 +172,8 @@ impl Window {
         let Snapshot {
             pools,
             replicas,
+            gates,
+            tenants,
             regions,
             scaling,
             ..
@@ -179,8 +187,10 @@ impl Window {
             let learned = learned::line(&pool.learned);
             format!("{} learned {learned}\n", pool.pool)
         });
-        let pools = output::table(&POOL_HEADER, rows.collect());
-        tables.push(pools + &learned.collect::<String>());
+        let table = output::table(&POOL_HEADER, rows.collect());
+        tables.push(table + &learned.collect::<String>());
+        tables.extend(tiers::tiers(pools, gates));
+        tables.extend(tiers::tenants(tenants));
         if !scaling.pools.is_empty() {
             tables.push(scaling::text(scaling));
         }
@@ -230,6 +240,7 @@ mod tests {
                 measured_cached_tokens: cached,
                 ..CountersView::default()
             },
+            tiers: Vec::new(),
             learned: LearnedView {
                 bytes_per_token: 4.25,
                 sources: [("token_length".to_owned(), "counters".to_owned())].into(),
@@ -258,6 +269,8 @@ mod tests {
             taken,
             pools: vec![pool],
             replicas: vec![replica],
+            gates: Vec::new(),
+            tenants: Vec::new(),
             regions: RegionsView::default(),
             scaling: ScalingView::default(),
         }

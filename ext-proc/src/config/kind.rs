@@ -3,6 +3,7 @@
 //! A [`Kind`] parses a value into something valid, describes what it accepts (for messages and for the reference alike),
 //! and shows a default. So the range of an option stands in one place.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -298,6 +299,47 @@ pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<Vec<T>> {
         is_list: true,
         ..Kind::new(accepts, parse_all, show_all)
     }
+}
+
+/// A section whose members have names of one kind and values of another, at most `len_max` of them.
+pub(super) fn map_of<T: 'static>(
+    names: Kind<String>,
+    values: Kind<T>,
+    len_max: usize,
+) -> Kind<BTreeMap<String, T>> {
+    let accepts = format!("section of {}: {}", names.accepts, values.accepts);
+    let message = accepts.clone();
+    let (parse_name, parse, show) = (names.parse, values.parse, values.show);
+    let parse_all = move |node: &Node, option: &str, reader: &mut Reader| {
+        let Data::Section(members) = &node.data else {
+            return reject(node, option, &message, reader);
+        };
+        if members.len() > len_max {
+            let message = format!("{} entries; at most {len_max} are allowed", members.len());
+            reader.error_at(Some(node.location), option, message);
+            return None;
+        }
+        let parsed = members.iter().filter_map(|(name, location, value)| {
+            let entry = format!("{option}.{name}");
+            let written = Node {
+                location: *location,
+                data: Data::Text(name.clone()),
+            };
+            let name = parse_name(&written, &entry, reader);
+            let value = parse(value, &entry, reader);
+            Some((name?, value?))
+        });
+        Some(parsed.collect())
+    };
+    let show_all = move |members: &BTreeMap<String, T>| match members.is_empty() {
+        true => "none".to_owned(),
+        false => {
+            let members = members.iter();
+            let shown = members.map(|(name, value)| format!("{name}: {}", show(value)));
+            Vec::from_iter(shown).join(", ")
+        }
+    };
+    Kind::new(accepts, parse_all, show_all)
 }
 
 pub(super) fn section<S: Section + 'static>() -> Kind<S> {

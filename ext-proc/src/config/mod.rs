@@ -7,6 +7,7 @@
 mod address;
 mod decimal;
 mod engine;
+mod engine_priority;
 mod errors;
 mod kind;
 mod kubernetes;
@@ -21,6 +22,7 @@ mod scaling;
 mod section;
 mod service_port;
 mod text;
+mod tiers;
 mod tree;
 
 use std::fs::File;
@@ -38,6 +40,8 @@ use options::RawConfig;
 
 pub use address::Address;
 pub use engine::Engine;
+pub use engine_priority::EnginePriority;
+pub(crate) use engine_priority::PriorityHeader;
 pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use kubernetes::{KubernetesSource, KubernetesTarget};
 pub use listen::{Listen, SocketMode};
@@ -109,6 +113,8 @@ pub struct PoolConfig {
     pub router: RouterConfig,
     /// The replicas' engine; `None` detects it.
     pub engine: Option<Engine>,
+    /// The engine that learns the class of a request by a header.
+    pub engine_priority: EnginePriority,
     /// How the service probes replicas.
     pub probe: ProbeConfig,
     /// Sources of replicas.

@@ -9,14 +9,15 @@ use std::time::Duration;
 use ipnet::IpNet;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_router::{
-    CacheAwareRules, Eviction, ForwardingRule, OUTSTANDING_MAX, PolicyName, Push, RouterConfig,
-    TenantLimits,
+    CacheAwareRules, Eviction, ForwardingRule, OUTSTANDING_MAX, PolicyName, Push, QueueOrder,
+    RegionChoice, RouterConfig, TenantLimits,
 };
 use strum::{AsRefStr, VariantArray};
 
 use super::address::Address;
 use super::decimal::{Decimal, decimal};
 use super::engine::Engine;
+use super::engine_priority::EnginePriority;
 use super::kind::{
     boolean, choice, list, millis, number, optional, path, required, section as section_kind,
 };
@@ -30,6 +31,7 @@ use super::text::{
     host_name, label_selector, listen_address, model_name, namespace_name, network, object_name,
     page_path, region_name, service_port, socket_address, socket_mode,
 };
+use super::tiers::{RawFairness, RawOrder, RawTiers};
 
 /// The most replicas that a pool lists.
 const REPLICAS_MAX: usize = 10_000;
@@ -225,6 +227,13 @@ section! {
         queue as "queue": RawQueue = RawQueue::default(), section_kind();
         /// Bounds of each tenant. `tenant_sources` of the filter, or `ext_proc.tenant_header`, names the tenant of a request; the common tenant of all other requests has the same bounds. Without this section no tenant has a bound.
         tenants as "tenants": Option<RawTenants> = None, optional(section_kind());
+        /// The workload tiers. Without this section the service ignores tiers, budgets and deadlines. `tiers: {}` takes every default.
+        tiers as "tiers": Option<RawTiers> = None, optional(section_kind());
+        /// Fairness between tenants, by the work of replicas that each has caused.
+        fairness as "fairness": RawFairness = RawFairness::default(), section_kind();
+        /// The engine that learns by a header whether a request is batch work. `vllm`: `x-vllm-priority`, 0 or 1; vLLM needs `--scheduling-policy priority`. `sglang`: `x-override-priority`, 0 or -1; SGLang needs `--enable-priority-scheduling`.
+        engine_priority as "engine_priority": EnginePriority = EnginePriority::default(),
+            choice(EnginePriority::VARIANTS.iter().map(|engine| (engine.as_ref(), *engine)));
         /// How many replicas the pool needs, by a forecast of its demand. Without this section the service computes no number.
         scaling as "scaling": Option<RawScaling> = None, optional(section_kind());
         /// The prefix index: which replica has which prefix in its cache.
@@ -278,9 +287,15 @@ section! {
 section! {
     /// `pools[].queue`.
     pub(super) struct RawQueue {
+        /// The order of service. `auto`: with `policy: isotherm` by the time until each request's objective, those past it last; else first come, first served. `fcfs`: first come, first served. `edf`: the earliest objective first. `priority_first`: tier by tier. `dpa`: requests long past their objective, then the urgent ones of each tier, then the others, then those a little past theirs.
+        order as "order": RawOrder = RawOrder::default(), RawOrder::kind();
+        /// With `order: dpa` only: the time past its objective from which a request comes first.
+        dpa_expired as "dpa_expired_ms": Duration = QueueOrder::DPA_EXPIRED, millis(0..=3_600_000);
+        /// With `order: dpa` only: the time before its objective from which a request is urgent.
+        dpa_urgent as "dpa_urgent_ms": Duration = QueueOrder::DPA_URGENT, millis(0..=3_600_000);
         /// The most requests that wait; the service rejects further ones with status 503.
         len_max as "length_max": usize = RouterConfig::default().queue.length_max, number("number", 0..=1_000_000);
-        /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter.
+        /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter. Each tier may have one of its own.
         wait_max as "wait_ms_max": Duration = RouterConfig::default().queue.wait_max, millis(0..=600_000);
     }
 }
@@ -369,6 +384,9 @@ section! {
         /// Which requests leave this region. `cost`: a request leaves when no replica here is available, unless it would get its first token earlier here; where another region is cheaper by more than a second, or warmer under other policies than `isotherm`, it leaves although a replica is free. `published`: SkyLB's own rule, without these two exceptions.
         forwarding as "forwarding": ForwardingRule = ForwardingRule::default(),
             choice([("cost", ForwardingRule::Cost), ("published", ForwardingRule::Published)]);
+        /// Which region a request goes to. `availability`: SkyLB's rule, where `forwarding` says when a request leaves. `utilisation`: SageServe's rule, the first region, this one before the nearest, that uses less than 70 % of the memory for KV caches; if there is none, the one that uses the least.
+        choice as "choice": RegionChoice = RegionChoice::default(),
+            choice([("availability", RegionChoice::Availability), ("utilisation", RegionChoice::Utilisation)]);
         /// Whether this region may adopt the replicas of a dead region. Each peer then needs `replicas`.
         adopt as "adopt": bool = false, boolean();
         /// How long a recovered region must be healthy before it gets its replicas back.

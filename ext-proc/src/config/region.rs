@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use isotherm_router::{RegionChoice, RegionRules};
+use isotherm_router::RegionRules;
 
 use super::address::Address;
 use super::errors::{Reader, UniqueNames};
@@ -34,7 +34,7 @@ impl RegionConfig {
             // The age of a report counts from its request: a report is a round trip old when it arrives.
             stale_after: self.silence_max() + ROUND_TRIP_MAX,
             share: !self.siblings.is_empty() || self.siblings_service.is_some(),
-            choice: RegionChoice::default(),
+            choice: self.choice,
         }
     }
 

@@ -10,7 +10,9 @@ use isotherm_router::{
 use super::errors::{Reader, UniqueNames};
 use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
-use super::{Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region, scaling};
+use super::{
+    Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region, scaling, tiers,
+};
 
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
@@ -169,6 +171,9 @@ fn check_models(pool: &RawPool, option: &str, models: &mut UniqueNames, reader: 
 }
 
 fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
+    let queue = resolve_queue(&raw, option, reader);
+    let tiers = raw.tiers.as_ref();
+    let tiers = tiers::resolve(tiers, raw.ttft_slo, queue.wait_max, option, reader);
     let cluster = match raw.cluster {
         Some(cluster) => cluster,
         None if raw.model == ANY_MODEL => ANY_CLUSTER.to_owned(),
@@ -195,11 +200,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         router: RouterConfig {
             policy: raw.policy,
             push: resolve_push(raw.push, raw.outstanding_max, option, reader),
-            queue: QueueLimits {
-                length_max: raw.queue.len_max,
-                wait_max: raw.queue.wait_max,
-                ..QueueLimits::default()
-            },
+            queue,
             index: IndexLimits {
                 bytes_max: raw.index.bytes_max,
                 eviction: raw.index.eviction,
@@ -216,12 +217,26 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
                 in_flight_max: raw.in_flight_max,
                 tracked_max: raw.tracked_max,
             }),
+            tiers,
+            fairness: tiers::resolve_fairness(&raw.fairness),
             ..RouterConfig::default()
         },
         engine: raw.engine,
+        engine_priority: raw.engine_priority,
         probe: raw.probe,
         sources,
         scaling,
+    }
+}
+
+fn resolve_queue(raw: &RawPool, option: &str, reader: &mut Reader) -> QueueLimits {
+    let queue = &raw.queue;
+    let limits = (queue.dpa_expired, queue.dpa_urgent);
+    let has_tiers = raw.tiers.is_some();
+    QueueLimits {
+        length_max: queue.len_max,
+        wait_max: queue.wait_max,
+        order: tiers::resolve_order(queue.order, limits, has_tiers, option, reader),
     }
 }
 

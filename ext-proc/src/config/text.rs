@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use isotherm_fingerprint::paths;
+use isotherm_fingerprint::{paths, tenant};
 
 use super::address::{Address, is_host_name};
 use super::kind::{Kind, number_or_text, text};
@@ -61,6 +61,21 @@ pub(super) fn header_name() -> Kind<String> {
             )),
         }
     })
+}
+
+/// The name of a tenant, as the filter writes it into its header.
+pub(super) fn tenant_name() -> Kind<String> {
+    name(
+        "name of a tenant",
+        |text| tenant::is_valid(text.as_bytes()),
+        |text| {
+            format!(
+                "`{text}` names no tenant: a name has 1 to {} visible ASCII characters without quotes, `\\`, `,` and `;` (the \
+                 metrics show the hash of any other)",
+                tenant::TENANT_BYTES_MAX
+            )
+        },
+    )
 }
 
 /// The name of an Envoy cluster. A header carries it.

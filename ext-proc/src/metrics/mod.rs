@@ -12,15 +12,21 @@ mod scaling;
 #[cfg(test)]
 mod tests;
 
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
+use isotherm_router::Tier;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Metric, Registry, Unit};
 use strum::IntoStaticStr;
+
+use crate::tier::{self, TIERS};
 
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
@@ -53,6 +59,8 @@ pub struct Metrics {
     bad_headers: Family<StaticLabel, Counter>,
     queue_wait: HistogramFamily,
     ttft: HistogramFamily,
+    tier_queue_wait: TierHistogramFamily,
+    tier_ttft: TierHistogramFamily,
     unknown_placements: Family<PoolLabel, Counter>,
 }
 
@@ -67,8 +75,13 @@ impl Registrar<'_> {
     }
 
     /// Creates a family of histograms in seconds.
-    fn seconds(&mut self, name: &str, help: &str, new: fn() -> Histogram) -> HistogramFamily {
-        let family = HistogramFamily::new_with_constructor(new);
+    fn seconds<L: EncodeLabelSet + Clone + Debug + Eq + Hash + Send + Sync + 'static>(
+        &mut self,
+        name: &str,
+        help: &str,
+        new: fn() -> Histogram,
+    ) -> Family<L, Histogram, fn() -> Histogram> {
+        let family = Family::new_with_constructor(new);
         self.0
             .register_with_unit(name, help, Unit::Seconds, family.clone());
         family
@@ -79,7 +92,10 @@ impl Registrar<'_> {
 type StaticLabel = [(&'static str, &'static str); 1];
 /// The label `pool`.
 type PoolLabel = [(&'static str, String); 1];
+/// The labels `pool` and `tier`.
+type TierLabel = [(&'static str, String); 2];
 type HistogramFamily = Family<PoolLabel, Histogram, fn() -> Histogram>;
+type TierHistogramFamily = Family<TierLabel, Histogram, fn() -> Histogram>;
 
 /// The reply to request headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
@@ -142,17 +158,25 @@ impl Metrics {
                 "bad_headers",
                 "Headers of the filter that could not be parsed",
             ),
-            // From 1 ms to 33 s: most requests do not wait at all, and none longer than the queue allows.
             queue_wait: register.seconds(
                 "queue_wait",
                 "Time that dispatched requests waited in the queue",
-                || Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+                wait_histogram,
             ),
-            // From 4 ms to 131 s.
             ttft: register.seconds(
                 "ttft",
                 "Time from the decision to the first byte of a streamed response",
-                || Histogram::new(exponential_buckets(0.004, 2.0, 16)),
+                ttft_histogram,
+            ),
+            tier_queue_wait: register.seconds(
+                "tier_queue_wait",
+                "Time that dispatched requests of a tier waited in the queue",
+                wait_histogram,
+            ),
+            tier_ttft: register.seconds(
+                "tier_ttft",
+                "Time from the decision to the first byte of a streamed response to a request of a tier",
+                ttft_histogram,
             ),
             unknown_placements: register.metric(
                 "placements_unknown",
@@ -180,6 +204,9 @@ impl Metrics {
             queue_wait: self.queue_wait.get_or_create(&label).clone(),
             ttft: self.ttft.get_or_create(&label).clone(),
             unknown_placements: self.unknown_placements.get_or_create(&label).clone(),
+            tier_queue_wait: self.tier_queue_wait.clone(),
+            tier_ttft: self.tier_ttft.clone(),
+            tiers: TIERS.map(|tier| tier_label(pool, tier)),
         }
     }
 
@@ -188,8 +215,29 @@ impl Metrics {
         let label = [("pool", pool.to_owned())];
         self.queue_wait.remove(&label);
         self.ttft.remove(&label);
+        for label in TIERS.map(|tier| tier_label(pool, tier)) {
+            self.tier_queue_wait.remove(&label);
+            self.tier_ttft.remove(&label);
+        }
         self.unknown_placements.remove(&label);
     }
+}
+
+/// A histogram from 1 ms to 33 s: most requests do not wait at all, and few of them longer.
+fn wait_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 16))
+}
+
+/// A histogram from 4 ms to 131 s.
+fn ttft_histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.004, 2.0, 16))
+}
+
+fn tier_label(pool: &str, tier: Tier) -> TierLabel {
+    [
+        ("pool", pool.to_owned()),
+        ("tier", tier::name(tier).to_owned()),
+    ]
 }
 
 /// The metrics of one pool.
@@ -198,6 +246,10 @@ pub(crate) struct PoolMetrics {
     queue_wait: Histogram,
     ttft: Histogram,
     unknown_placements: Counter,
+    tier_queue_wait: TierHistogramFamily,
+    tier_ttft: TierHistogramFamily,
+    /// Labels of the tiers, in their order.
+    tiers: [TierLabel; 3],
 }
 
 impl PoolMetrics {
@@ -211,11 +263,33 @@ impl PoolMetrics {
         self.queue_wait.observe(time.as_secs_f64());
     }
 
-    /// Records the time to first byte of a streamed response.
-    pub(crate) fn observe_outcome(&self, outcome: &Outcome) {
+    /// Records the time that a dispatched request of a tier waited.
+    pub(crate) fn observe_tier_wait(&self, tier: Tier, time: Duration) {
+        let label = self.label_of(tier);
+        self.tier_queue_wait
+            .get_or_create(label)
+            .observe(time.as_secs_f64());
+    }
+
+    /// Records the time to first byte of a streamed response, to a request of a tier in a pool with tiers.
+    pub(crate) fn observe_outcome(&self, outcome: &Outcome, tier: Option<Tier>) {
         if let Some(ttft_us) = outcome.first_token_us() {
-            let ttft = Duration::from_micros(ttft_us);
-            self.ttft.observe(ttft.as_secs_f64());
+            let ttft_s = Duration::from_micros(ttft_us).as_secs_f64();
+            self.ttft.observe(ttft_s);
+            if let Some(tier) = tier {
+                self.tier_ttft
+                    .get_or_create(self.label_of(tier))
+                    .observe(ttft_s);
+            }
+        }
+    }
+
+    fn label_of(&self, tier: Tier) -> &TierLabel {
+        let [fast, normal, batch] = &self.tiers;
+        match tier {
+            Tier::InteractiveFast => fast,
+            Tier::InteractiveNormal => normal,
+            Tier::NonInteractive => batch,
         }
     }
 }

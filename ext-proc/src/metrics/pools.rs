@@ -1,6 +1,7 @@
 //! Metrics of pools, their replicas and their peers, read from the routing cores at each scrape.
 
 mod families;
+mod tiers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,7 @@ use self::families::{
     COUNTERS, GAUGES, LABELLED_COUNTERS, LEARNED_GAUGES, PEER_COUNTERS, PEER_GAUGES,
     REPLICA_GAUGES, TENANT_COUNTERS, TENANT_GAUGES,
 };
+use self::tiers::TierSnapshot;
 use super::page::{Page, count, flag};
 use crate::pool::{NamedTenant, Pool, PoolRegistry, sources};
 
@@ -29,8 +31,9 @@ pub struct PoolCollector(
 impl Collector for PoolCollector {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
         let pools = self.0.pools();
+        let tiers: Vec<_> = pools.iter().map(|pool| TierSnapshot::of(pool)).collect();
         let pools: Vec<_> = pools.iter().map(|pool| PoolSnapshot::of(pool)).collect();
-        encode(encoder, &pools)
+        encode(encoder, &pools, &tiers)
     }
 }
 
@@ -64,7 +67,11 @@ impl PoolSnapshot {
     }
 }
 
-fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
+fn encode(
+    encoder: DescriptorEncoder<'_>,
+    pools: &[PoolSnapshot],
+    tiers: &[TierSnapshot],
+) -> fmt::Result {
     let mut page = Page::new(encoder);
     for (name, help, label, read) in LABELLED_COUNTERS {
         let samples = pools.iter().flat_map(|pool| {
@@ -92,7 +99,8 @@ fn encode(encoder: DescriptorEncoder<'_>, pools: &[PoolSnapshot]) -> fmt::Result
     )?;
     encode_replicas(&mut page, pools)?;
     encode_peers(&mut page, pools)?;
-    encode_tenants(&mut page, pools)
+    encode_tenants(&mut page, pools)?;
+    tiers::encode(&mut page, tiers)
 }
 
 fn encode_tenants(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use isotherm_fingerprint::outcome::Outcome;
 use isotherm_planner::{Forecast, ForecastModel, PlanReason, PoolPlan};
 use isotherm_regions::{RegionState, RegionsCounters};
 use isotherm_router::{Load, PeerReport};
@@ -16,7 +17,7 @@ use super::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RequestResult, regions
 use crate::clock::Clock;
 use crate::config;
 use crate::generated::assert_generated;
-use crate::pool::{PoolRegistry, RouteRequest};
+use crate::pool::{PoolDecision, PoolRegistry, RouteRequest, Submission};
 use crate::probe::ReportedAdapters;
 use crate::regions::{
     CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
@@ -90,7 +91,7 @@ fn rows(page: &str) -> String {
 /// A pool with a replica, a peer, a dispatched request and a rejected one.
 fn pools(metrics: Arc<Metrics>) -> Arc<PoolRegistry> {
     let config = config::parse(
-        "{ pools: [{ model: llama }], region: { name: us, listen: '127.0.0.1:9004', plaintext: true, \
+        "{ pools: [{ model: llama, tiers: {}, fairness: { quantum_ms: 100 } }], region: { name: us, listen: '127.0.0.1:9004', plaintext: true, \
          peers: [{ name: eu, address: 'localhost:9004' }] } }",
     );
     let pools = PoolRegistry::new(&config.unwrap(), metrics, Clock::start());
@@ -119,7 +120,16 @@ fn pools(metrics: Arc<Metrics>) -> Arc<PoolRegistry> {
             tenant: Some("team-a".into()),
             ..RouteRequest::default()
         };
-        drop(pool.submit(&request));
+        let (mut guard, submission) = pool.submit(&request);
+        if let Submission::Decided(PoolDecision::Dispatch(route)) = submission {
+            guard.dispatch(&route);
+            guard.finish(&Outcome {
+                status: 200,
+                ttft_us: Some(1_000),
+                is_stream: true,
+                ..Outcome::default()
+            });
+        }
     }
     Arc::new(pools)
 }

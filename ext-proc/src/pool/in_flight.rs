@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_router::{End, Event, Load, RejectReason, ReplicaId, RequestId, ServedBy, Time};
+use isotherm_router::{End, Event, Load, RejectReason, ReplicaId, RequestId, ServedBy, Tier, Time};
 
 use super::decision::Route;
 use super::demand::ExpectedRequest;
@@ -24,6 +24,8 @@ const REPORT_AGE: Duration = Duration::from_millis(2);
 pub struct InFlightGuard {
     pool: Arc<Pool>,
     id: RequestId,
+    /// Tier of the request, in a pool with tiers.
+    tier: Option<Tier>,
     dispatched: Option<(Time, ReplicaId)>,
     is_forwarded: bool,
     /// The pool has released the request.
@@ -40,12 +42,14 @@ impl InFlightGuard {
     pub(crate) fn new(
         pool: Arc<Pool>,
         id: RequestId,
+        tier: Option<Tier>,
         entry: Option<Box<RecordingEntry>>,
         expected: ExpectedRequest,
     ) -> Self {
         Self {
             pool,
             id,
+            tier,
             dispatched: None,
             is_forwarded: false,
             is_closed: false,
@@ -72,6 +76,9 @@ impl InFlightGuard {
         self.sent = Some(now);
         self.expected.matched_tokens = route.decision.matched_tokens;
         self.expected.queued_for = route.decision.queued_for;
+        if let Some(tier) = self.tier {
+            self.pool.observe_tier_wait(tier, route.decision.queued_for);
+        }
     }
 
     /// Reports the first token of the response.
@@ -114,7 +121,7 @@ impl InFlightGuard {
             false => End::of_status(outcome.status),
         };
         self.release(outcome, served_by, end);
-        self.pool.observe(outcome);
+        self.pool.observe(outcome, self.tier);
         self.pool.check_signals();
         if let Some((replica, load, sent)) = self.load_report(served_by, outcome) {
             self.pool.probed(replica, load, sent);

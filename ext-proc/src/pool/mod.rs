@@ -36,13 +36,14 @@ use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
-    Event, Explanation, Load, ReplicaId, ReplicaStatus, RequestId, Role, Router, Scope, Stats, Time,
+    BatchStatus, Event, Explanation, FairnessStatus, Load, ReplicaId, ReplicaStatus, RequestId,
+    Role, Router, Scope, Stats, Tier, TierStatus, Time, WorkClass,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
-use crate::config::{PoolConfig, Sources};
+use crate::config::{PoolConfig, PriorityHeader, Sources};
 use crate::metrics::PoolMetrics;
 use crate::recorder::Recorder;
 use crate::sans_io::{DrivenCore, Driver};
@@ -59,6 +60,7 @@ pub use in_flight::InFlightGuard;
 pub use membership::{Member, MembershipError, REPLICAS_MAX};
 pub use peer_table::{PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
+pub(crate) use request::tenant_id;
 pub use request::{EndpointMatch, RouteRequest, session_key};
 pub use shared_placement::{SharedPlacement, SharedTarget};
 pub(crate) use signals::sources;
@@ -131,9 +133,25 @@ impl Pool {
         (known != Some(&*config.cluster)).then(|| config.cluster.clone())
     }
 
-    /// Longest time that a request stays queued.
+    /// Longest time that a request stays queued, whatever its tier.
     pub(crate) fn wait_max(&self) -> Duration {
-        self.config.borrow().router.queue.wait_max
+        let config = self.config.borrow();
+        let of_pool = config.router.queue.wait_max;
+        config.router.tiers.as_ref().map_or(of_pool, |tiers| {
+            // A batch request that is promoted waits by the rules of its new tier.
+            let promoted = tiers.batch.wait_max.saturating_add(tiers.normal.wait_max);
+            tiers.fast.wait_max.max(promoted)
+        })
+    }
+
+    /// Whether the pool distinguishes tiers.
+    pub(crate) fn has_tiers(&self) -> bool {
+        self.config.borrow().router.tiers.is_some()
+    }
+
+    /// The header by which the pool's engines learn the class of a request.
+    pub(crate) fn engine_priority(&self, class: WorkClass) -> Option<PriorityHeader> {
+        self.config.borrow().engine_priority.header(class)
     }
 
     /// Follows the configuration of the pool through reloads.
@@ -271,7 +289,7 @@ impl Pool {
     pub fn explain(&self, request: &RouteRequest) -> Explanation {
         let state = self.state.lock();
         let now = self.clock().now();
-        state.router.explain(now, &state.resolve(request))
+        state.router.explain(now, &state.resolve(now, request))
     }
 
     /// The router's view of each replica.
@@ -300,6 +318,25 @@ impl Pool {
         state.tenants.named(&state.router)
     }
 
+    /// Figures of the tiers; `None` in a pool without them.
+    pub(crate) fn tiers(&self) -> Option<[TierStatus; 3]> {
+        let state = self.has_tiers().then(|| self.state.lock())?;
+        Some(state.router.tiers(self.clock().now()))
+    }
+
+    /// Figures of the batch gate; `None` in a pool without tiers.
+    pub(crate) fn batch_status(&self) -> Option<BatchStatus> {
+        let state = self.has_tiers().then(|| self.state.lock())?;
+        Some(state.router.batch_status(self.clock().now()))
+    }
+
+    /// Figures of the fairness between tenants; `None` in a pool without it.
+    pub(crate) fn fairness(&self) -> Option<FairnessStatus> {
+        let is_fair = self.config.borrow().router.fairness.is_some();
+        let state = is_fair.then(|| self.state.lock())?;
+        Some(state.router.fairness_status())
+    }
+
     /// Submits a request. Dropping the guard releases the request.
     pub fn submit(self: &Arc<Self>, request: &RouteRequest) -> (InFlightGuard, Submission) {
         // A request that another region forwarded, or that came back from one, is in the recording of its first arrival.
@@ -320,13 +357,14 @@ impl Pool {
         if let Submission::Decided(decision) = &submission {
             self.count(decision);
         }
+        let tier = self.has_tiers().then_some(request.tier);
         let expected = ExpectedRequest {
             tier: request.tier,
             prompt_tokens: request.prompt_tokens,
             is_foreign: matches!(request.scope, Scope::Forwarded),
             ..ExpectedRequest::default()
         };
-        let guard = InFlightGuard::new(Arc::clone(self), id, entry, expected);
+        let guard = InFlightGuard::new(Arc::clone(self), id, tier, entry, expected);
         (guard, submission)
     }
 
@@ -357,9 +395,14 @@ impl Pool {
         self.state.lock().take_abandoned(id)
     }
 
-    /// Counts the outcome of a response.
-    pub(crate) fn observe(&self, outcome: &Outcome) {
-        self.metrics.observe_outcome(outcome);
+    /// Counts the outcome of a response, to a request of a tier in a pool with tiers.
+    pub(crate) fn observe(&self, outcome: &Outcome, tier: Option<Tier>) {
+        self.metrics.observe_outcome(outcome, tier);
+    }
+
+    /// Counts the wait of a dispatched request of a tier.
+    pub(crate) fn observe_tier_wait(&self, tier: Tier, queued_for: Duration) {
+        self.metrics.observe_tier_wait(tier, queued_for);
     }
 
     /// Returns the replica at an address.

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use isotherm_fingerprint::Fingerprint;
 use isotherm_router::{AdapterKey, Scope, SessionKey, TenantId, Tier};
@@ -19,6 +20,10 @@ pub struct RouteRequest {
     pub tenant: Option<Arc<str>>,
     /// Workload tier of the request.
     pub tier: Tier,
+    /// Budget of the request for its first token, if it states one.
+    pub ttft_slo: Option<Duration>,
+    /// Time left until the deadline of the request, if it states one.
+    pub time_left: Option<Duration>,
     /// Estimated prompt length in tokens.
     pub prompt_tokens: u32,
     /// Output limit of the request in tokens, if it sets one.
@@ -53,9 +58,13 @@ impl EndpointMatch {
 impl RouteRequest {
     /// Identity of the tenant: a hash of its name, and 0 without one.
     pub fn tenant_id(&self) -> TenantId {
-        let hash = |name: &str| XxHash3_64::oneshot(name.as_bytes()).max(1);
-        TenantId(self.tenant.as_deref().map_or(0, hash))
+        self.tenant.as_deref().map(tenant_id).unwrap_or_default()
     }
+}
+
+/// Hashes the name of a tenant into its identity, which is never that of the common tenant.
+pub(crate) fn tenant_id(name: &str) -> TenantId {
+    TenantId(XxHash3_64::oneshot(name.as_bytes()).max(1))
 }
 
 /// Hashes the value of a session header into a session key. Every instance of the service computes the same key: their

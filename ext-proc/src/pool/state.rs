@@ -110,7 +110,7 @@ impl PoolState {
 
     pub(crate) fn submit(&mut self, now: Time, request: &RouteRequest) -> (RequestId, Submission) {
         self.tenants.note(request, &self.router);
-        let request = self.resolve(request);
+        let request = self.resolve(now, request);
         let id = request.id;
         // 2^64 requests do not happen.
         self.next_request = self.next_request.wrapping_add(1);
@@ -127,15 +127,15 @@ impl PoolState {
     }
 
     /// Builds the router's request: gives it the next id, and replaces addresses by replica ids.
-    pub(crate) fn resolve(&self, request: &RouteRequest) -> Request {
+    pub(crate) fn resolve(&self, now: Time, request: &RouteRequest) -> Request {
         Request {
             id: RequestId(self.next_request),
             fingerprint: request.fingerprint.clone(),
             session: request.session,
             tenant: request.tenant_id(),
             tier: request.tier,
-            ttft_slo: None,
-            deadline: None,
+            ttft_slo: request.ttft_slo,
+            deadline: request.time_left.map(|left| now.after(left)),
             prompt_tokens: request.prompt_tokens,
             output_tokens_max: request.output_tokens_max,
             adapter: request.adapter,

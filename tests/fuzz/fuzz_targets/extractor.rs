@@ -34,6 +34,7 @@ fn wanted() -> MemberPaths {
             .map(String::from)
             .to_vec(),
         tier: vec!["metadata.tier".into()],
+        ..MemberPaths::default()
     }
 }
 

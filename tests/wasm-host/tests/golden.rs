@@ -81,7 +81,7 @@ fn natively(case: &Case) -> (Headers, PromptCoverage) {
     };
     let mut flow = RequestFlow::new(config, &case.headers(), true);
     let _ = flow.feed(case.body().as_bytes());
-    let release = flow.release(|| None);
+    let release = flow.release(|| 0, || None);
     let mut headers: Headers = release
         .edits
         .into_iter()

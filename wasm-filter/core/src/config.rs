@@ -62,6 +62,8 @@ pub struct RequestConfig {
     pub(crate) session: Vec<Source>,
     session_secret: Option<SecretText>,
     pub(crate) tier: Vec<Source>,
+    pub(crate) ttft_ms: Vec<Source>,
+    pub(crate) deadline: Vec<Source>,
     pub(crate) tenant_sources: Vec<TenantSource>,
     hide_cache: bool,
     pub(crate) trusted_origin: bool,
@@ -73,7 +75,7 @@ pub struct RequestConfig {
     pub(crate) allowed_paths: AllowedPaths,
     #[serde(skip)]
     cluster_of_model: BTreeMap<String, String>,
-    /// The body members that `session` and `tier` name.
+    /// The body members that `session`, `tier`, `ttft_ms` and `deadline` name.
     #[serde(skip)]
     pub(crate) members: MemberPaths,
 }
@@ -131,7 +133,7 @@ struct GateConfig {
     _role: IgnoredAny,
 }
 
-/// A source of a session key or a tier.
+/// A source of a session key or an objective.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Source {
@@ -238,6 +240,7 @@ fn from_json<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ConfigError
 impl Default for RequestConfig {
     /// The configuration with no key but the role.
     fn default() -> Self {
+        let header = |name: &str| Source::Header(name.to_owned());
         let body = |member: &str| Source::Body(member.to_owned());
         let mut config = Self {
             _role: IgnoredAny,
@@ -249,7 +252,7 @@ impl Default for RequestConfig {
             body_timeout_ms: BODY_TIMEOUT_MS,
             body_bytes_per_s_min: BODY_BYTES_PER_S_MIN,
             session: vec![
-                Source::Header("x-session-id".to_owned()),
+                header("x-session-id"),
                 body("session_id"),
                 body("prompt_cache_key"),
                 body("conversation"),
@@ -259,7 +262,13 @@ impl Default for RequestConfig {
                 Source::ClientAddress,
             ],
             session_secret: None,
-            tier: vec![Source::Header("x-tier".to_owned()), body("metadata.tier")],
+            tier: vec![
+                header("x-tier"),
+                body("metadata.tier"),
+                body("service_tier"),
+            ],
+            ttft_ms: vec![header("x-llm-d-slo-ttft-ms"), header("x-slo-ttft-ms")],
+            deadline: vec![header("x-deadline")],
             tenant_sources: Vec::new(),
             hide_cache: false,
             trusted_origin: false,
@@ -331,13 +340,6 @@ impl RequestConfig {
             .map(String::as_str)
     }
 
-    /// The rank of the session source with this index in [`MemberPaths::session`].
-    pub(crate) fn rank_of_body_session(&self, member: usize) -> Option<usize> {
-        let sources = self.session.iter().enumerate();
-        let mut in_body = sources.filter(|(_, source)| matches!(source, Source::Body(_)));
-        in_body.nth(member).map(|(rank, _)| rank)
-    }
-
     fn member_paths(&self) -> MemberPaths {
         let of = |sources: &[Source]| {
             let paths = sources.iter().filter_map(|source| match source {
@@ -349,6 +351,8 @@ impl RequestConfig {
         MemberPaths {
             session: of(&self.session),
             tier: of(&self.tier),
+            ttft_ms: of(&self.ttft_ms),
+            deadline: of(&self.deadline),
         }
     }
 
@@ -416,9 +420,15 @@ impl RequestConfig {
                 );
             }
         }
-        for (list, sources) in [("session", &mut self.session), ("tier", &mut self.tier)] {
+        for (list, sources) in [
+            ("session", &mut self.session),
+            ("tier", &mut self.tier),
+            ("ttft_ms", &mut self.ttft_ms),
+            ("deadline", &mut self.deadline),
+        ] {
             for (index, source) in sources.iter_mut().enumerate() {
-                source.resolve(&format!("{list}[{index}]"), list == "tier", &mut errors);
+                let is_objective = list != "session";
+                source.resolve(&format!("{list}[{index}]"), is_objective, &mut errors);
             }
         }
         for (index, source) in self.tenant_sources.iter_mut().enumerate() {
@@ -434,15 +444,17 @@ impl RequestConfig {
 }
 
 impl Source {
-    fn resolve(&mut self, path: &str, is_tier: bool, errors: &mut Vec<String>) {
+    fn resolve(&mut self, path: &str, is_objective: bool, errors: &mut Vec<String>) {
         match self {
             Self::Header(name) => {
                 check_name(name, path, errors);
                 name.make_ascii_lowercase();
             }
             Self::Cookie(name) | Self::Body(name) => check_name(name, path, errors),
-            Self::ClientAddress if is_tier => {
-                errors.push(format!("{path}: an address does not name a tier"));
+            Self::ClientAddress if is_objective => {
+                errors.push(format!(
+                    "{path}: an address is no source of an objective: name a header, a cookie or a body member"
+                ));
             }
             Self::ClientAddress => {}
         }

@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 16] = [
+const REQUEST: [Key; 18] = [
     ROLE,
     (
         "pools",
@@ -81,8 +81,20 @@ const REQUEST: [Key; 16] = [
     (
         "tier",
         "list of sources",
-        r#"[{"header":"x-tier"},{"body":"metadata.tier"}]"#,
-        "The sources of the workload tier, best first. `client_address` is no source of a tier.",
+        r#"[{"header":"x-tier"},{"body":"metadata.tier"},{"body":"service_tier"}]"#,
+        "The sources of the workload tier, best first: `interactive-fast`, `interactive-normal`, `non-interactive`, or a value of OpenAI's `service_tier` (`priority`, `default` or `auto`, `flex`). An unknown name counts as absent. `client_address` is no source of an objective. See [tiers](tiers.md).",
+    ),
+    (
+        "ttft_ms",
+        "list of sources",
+        r#"[{"header":"x-llm-d-slo-ttft-ms"},{"header":"x-slo-ttft-ms"}]"#,
+        "The sources of the budget for the first token in milliseconds, best first. A value that is no decimal number, and 0, count as absent; more than one hour counts as one hour.",
+    ),
+    (
+        "deadline",
+        "list of sources",
+        r#"[{"header":"x-deadline"}]"#,
+        "The sources of the deadline in Unix seconds, best first. A value that is no decimal number, and 0, count as absent; more than 30 days from now counts as 30 days.",
     ),
     (
         "tenant_sources",
@@ -164,7 +176,9 @@ A source of a tenant is one of
 
 The filter keeps a name of at most 64 visible ASCII characters without `"`, `\`, `,` and `;`. It replaces any other name by its hash under
 `session_secret`. A request for which no source has a value belongs to the common tenant. Two tenants share no prefix of a prompt and no
-session, even where their requests are equal. A header that is a source goes on to the engine; the filter's own header for the service does not.
+session, even where their requests are equal. A header that is a source goes on to the engine, unless it [steers engines](headers.md#headers-that-steer-engines); the filter's own
+header for the service does not. `{"header": "x-llm-d-inference-fairness-id"}`, llm-d's own, is a source where authentication in the same
+Envoy sets it: Envoy removes the client's before any filter sees it.
 [Security](security.md#tenants) says what this separates.
 
 ## What the host must set
@@ -174,7 +188,7 @@ one error for each worker into Envoy's log.
 
 | where | needed | without it | how |
 | --- | --- | --- | --- |
-| the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, tier and `default_cluster` come from headers and cookies alone. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. Anywhere: [the gate](#the-gate). |
+| the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, objectives and `default_cluster` come from headers and cookies alone. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. Anywhere: [the gate](#the-gate). |
 | `request_body_buffer_limit` of this page | the buffer limit of Envoy, where it is below 1 MiB | Envoy answers 413 to the first body that is too long for its buffer. The filter then assumes a lower limit. | Envoy Gateway sets 32768 on its listeners; `connection.bufferLimit` of a `ClientTrafficPolicy` raises it. |
 
 **A missing `allow_on_headers_stop_iteration`.** On each worker, the first two requests with a body wait about 10 ms: Envoy has received bytes, passes

@@ -75,6 +75,10 @@ pub struct Route {
     pub queued_ms: u32,
     #[prost(string, tag = "7")]
     pub traceparent: ::prost::alloc::string::String,
+    #[prost(sint32, optional, tag = "8")]
+    pub vllm_priority: ::core::option::Option<i32>,
+    #[prost(sint32, optional, tag = "9")]
+    pub sglang_priority: ::core::option::Option<i32>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Wait {

@@ -18,6 +18,7 @@ mod json;
 mod leaves;
 pub mod names;
 mod number;
+pub mod objectives;
 pub mod outcome;
 pub mod paths;
 mod sections;

@@ -42,6 +42,10 @@ headers! {
         "The tenant of the request, by the sources of the configuration. Without the header, the request belongs to the common tenant.";
     TIER = "x-isotherm-tier", "filter" => "service", "one of the three tiers",
         "The workload tier: `interactive-fast`, `interactive-normal` or `non-interactive`.";
+    TTFT_MS = "x-isotherm-ttft-ms", "filter, service" => "service", "7 bytes",
+        "The budget of the request for its first token, in milliseconds, from 1 to 3,600,000. A request that goes to another region carries what is left.";
+    DEADLINE = "x-isotherm-deadline", "filter, service" => "service", "10 bytes",
+        "The time left until the deadline of the request, in milliseconds, from 0 to 2,592,000,000. A request that goes to another region carries what is left then.";
     TOKENS = "x-isotherm-tokens", "filter" => "service", "21 bytes",
         "The estimated prompt tokens and the limit of output tokens, as `PROMPT[;OUTPUT_MAX]`.";
     HELD = "x-isotherm-held", "filter" => "service", "20 bytes",
@@ -52,6 +56,10 @@ headers! {
         "The selected endpoint and its fallbacks, as `ip:port[,ip:port...]` (Gateway API Inference Extension).";
     PREFILLER = "x-prefiller-host-port", "service" => "llm-d's sidecar beside the engine", "one address",
         "The prefill replica that computes the prompt, as `ip:port`. Without it, the selected replica computes the prompt.";
+    VLLM_PRIORITY = "x-vllm-priority", "service" => "vLLM", "one number",
+        "The priority of the request in vLLM's own queue; a lower number comes first. The service sets it where the pool has `engine_priority: vllm`.";
+    SGLANG_PRIORITY = "x-override-priority", "service" => "SGLang", "one number",
+        "The priority of the request in SGLang's own queue; a higher number comes first. The service sets it where the pool has `engine_priority: sglang`.";
     DESTINATION_SERVED = "x-gateway-destination-endpoint-served", "gateway" => "service, client", "one address",
         "The endpoint that responded (Gateway API Inference Extension).";
     ORIGIN = "x-isotherm-origin", "service" => "another region", "the name of a region",

@@ -19,6 +19,8 @@ fn wanted() -> MemberPaths {
         .map(String::from)
         .to_vec(),
         tier: vec!["metadata.tier".into(), "service_tier".into()],
+        ttft_ms: vec!["metadata.ttft_ms".into()],
+        deadline: vec!["metadata.deadline".into(), "deadline".into()],
     }
 }
 
@@ -77,7 +79,7 @@ fn a_chat_request_is_extracted() {
         Some((3, "u1".into())),
         "`user` stands before `metadata.session_id`"
     );
-    assert_eq!(found.tier.as_deref(), Some("non-interactive"));
+    assert_eq!(found.tier, Some((0, "non-interactive")));
     assert!(found.is_stream && found.is_complete);
     assert_eq!(found.output_tokens_max, Some(100));
     assert_eq!(found.error, None);
@@ -89,6 +91,22 @@ fn the_best_session_key_wins_in_any_position() {
     let back = chat(r#"{"session_id":"s","user":"u","messages":[]}"#);
     assert_eq!(forth.session, Some((0, "s".into())));
     assert_eq!(back.session, forth.session);
+}
+
+#[test]
+fn an_objective_that_cannot_be_read_counts_as_absent() {
+    let found = chat(
+        r#"{"service_tier":"flex","metadata":{"tier":"urgent","ttft_ms":"soon","deadline":true},"deadline":1764085164.5}"#,
+    );
+    assert_eq!(found.tier, Some((1, "non-interactive")));
+    assert_eq!(found.ttft_ms, None);
+    assert_eq!(found.deadline_unix_ms, Some((1, 1_764_085_164_500)));
+    let found = chat(
+        r#"{"service_tier":"priority","metadata":{"tier":"default","ttft_ms":800},"deadline":1e9}"#,
+    );
+    assert_eq!(found.tier, Some((0, "interactive-normal")));
+    assert_eq!(found.ttft_ms, Some((0, 800)));
+    assert_eq!(found.deadline_unix_ms, None);
 }
 
 #[test]

@@ -48,6 +48,7 @@ fn wanted() -> MemberPaths {
         .map(String::from)
         .to_vec(),
         tier: vec!["metadata.tier".into()],
+        ..MemberPaths::default()
     }
 }
 
@@ -80,7 +81,7 @@ impl Case {
             session: found
                 .session
                 .map(|(_, key)| SessionSecret::default().hash(key.as_bytes())),
-            tier: found.tier,
+            tier: found.tier.map(|(_, tier)| tier.to_owned()),
             tokens: tokens::encode(Tokens {
                 prompt: found.prompt_tokens,
                 output_max: found.output_tokens_max,

@@ -10,7 +10,7 @@ const HEAD: &str = "# Headers
 
 Envoy's early header mutation, and then the filter, remove from the requests of clients every header that begins with `x-isotherm-`, the headers of
 the Gateway API Inference Extension, and [the headers that steer engines](#headers-that-steer-engines). The cluster of a pool removes Isotherm's
-own headers again before a request goes to a replica: of this table, replicas get `x-prefiller-host-port` alone.
+own headers again before a request goes to a replica: of this table, replicas get `x-prefiller-host-port` and their engine's priority alone.
 
 This page is generated from the table in `wasm-filter/fingerprint/src/names.rs`:
 `UPDATE_DOCS=1 cargo test -p isotherm-fingerprint --test headers_reference`.
@@ -20,10 +20,22 @@ This page is generated from the table in `wasm-filter/fingerprint/src/names.rs`:
 ";
 
 const CONTROL: &str = "
+## Headers of clients
+
+The filter, or the service where no filter is in front, reads these headers of clients by default. [Its configuration](filter-configuration.md) names others.
+[Tiers](tiers.md) says what they do.
+
+| header | content |
+| --- | --- |
+| `x-session-id` | The session key. |
+| `x-tier` | The workload tier: `interactive-fast`, `interactive-normal` or `non-interactive`. |
+| `x-llm-d-slo-ttft-ms`, `x-slo-ttft-ms` | The budget for the first token, in milliseconds. |
+| `x-deadline` | The deadline, in Unix seconds. |
+
 ## Headers that steer engines
 
 A gateway, a router or a sidecar steers engines by these headers: the rank that computes a request, its priority, its id, the address of another
-engine. No client may set them.
+engine. No client may set them. The filter reads `x-llm-d-slo-ttft-ms`, and removes it then.
 
 ";
 

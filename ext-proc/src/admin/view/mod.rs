@@ -2,6 +2,7 @@
 
 mod regions;
 mod scaling;
+mod tiers;
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
 pub(crate) use scaling::{ForecastView, NewHold, PoolScalingView, ScalingView};
+pub(crate) use tiers::{BatchView, FairnessView, PoolTenantsView, TenantView, TierView};
 
 /// `POST /api/replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +59,9 @@ pub(crate) struct PoolView {
     pub index_nodes: usize,
     pub index_bytes: usize,
     pub counters: CountersView,
+    /// Tiers, the most urgent first; none in a pool without them.
+    #[serde(default)]
+    pub tiers: Vec<TierView>,
     #[serde(default)]
     pub learned: LearnedView,
 }
@@ -167,6 +172,9 @@ pub(crate) struct DecisionView {
     /// Tenant that sent the request, if it has a name.
     #[serde(default)]
     pub tenant: Option<String>,
+    /// Tier of the request, in a pool with tiers.
+    #[serde(default)]
+    pub tier: Option<String>,
     /// The response, once it has ended.
     pub response: Option<ResponseView>,
 }
@@ -228,6 +236,12 @@ pub(crate) struct RequestView {
     #[serde(default)]
     pub tenant: Option<String>,
     pub tier: Option<String>,
+    /// Budget for the first token, in milliseconds.
+    #[serde(default)]
+    pub ttft_ms: Option<u64>,
+    /// Time left until the deadline, in milliseconds.
+    #[serde(default)]
+    pub deadline_ms: Option<u64>,
     pub prompt_bytes: u32,
     pub prompt_tokens: u32,
     pub blocks: usize,

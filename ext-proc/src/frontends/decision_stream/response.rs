@@ -6,7 +6,8 @@ use isotherm_decision_proto::{
     Action, DecisionResponse, ExtProcFallback, Header, ImmediateResponse, Route, Wait,
 };
 
-use crate::frontends::request::reply::{ImmediateReply, Reply};
+use crate::config::EnginePriority;
+use crate::frontends::request::reply::{ImmediateReply, Reply, RouteReply};
 use crate::pool::Endpoint;
 
 pub(super) fn response(request_id: u32, action: Action) -> DecisionResponse {
@@ -31,18 +32,25 @@ pub(super) fn wait(timeout: Duration) -> Action {
 /// Encodes a reply. Without regions no request is forwarded; if one were, external processing would have to do it.
 pub(super) fn action(reply: Reply) -> Action {
     match reply {
-        Reply::Route(reply) => Action::Route(Route {
-            destination: reply.endpoints,
-            cluster: reply.cluster.unwrap_or_default(),
-            decision: reply.decision.unwrap_or_default(),
-            prefiller: reply.prefiller.unwrap_or_default(),
-            reason: reply.record.reason.to_owned(),
-            queued_ms: reply.record.queued_ms,
-            traceparent: reply.traceparent.unwrap_or_default(),
-        }),
+        Reply::Route(reply) => route(reply),
         Reply::Immediate(reply) => Action::ImmediateResponse(immediate(&reply)),
         Reply::PassThrough(_) | Reply::Forward(_) => ext_proc_fallback(),
     }
+}
+
+fn route(reply: RouteReply) -> Action {
+    let priority = |engine| reply.priority.and_then(|header| header.value_for(engine));
+    Action::Route(Route {
+        destination: reply.endpoints,
+        cluster: reply.cluster.unwrap_or_default(),
+        decision: reply.decision.unwrap_or_default(),
+        prefiller: reply.prefiller.unwrap_or_default(),
+        reason: reply.record.reason.to_owned(),
+        queued_ms: reply.record.queued_ms,
+        traceparent: reply.traceparent.unwrap_or_default(),
+        vllm_priority: priority(EnginePriority::Vllm),
+        sglang_priority: priority(EnginePriority::Sglang),
+    })
 }
 
 /// Encodes the response to the client of a request whose replica hangs.

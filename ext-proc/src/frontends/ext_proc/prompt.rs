@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::held_bytes::HeldBytes;
 use super::settings::Settings;
+use crate::decision_log::unix_ms;
 
 /// The prompt of one request, as far as it has arrived.
 #[derive(Debug)]
@@ -71,6 +72,6 @@ impl PromptReader {
     /// Returns the headers that the filter would set, and the body.
     pub(super) fn finish(self) -> (Vec<HeaderEdit>, HeldBody) {
         // The address of the client is in a header, if the gateway knows it.
-        (self.flow.release(|| None).edits, self.body)
+        (self.flow.release(unix_ms, || None).edits, self.body)
     }
 }

@@ -118,6 +118,10 @@ fn route(reply: RouteReply, form: &RouteForm) -> RequestChanges {
     set.extend(prefiller.map(|address| set_header(names::PREFILLER, &address)));
     let traceparent = reply.traceparent;
     set.extend(traceparent.map(|value| set_header(names::TRACEPARENT, &value)));
+    let priority = reply
+        .priority
+        .and_then(|header| Some((header.name()?, header.value)));
+    set.extend(priority.map(|(name, value)| set_header(name, &value.to_string())));
     if form.reads_response && !form.client_wants_report {
         set.push(set_header(orca::FORMAT_HEADER, orca::FORMAT));
     }
@@ -154,6 +158,8 @@ fn forward(reply: ForwardReply) -> RequestChanges {
     set.extend(model.map(|model| set_header(names::MODEL, &model)));
     let traceparent = reply.traceparent;
     set.extend(traceparent.map(|value| set_header(names::TRACEPARENT, &value)));
+    let objectives = reply.objectives.headers();
+    set.extend(objectives.map(|(name, value)| set_header(name, &value)));
     set.extend(
         reply
             .decision

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use isotherm_wasm_filter_core::body_timer::BodyTimeout;
-use isotherm_wasm_filter_core::request::strip;
-use isotherm_wasm_filter_core::{Headers, RequestConfig};
+use isotherm_wasm_filter_core::request::{objectives_in_headers, strip};
+use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig};
 
 use super::mode::StreamModes;
 use crate::config::{ExtProcConfig, TrustedHeaders};
+use crate::decision_log::unix_ms;
 
 /// The configuration of external processing, and of the filter's code that reads bodies.
 #[derive(Debug)]
@@ -48,6 +49,11 @@ impl Settings {
         let name = self.config.tenant_header.as_deref()?;
         let (_, value) = headers.iter().find(|(known, _)| known == name)?;
         self.filter.tenant_value(value).map(Into::into)
+    }
+
+    /// The headers of the objectives that a request which no filter has read states in its own headers.
+    pub(super) fn objectives(&self, headers: &Headers) -> Vec<HeaderEdit> {
+        objectives_in_headers(&self.filter, headers, unix_ms)
     }
 
     /// The internal headers of a client, which the service removes where no filter does, unless it sets them itself.

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_router::{RequestId, Scope};
+use isotherm_router::{RequestId, Scope, Tier};
 
 use super::head::RequestHead;
 use super::reply::RequestHeaders;
 use crate::admin::view::DecisionView;
 use crate::decision_log::unix_ms;
 use crate::pool::{Endpoint, ForwardRoute, PeerTable, Pool, Route, RouteRequest};
+use crate::tier;
 
 /// Longest name of another region in a header, in bytes: as long as a label of a host name.
 const REGION_BYTES_MAX: usize = 63;
@@ -26,6 +27,12 @@ pub(super) struct RequestSummary {
     pub(super) tried: String,
     /// Tenant that sent the request.
     pub(super) tenant: Option<Arc<str>>,
+    /// Workload tier of the request.
+    pub(super) tier: Tier,
+    /// Budget of the request for its first token, if it states one.
+    pub(super) ttft_slo: Option<Duration>,
+    /// Time left until the deadline of the request at its arrival, if it states one.
+    pub(super) time_left: Option<Duration>,
     /// Model by which the request names an adapter.
     pub(super) adapter: Option<String>,
     /// Whether the gateway sends no request without an endpoint.
@@ -54,6 +61,9 @@ impl RequestSummary {
             forwarded_from,
             tried,
             tenant: request.tenant.clone(),
+            tier: request.tier,
+            ttft_slo: request.ttft_slo,
+            time_left: request.time_left,
             adapter: request.adapter.and(head.model),
             needs_endpoint: head.needs_endpoint,
             headers: head.headers,
@@ -113,6 +123,9 @@ fn describe(
     if !summary.tried.is_empty() {
         let _ = write!(text, ";tried={}", summary.tried);
     }
+    if pool.has_tiers() {
+        let _ = write!(text, ";tier={}", tier::name(summary.tier));
+    }
     text
 }
 
@@ -133,6 +146,9 @@ pub(super) fn view(
         queued_ms: queued_for.as_secs_f64() * 1e3,
         origin: summary.forwarded_from.clone(),
         tenant: summary.tenant.as_deref().map(str::to_owned),
+        tier: pool
+            .has_tiers()
+            .then(|| tier::name(summary.tier).to_owned()),
         ..DecisionView::default()
     }
 }
@@ -169,6 +185,7 @@ pub(super) fn log(
         origin = summary.forwarded_from,
         tried = summary.tried,
         tenant = summary.tenant.as_deref(),
+        tier = tier::name(summary.tier),
         "routed"
     );
 }
@@ -194,6 +211,7 @@ pub(super) fn log_forward(
         estimated_ttft_ms = decision.estimated_ttft.as_secs_f64() * 1e3,
         tried = summary.tried,
         tenant = summary.tenant.as_deref(),
+        tier = tier::name(summary.tier),
         "forwarded"
     );
 }

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::{Fingerprint, names, tenant, tokens};
-use isotherm_router::Tier;
+use isotherm_fingerprint::{Fingerprint, names, objectives, tenant, tokens};
 use isotherm_wasm_filter_core::HeaderEdit;
 use percent_encoding::percent_decode;
 
@@ -15,6 +14,7 @@ use super::origin::{ListenerKind, Origin};
 use super::reply::RequestHeaders;
 use crate::metrics::Metrics;
 use crate::pool::{PeerTable, Pool, RouteRequest, session_key};
+use crate::tier;
 
 #[derive(Debug, Default)]
 pub(crate) struct RequestHead {
@@ -84,6 +84,11 @@ impl RequestHead {
     /// Takes the headers in that the filter's code sets after it has read a body.
     pub(crate) fn apply(&mut self, edits: &[HeaderEdit], metrics: &Metrics) {
         self.is_filtered = true;
+        self.take_edits(edits, metrics);
+    }
+
+    /// Takes headers in that the filter's code sets.
+    pub(crate) fn take_edits(&mut self, edits: &[HeaderEdit], metrics: &Metrics) {
         for edit in edits {
             if let (name, Some(value)) = edit.parts()
                 && self.take(name, value, ListenerKind::Clients).is_none()
@@ -111,7 +116,13 @@ impl RequestHead {
             names::CLUSTER => self.headers.cluster = Some(text(value)?),
             names::SESSION => self.request.session = Some(session_key(value)),
             names::TENANT => self.request.tenant = Some(tenant_name(value)?),
-            names::TIER => self.request.tier = tier(value)?,
+            names::TIER => self.request.tier = tier::parse(value)?,
+            names::TTFT_MS => {
+                self.request.ttft_slo = Some(millis(objectives::parse_ttft_ms(value)?));
+            }
+            names::DEADLINE => {
+                self.request.time_left = Some(millis(objectives::parse_deadline_ms(value)?));
+            }
             names::TOKENS => {
                 let tokens = tokens::parse(value)?;
                 self.request.prompt_tokens = tokens.prompt;
@@ -136,6 +147,8 @@ fn known_name(name: &str) -> &'static str {
         names::HELD,
         names::TENANT,
         names::TIER,
+        names::TTFT_MS,
+        names::DEADLINE,
         names::TOKENS,
         names::FINGERPRINT,
         names::ORIGIN,
@@ -162,13 +175,8 @@ fn tenant_name(value: &[u8]) -> Option<Arc<str>> {
     name.filter(|_| tenant::is_valid(value)).map(Into::into)
 }
 
-fn tier(value: &[u8]) -> Option<Tier> {
-    match value {
-        b"interactive-fast" => Some(Tier::InteractiveFast),
-        b"interactive-normal" => Some(Tier::InteractiveNormal),
-        b"non-interactive" => Some(Tier::NonInteractive),
-        _ => None,
-    }
+fn millis(ms: u32) -> Duration {
+    Duration::from_millis(ms.into())
 }
 
 /// Decodes `%XX`, with which the filter (or a client, in a path) writes what headers and paths cannot hold. A malformed
@@ -185,6 +193,7 @@ pub(super) fn percent_decoded(value: &[u8]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use isotherm_router::Tier;
     use prometheus_client::registry::Registry;
 
     use super::*;
@@ -212,6 +221,8 @@ mod tests {
             (":path", "/v1/chat/completions"),
             (names::MODEL, "meta/llama%203"),
             (names::TIER, "non-interactive"),
+            (names::TTFT_MS, "800"),
+            (names::DEADLINE, "60000"),
             (names::TOKENS, "120;30"),
             (names::SESSION, "u-1"),
             (names::TENANT, "team-a"),
@@ -219,6 +230,8 @@ mod tests {
         assert_eq!(head.request.tenant.as_deref(), Some("team-a"));
         assert_eq!(head.model.as_deref(), Some("meta/llama 3"));
         assert_eq!(head.request.tier, Tier::NonInteractive);
+        assert_eq!(head.request.ttft_slo, Some(Duration::from_millis(800)));
+        assert_eq!(head.request.time_left, Some(Duration::from_mins(1)));
         assert_eq!(head.request.prompt_tokens, 120);
         assert_eq!(head.request.output_tokens_max, Some(30));
         assert_eq!(head.request.session, Some(session_key(b"u-1")));
@@ -240,8 +253,14 @@ mod tests {
             (names::FINGERPRINT, "!"),
             (names::MODEL, "%zz"),
             (names::TENANT, "a b"),
+            (names::TIER, "urgent"),
+            (names::TTFT_MS, "0"),
+            (names::DEADLINE, "-1"),
         ]);
         assert_eq!(head.request.tenant, None);
+        assert_eq!(head.request.tier, Tier::default());
+        assert_eq!(head.request.ttft_slo, None);
+        assert_eq!(head.request.time_left, None);
         assert_eq!(head.request.prompt_tokens, 0);
         assert_eq!(head.model, None);
         for name in [
@@ -249,6 +268,9 @@ mod tests {
             names::FINGERPRINT,
             names::MODEL,
             names::TENANT,
+            names::TIER,
+            names::TTFT_MS,
+            names::DEADLINE,
         ] {
             let line = format!("bad_headers_total{{header=\"{name}\"}} 1");
             assert!(page.contains(&line), "{page}");

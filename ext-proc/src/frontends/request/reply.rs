@@ -7,6 +7,7 @@ use isotherm_fingerprint::names;
 use isotherm_router::Reason;
 use serde_json::Value;
 
+use crate::config::PriorityHeader;
 use crate::metrics::RequestResult;
 use crate::pool::{Endpoint, ForwardRoute, Pool, Route};
 
@@ -90,6 +91,8 @@ pub(crate) struct RouteReply {
     pub(crate) record: DecisionRecord,
     /// `traceparent` for the replica, if the request is traced.
     pub(crate) traceparent: Option<String>,
+    /// Priority of the request in the engine's own queue, where the pool's engine takes one.
+    pub(crate) priority: Option<PriorityHeader>,
     pub(crate) removed: RemovedHeaders,
 }
 
@@ -116,6 +119,7 @@ impl RouteReply {
             decision,
             record: DecisionRecord::new(route.decision.reason, route.decision.queued_for),
             traceparent: None,
+            priority: pool.engine_priority(route.decision.class),
             removed: headers.to_remove,
         }
     }
@@ -151,6 +155,43 @@ pub(crate) struct ForwardReply {
     pub(crate) record: DecisionRecord,
     /// `traceparent` for the other region, if the request is traced.
     pub(crate) traceparent: Option<String>,
+    /// What is left of the request's objectives.
+    pub(crate) objectives: ObjectivesLeft,
+}
+
+/// The part of a request's objectives that is left when it goes to another region, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ObjectivesLeft {
+    /// Budget for the first token. At least 1: a request without one would get the tier's.
+    pub(crate) ttft_ms: Option<u32>,
+    /// Time until the deadline.
+    pub(crate) deadline_ms: Option<u32>,
+}
+
+impl ObjectivesLeft {
+    /// The rest of a budget and of the time until a deadline, after a wait.
+    pub(crate) fn after(
+        wait: Duration,
+        ttft_slo: Option<Duration>,
+        time_left: Option<Duration>,
+    ) -> Self {
+        let left = |time: Duration| {
+            let left = time.saturating_sub(wait).as_millis();
+            u32::try_from(left).unwrap_or(u32::MAX)
+        };
+        Self {
+            ttft_ms: ttft_slo.map(|budget| left(budget).max(1)),
+            deadline_ms: time_left.map(left),
+        }
+    }
+
+    /// The headers for the other region.
+    pub(crate) fn headers(self) -> impl Iterator<Item = (&'static str, String)> {
+        let ttft = self.ttft_ms.map(|ms| (names::TTFT_MS, ms));
+        let deadline = self.deadline_ms.map(|ms| (names::DEADLINE, ms));
+        let all = ttft.into_iter().chain(deadline);
+        all.map(|(name, ms)| (name, ms.to_string()))
+    }
 }
 
 impl ForwardReply {
@@ -164,6 +205,7 @@ impl ForwardReply {
         let separator = if tried.is_empty() { "" } else { "," };
         Self {
             traceparent: None,
+            objectives: ObjectivesLeft::default(),
             record: DecisionRecord::new(route.forwarding.reason, route.forwarding.queued_for),
             tried: format!("{tried}{separator}{}", route.peer.name),
             route,
@@ -258,6 +300,19 @@ fn whole_seconds(after: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_forwarded_request_carries_what_is_left() {
+        let seconds = |n| Some(Duration::from_secs(n));
+        let left = ObjectivesLeft::after(Duration::from_secs(2), seconds(5), seconds(60));
+        let headers = Vec::from_iter(left.headers());
+        let expected = [(names::TTFT_MS, "3000"), (names::DEADLINE, "58000")];
+        assert_eq!(headers, expected.map(|(name, ms)| (name, ms.to_owned())));
+        let late = ObjectivesLeft::after(Duration::from_secs(90), seconds(5), seconds(60));
+        assert_eq!((late.ttft_ms, late.deadline_ms), (Some(1), Some(0)));
+        let none = ObjectivesLeft::after(Duration::from_secs(2), None, None);
+        assert_eq!(none.headers().count(), 0);
+    }
 
     #[test]
     fn retry_after_is_in_whole_seconds_and_never_zero() {

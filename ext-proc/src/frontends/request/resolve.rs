@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::RejectReason;
+use isotherm_router::{RejectReason, Tier};
 
 use super::describe::{self, RequestSummary};
 use super::openai;
-use super::reply::{ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply};
+use super::reply::{
+    ForwardReply, ImmediateReply, ObjectivesLeft, PassThroughReply, Reply, RouteReply,
+};
 use super::{RequestLifecycle, RequestStage};
 use crate::admin::view::DecisionView;
 use crate::metrics::RequestResult;
 use crate::pool::{ANY_MODEL, ForwardRoute, InFlightGuard, PoolDecision, Route};
+use crate::tier;
 
 impl RequestLifecycle {
     /// Builds the reply, and moves the request to its next stage.
@@ -93,8 +96,10 @@ impl RequestLifecycle {
             let reason = forwarding.reason.into();
             trace.forward(&route.peer.name, reason, forwarding.matched_tokens)
         });
+        let queued_for = route.forwarding.queued_for;
         let reply = ForwardReply {
             traceparent,
+            objectives: ObjectivesLeft::after(queued_for, summary.ttft_slo, summary.time_left),
             ..ForwardReply::to(route, &summary.tried, model, header)
         };
         self.stage = RequestStage::InFlight(guard);
@@ -125,6 +130,7 @@ impl RequestLifecycle {
             reason = reason.as_ref(),
             origin = summary.forwarded_from,
             tenant = summary.tenant.as_deref(),
+            tier = tier::name(summary.tier),
             "rejected"
         );
         self.record(|| DecisionView {
@@ -144,13 +150,7 @@ impl RequestLifecycle {
             return Reply::PassThrough(PassThroughReply::to(cluster, &summary.headers));
         }
         let (details, body) = (reason.into(), openai::rejected(reason));
-        // The endpoint picker protocol has a status of its own for shed load.
-        let is_shed = summary.needs_endpoint && reason == RejectReason::QueueFull;
-        let is_limit = matches!(
-            reason,
-            RejectReason::TenantLimit | RejectReason::NoSpareCapacity
-        );
-        let status = if is_shed || is_limit { 429 } else { 503 };
+        let status = status_of(reason, summary, pool.has_tiers());
         self.close(if is_forwarded {
             ImmediateReply::to_region(details, body, Some(retry_after))
         } else {
@@ -159,5 +159,53 @@ impl RequestLifecycle {
                 ..ImmediateReply::new(RequestResult::Rejected, status, body, details)
             }
         })
+    }
+}
+
+/// The HTTP status of a rejection.
+fn status_of(reason: RejectReason, summary: &RequestSummary, has_tiers: bool) -> u16 {
+    let is_limit = match reason {
+        RejectReason::TenantLimit | RejectReason::NoSpareCapacity => true,
+        // The endpoint picker protocol has a status of its own for shed load. Batch clients slow down by it.
+        RejectReason::QueueFull => summary.needs_endpoint || is_batch(summary, has_tiers),
+        RejectReason::WaitedTooLong => is_batch(summary, has_tiers),
+        RejectReason::EmptySubset
+        | RejectReason::NoReplica
+        | RejectReason::NoHealthyReplica
+        | RejectReason::RegionFull
+        | RejectReason::ShuttingDown
+        | RejectReason::Quarantined => false,
+    };
+    if is_limit { 429 } else { 503 }
+}
+
+fn is_batch(summary: &RequestSummary, has_tiers: bool) -> bool {
+    has_tiers && summary.tier == Tier::NonInteractive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_work_that_is_turned_away_gets_429_where_the_pool_has_tiers() {
+        let of_tier = |tier| RequestSummary {
+            tier,
+            ..RequestSummary::default()
+        };
+        let batch = of_tier(Tier::NonInteractive);
+        let normal = of_tier(Tier::InteractiveNormal);
+        for reason in [RejectReason::QueueFull, RejectReason::WaitedTooLong] {
+            assert_eq!(status_of(reason, &batch, true), 429);
+            assert_eq!(status_of(reason, &batch, false), 503);
+            assert_eq!(status_of(reason, &normal, true), 503);
+        }
+        assert_eq!(status_of(RejectReason::NoSpareCapacity, &batch, true), 429);
+        assert_eq!(status_of(RejectReason::NoReplica, &batch, true), 503);
+        let at_picker = RequestSummary {
+            needs_endpoint: true,
+            ..normal
+        };
+        assert_eq!(status_of(RejectReason::QueueFull, &at_picker, false), 429);
     }
 }

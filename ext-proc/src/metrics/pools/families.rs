@@ -247,7 +247,7 @@ pub(super) const TENANT_COUNTERS: [Family<TenantStatus, u64>; 4] = [
     ),
 ];
 
-pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 2] = [
+pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 3] = [
     ("tenant_waiting", "Requests of a tenant in the queue", |t| {
         count(t.waiting)
     }),
@@ -255,6 +255,11 @@ pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 2] = [
         "tenant_in_flight",
         "Requests of a tenant dispatched and not finished",
         |t| count(t.in_flight),
+    ),
+    (
+        "tenant_work_seconds",
+        "Seconds of replicas that a tenant's requests have taken: measured of those that have ended, estimated of those that          run; 0 without fairness. A correction of an estimate may lower it",
+        |t| t.work.as_secs_f64(),
     ),
 ];
 

@@ -26,6 +26,7 @@ pub fn wanted() -> MemberPaths {
         .map(String::from)
         .to_vec(),
         tier: vec!["metadata.tier".into()],
+        ..MemberPaths::default()
     }
 }
 

@@ -32,6 +32,13 @@ pub(super) fn with_decision(
         edits.retain(|edit| !matches!(edit, HeaderEdit::Set(names::CLUSTER, _)));
         edits.push(HeaderEdit::set(names::CLUSTER, route.cluster));
     }
+    let priorities = [
+        (names::VLLM_PRIORITY, route.vllm_priority),
+        (names::SGLANG_PRIORITY, route.sglang_priority),
+    ];
+    for (name, priority) in priorities {
+        edits.extend(priority.map(|priority| HeaderEdit::set(name, priority.to_string())));
+    }
     if !route.traceparent.is_empty() {
         edits.push(HeaderEdit::set(names::TRACEPARENT, route.traceparent));
     }

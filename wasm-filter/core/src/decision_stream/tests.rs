@@ -117,6 +117,30 @@ fn a_route_with_a_prefiller_sets_its_header() {
 }
 
 #[test]
+fn a_route_with_a_priority_sets_the_header_of_its_engine() {
+    let mut stream = ready();
+    for (id, vllm_priority, sglang_priority, expected) in [
+        (1, Some(1), None, Some((names::VLLM_PRIORITY, "1"))),
+        (2, Some(0), None, Some((names::VLLM_PRIORITY, "0"))),
+        (3, None, Some(-1), Some((names::SGLANG_PRIORITY, "-1"))),
+        (4, None, None, None),
+    ] {
+        assert!(add(&mut stream, id));
+        let with_priority = Action::Route(Route {
+            destination: "10.0.0.1:80".into(),
+            vllm_priority,
+            sglang_priority,
+            ..Route::default()
+        });
+        let values = values(&respond(&mut stream, id, with_priority));
+        let known = [names::VLLM_PRIORITY, names::SGLANG_PRIORITY];
+        let mut priorities = values.iter().filter(|(name, _)| known.contains(name));
+        let found = priorities.next().map(|(name, value)| (*name, &**value));
+        assert_eq!((found, priorities.next()), (expected, None), "{id}");
+    }
+}
+
+#[test]
 fn the_service_learns_the_name_of_a_request_in_the_logs() {
     let mut stream = ready();
     let long = "a".repeat(names::REQUEST_ID_BYTES_MAX + 1);

@@ -14,21 +14,22 @@
 //! itself may exceed the limit: Envoy answers 413 only to a body that a filter holds.
 //!
 //! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
-//! give session, tier and cluster, and the decision stream decides by them.
+//! give session, objectives and cluster, and the decision stream decides by them.
 //!
 //! Two requests fail here: one to a path outside the list `paths` gets a 404 ([`has_allowed_path`]), and one whose body is late
 //! a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
 
+mod objectives;
 mod skip;
 mod source;
 mod target;
 mod tenant;
-mod tier;
 
 use std::sync::Arc;
 
 use isotherm_fingerprint::{Api, Extraction, Extractor, names, session, tokens};
 
+use objectives::Objectives;
 pub use skip::SkipReason;
 use source::RankedValue;
 pub use target::{RequestTarget, is_traced};
@@ -50,8 +51,8 @@ pub struct RequestFlow {
     tenant: Option<String>,
     /// Whether the request waits for its body.
     is_held: bool,
-    session: RankedValue,
-    tier: RankedValue,
+    session: RankedValue<String>,
+    objectives: Objectives,
     body_bytes: usize,
     /// The most bytes of the body that the filter holds.
     buffer_bytes_max: usize,
@@ -145,19 +146,18 @@ impl RequestFlow {
             // The bytes of an upgrade come after its response.
             PromptSource::Skipped(_) => has_body && !headers::is_upgrade(headers),
         };
-        let hash = |key: &[u8]| config.secret.hash_of_tenant(tenant.as_deref(), key);
+        let hash = |key: &[u8]| Some(config.secret.hash_of_tenant(tenant.as_deref(), key));
         let mut session = source::best(&config.session, headers, hash);
-        let mut tier = source::best(&config.tier, headers, session::encode);
         if config.trusted_origin {
-            session.prefer(headers::get(headers, names::SESSION));
-            tier.prefer(headers::get(headers, names::TIER));
+            let value = headers::get(headers, names::SESSION).filter(|value| !value.is_empty());
+            session.prefer(value.map(|value| String::from_utf8_lossy(value).into_owned()));
         }
         let mut flow = Self {
             prompt,
             tenant,
             is_held,
             session,
-            tier,
+            objectives: Objectives::read(&config, headers),
             body_bytes: 0,
             buffer_bytes_max: config.buffer_bytes_max,
             buffer_limit: 0,
@@ -241,10 +241,14 @@ impl RequestFlow {
 
     /// The headers with which the request continues.
     ///
-    /// `peer_address` looks up the proxy's `ip:port` of the client. The filter calls it only when no other source has a
+    /// `now_unix_ms` reads the clock in Unix milliseconds, which only a request with a deadline needs. `peer_address` looks up the proxy's `ip:port` of the client. The filter calls it only when no other source has a
     /// session key and no header has the address, because the lookup is slow.
     #[must_use]
-    pub fn release(self, peer_address: impl FnOnce() -> Option<String>) -> Release {
+    pub fn release(
+        self,
+        now_unix_ms: impl FnOnce() -> u64,
+        peer_address: impl FnOnce() -> Option<String>,
+    ) -> Release {
         let config = self.config;
         let (found, model, coverage) = match self.prompt {
             PromptSource::Peer(model) => (None, model, PromptCoverage::Forwarded),
@@ -283,10 +287,8 @@ impl RequestFlow {
                 .map(|tenant| HeaderEdit::set(names::TENANT, tenant)),
         );
 
-        let in_body = found.and_then(|found| tier_in_body(&config, found));
-        let tier = self.tier.or_in_body(in_body);
-        let tier = tier.as_deref().and_then(tier::canonical);
-        edits.extend(tier.map(|tier| HeaderEdit::set(names::TIER, tier)));
+        self.objectives
+            .write(&mut edits, &config, found.as_ref(), now_unix_ms);
 
         let cluster = config.cluster(model.as_deref());
         edits.extend(cluster.map(|cluster| HeaderEdit::set(names::CLUSTER, cluster)));
@@ -311,6 +313,19 @@ impl RequestFlow {
 pub fn has_allowed_path(config: &RequestConfig, headers: &Headers) -> bool {
     headers::get(headers, ":path")
         .is_none_or(|path| str::from_utf8(path).is_ok_and(|path| config.allowed_paths.allows(path)))
+}
+
+/// The headers of the objectives that a request states in its own headers, for a request whose body nothing reads. `now_unix_ms` reads
+/// the clock in Unix milliseconds.
+#[must_use]
+pub fn objectives_in_headers(
+    config: &RequestConfig,
+    headers: &Headers,
+    now_unix_ms: impl FnOnce() -> u64,
+) -> Vec<HeaderEdit> {
+    let mut edits = Vec::new();
+    Objectives::read(config, headers).write(&mut edits, config, None, now_unix_ms);
+    edits
 }
 
 /// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
@@ -339,6 +354,8 @@ fn is_set_by_peer(name: &str) -> bool {
         names::SESSION,
         names::TENANT,
         names::TIER,
+        names::TTFT_MS,
+        names::DEADLINE,
         names::TOKENS,
         names::ORIGIN,
         names::TRIED,
@@ -381,15 +398,9 @@ fn session_in_body(
     found: &Extraction,
 ) -> Option<(usize, String)> {
     let (member, key) = found.session.as_ref()?;
-    let rank = config.rank_of_body_session(*member)?;
+    let rank = source::rank_of_body(&config.session, *member)?;
     let hash = || config.secret.hash_of_tenant(tenant, key.as_bytes());
     (!key.is_empty()).then(|| (rank, hash()))
-}
-
-/// The tier in the body, with the rank of the first such source.
-fn tier_in_body(config: &RequestConfig, found: Extraction) -> Option<(usize, String)> {
-    let is_body = |source: &Source| matches!(source, Source::Body(_));
-    Some((config.tier.iter().position(is_body)?, found.tier?))
 }
 
 fn prompt_headers(

@@ -1,4 +1,4 @@
-//! The source of a session key or a tier: the first in an ordered list that has a value.
+//! The source of a session key or an objective: the first in an ordered list that has a readable value.
 //!
 //! Headers and cookies precede the body, so the filter keeps their best value with its rank until the body has been read.
 
@@ -8,15 +8,21 @@ use crate::headers::{self, Headers};
 /// Envoy's header with the address of a client outside its own network, without a port.
 const ADDRESS_HEADER: &str = "x-envoy-external-address";
 
-#[derive(Clone, Debug, Default)]
-pub(super) struct RankedValue(Option<(usize, String)>);
+#[derive(Clone, Debug)]
+pub(super) struct RankedValue<T>(Option<(usize, T)>);
 
-/// The best value among headers and cookies, encoded for a header by `encode`.
-pub(super) fn best(
+impl<T> Default for RankedValue<T> {
+    fn default() -> Self {
+        Self(None)
+    }
+}
+
+/// The best value among headers and cookies. `read` yields `None` for a value that cannot be read, which counts as absent.
+pub(super) fn best<T>(
     sources: &[Source],
     headers: &Headers,
-    encode: impl FnOnce(&[u8]) -> String,
-) -> RankedValue {
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> RankedValue<T> {
     let found = sources.iter().enumerate().find_map(|(rank, source)| {
         let value = match source {
             Source::Header(name) => headers::get(headers, name).map(<[u8]>::trim_ascii),
@@ -24,21 +30,28 @@ pub(super) fn best(
             Source::Body(_) | Source::ClientAddress => None,
         };
         let value = value.filter(|value| !value.is_empty())?;
-        Some((rank, value))
+        Some((rank, read(value)?))
     });
-    RankedValue(found.map(|(rank, value)| (rank, encode(value))))
+    RankedValue(found)
 }
 
-impl RankedValue {
-    /// Puts an encoded value before every source.
-    pub(super) fn prefer(&mut self, value: Option<&[u8]>) {
-        if let Some(value) = value.filter(|value| !value.is_empty()) {
-            self.0 = Some((0, String::from_utf8_lossy(value).into_owned()));
+/// The rank of the body source with this index among the body sources of a list.
+pub(super) fn rank_of_body(sources: &[Source], member: usize) -> Option<usize> {
+    let sources = sources.iter().enumerate();
+    let mut in_body = sources.filter(|(_, source)| matches!(source, Source::Body(_)));
+    in_body.nth(member).map(|(rank, _)| rank)
+}
+
+impl<T> RankedValue<T> {
+    /// Puts a value, if there is one, before every source.
+    pub(super) fn prefer(&mut self, value: Option<T>) {
+        if let Some(value) = value {
+            self.0 = Some((0, value));
         }
     }
 
     /// The better one of this value and the value in the body.
-    pub(super) fn or_in_body(self, in_body: Option<(usize, String)>) -> Option<String> {
+    pub(super) fn or_in_body(self, in_body: Option<(usize, T)>) -> Option<T> {
         // Two sources never have the same rank; a preferred value wins against rank 0 of the body.
         let best = match (self.0, in_body) {
             (Some(early), Some(late)) if late.0 < early.0 => Some(late),
@@ -80,10 +93,12 @@ pub(super) fn without_port(address: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use isotherm_fingerprint::session;
-
     use super::*;
     use crate::headers::from_pairs;
+
+    fn text(value: &[u8]) -> Option<String> {
+        String::from_utf8(value.to_vec()).ok()
+    }
 
     #[test]
     fn a_cookie_is_found_by_its_whole_name() {
@@ -106,7 +121,7 @@ mod tests {
             Source::Body("a".to_owned()),
             Source::Header("x-a".to_owned()),
         ];
-        let early = best(&sources, &from_pairs(&[("x-a", "early")]), session::encode);
+        let early = best(&sources, &from_pairs(&[("x-a", "early")]), text);
         let late = || Some((0, "late".to_owned()));
         assert_eq!(early.clone().or_in_body(late()).as_deref(), Some("late"));
         assert_eq!(early.or_in_body(None).as_deref(), Some("early"));
@@ -117,13 +132,30 @@ mod tests {
     }
 
     #[test]
+    fn a_source_in_the_body_keeps_its_rank_among_all_sources() {
+        let body = |member: &str| Source::Body(member.to_owned());
+        let sources = [body("a"), Source::Cookie("c".to_owned()), body("b.c")];
+        assert_eq!(rank_of_body(&sources, 0), Some(0));
+        assert_eq!(rank_of_body(&sources, 1), Some(2));
+        assert_eq!(rank_of_body(&sources, 2), None);
+    }
+
+    #[test]
     fn empty_values_are_skipped() {
         let sources = [
             Source::Header("x-a".to_owned()),
             Source::Cookie("c".to_owned()),
         ];
         let headers = from_pairs(&[("x-a", " "), ("cookie", "c=v")]);
-        let found = best(&sources, &headers, session::encode);
+        let found = best(&sources, &headers, text);
         assert_eq!(found.or_in_body(None).as_deref(), Some("v"));
+    }
+
+    #[test]
+    fn values_that_cannot_be_read_are_skipped() {
+        let sources = ["x-a", "x-b"].map(|name| Source::Header(name.to_owned()));
+        let headers = from_pairs(&[("x-a", "many"), ("x-b", "7")]);
+        let number = |value: &[u8]| str::from_utf8(value).ok()?.parse::<u32>().ok();
+        assert_eq!(best(&sources, &headers, number).or_in_body(None), Some(7));
     }
 }

@@ -7,6 +7,9 @@ use super::*;
 use crate::PluginConfig;
 use crate::headers::from_pairs;
 
+/// The time of the tests' clock.
+const NOW_UNIX_MS: u64 = 1_764_085_164_000;
+
 const CHAT: &str = r#"{"model":"llama","user":"u-1","max_tokens":64,"messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
 
 fn config(json: &str) -> Arc<RequestConfig> {
@@ -52,7 +55,7 @@ fn send(config: Arc<RequestConfig>, headers: &Headers, body: &[u8], piece_bytes:
             }
         }
     }
-    flow.release(|| Some("192.0.2.7:50000".to_owned()))
+    flow.release(|| NOW_UNIX_MS, || Some("192.0.2.7:50000".to_owned()))
 }
 
 #[test]
@@ -74,6 +77,71 @@ fn a_chat_request_gets_every_header() {
     let fingerprint =
         Fingerprint::decode(set(&release, names::FINGERPRINT).unwrap().as_bytes()).unwrap();
     assert!(fingerprint.total_bytes() > 0);
+}
+
+#[test]
+fn the_objectives_of_a_request_become_headers() {
+    let objectives = |more: &[(&str, &str)], body: &str| {
+        let release = send(usual(), &chat_with(more), body.as_bytes(), 10);
+        [names::TIER, names::TTFT_MS, names::DEADLINE]
+            .map(|name| set(&release, name).map(str::to_owned).unwrap_or_default())
+    };
+    assert_eq!(objectives(&[], CHAT), ["", "", ""]);
+    let headers = [
+        ("x-llm-d-slo-ttft-ms", "none"),
+        ("x-slo-ttft-ms", "1500"),
+        ("x-deadline", "1764085224"),
+    ];
+    let flex = r#"{"model":"llama","service_tier":"flex","messages":[]}"#;
+    assert_eq!(
+        objectives(&headers, flex),
+        ["non-interactive", "1500", "60000"]
+    );
+    // The header stands before the member, unless it cannot be read.
+    let tiers = |tier| objectives(&[("x-tier", tier)], flex)[0].clone();
+    assert_eq!(tiers("interactive_fast"), "interactive-fast");
+    assert_eq!(tiers("urgent"), "non-interactive");
+    let passed = [("x-deadline", "1764085000")];
+    assert_eq!(objectives(&passed, CHAT), ["", "", "0"]);
+    let endless = [
+        ("x-slo-ttft-ms", "99999999999999999999"),
+        ("x-deadline", "99999999999999999999"),
+    ];
+    assert_eq!(objectives(&endless, CHAT), ["", "3600000", "2592000000"]);
+}
+
+#[test]
+fn a_trusted_peer_states_what_is_left_of_the_objectives() {
+    let headers = chat_with(&[
+        ("x-tier", "interactive-fast"),
+        ("x-slo-ttft-ms", "1500"),
+        ("x-deadline", "1764085224"),
+        (names::TIER, "non-interactive"),
+        (names::TTFT_MS, "400"),
+        (names::DEADLINE, "0"),
+    ]);
+    let left = |json: &str| {
+        let release = send(config(json), &headers, CHAT.as_bytes(), 10);
+        [names::TIER, names::TTFT_MS, names::DEADLINE]
+            .map(|name| set(&release, name).map(str::to_owned).unwrap_or_default())
+    };
+    assert_eq!(
+        left(r#"{"trusted_origin":true}"#),
+        ["non-interactive", "400", "0"]
+    );
+    assert_eq!(left("{}"), ["interactive-fast", "1500", "60000"]);
+}
+
+#[test]
+fn objectives_are_read_without_a_body() {
+    let headers = chat_with(&[("x-tier", "flex"), ("x-slo-ttft-ms", "9")]);
+    assert_eq!(
+        objectives_in_headers(&usual(), &headers, || NOW_UNIX_MS),
+        [
+            HeaderEdit::set(names::TIER, "non-interactive"),
+            HeaderEdit::set(names::TTFT_MS, "9")
+        ]
+    );
 }
 
 #[test]
@@ -111,7 +179,7 @@ fn a_body_that_exceeds_the_buffer_can_be_released_at_once() {
     assert!(flow.exceeds_buffer());
     flow.release_after_first_piece();
     assert!(flow.feed(CHAT.as_bytes()));
-    let release = flow.release(|| None);
+    let release = flow.release(|| NOW_UNIX_MS, || None);
     assert_eq!(set(&release, names::MODEL), Some("llama"));
 }
 
@@ -152,7 +220,7 @@ fn a_request_whose_body_is_withheld_is_decided_by_its_headers() {
     let mut flow = RequestFlow::new(config(json), &headers, true);
     flow.skip_body();
     assert!(!flow.is_held());
-    let release = flow.release(|| None);
+    let release = flow.release(|| NOW_UNIX_MS, || None);
     let reason = SkipReason::BodyWithheld;
     assert_eq!(release.coverage, PromptCoverage::Skipped(reason));
     assert_eq!(set(&release, names::SESSION), hashed("s").as_deref());
@@ -213,7 +281,7 @@ fn headers_of_a_trusted_peer_are_kept_except_its_routing() {
     assert_eq!(strip(&trusting, &headers), removed);
     let flow = RequestFlow::new(trusting.clone(), &headers, true);
     assert!(!flow.is_held(), "its prompt was read already");
-    let release = flow.release(|| None);
+    let release = flow.release(|| NOW_UNIX_MS, || None);
     assert_eq!(release.coverage, PromptCoverage::Forwarded);
     assert_eq!(set(&release, names::CLUSTER), Some("llama-pool"));
     assert_eq!(set(&release, names::SESSION), Some("s"));
@@ -331,19 +399,20 @@ fn the_client_address_is_the_last_session_source() {
     );
 
     let known = chat_with(&[("x-envoy-external-address", "2001:db8::7")]);
-    let release = RequestFlow::new(usual(), &known, false).release(|| panic!("the header has it"));
+    let release = RequestFlow::new(usual(), &known, false)
+        .release(|| NOW_UNIX_MS, || panic!("the header has it"));
     assert_eq!(
         set(&release, names::SESSION),
         hashed("2001:db8::7").as_deref()
     );
 
     let flow = RequestFlow::new(usual(), &chat_with(&[("x-session-id", "s")]), false);
-    let _ = flow.release(|| panic!("no lookup is needed"));
+    let _ = flow.release(|| NOW_UNIX_MS, || panic!("no lookup is needed"));
     let none = config(r#"{"role":"request","session":[]}"#);
     let flow = RequestFlow::new(none, &chat_with(&[]), false);
     assert_eq!(
         set(
-            &flow.release(|| panic!("the address is no source")),
+            &flow.release(|| NOW_UNIX_MS, || panic!("the address is no source")),
             names::SESSION
         ),
         None
@@ -425,7 +494,7 @@ fn the_tenant_of_a_token_comes_from_dynamic_metadata() {
             );
             subject.map(|subject| subject.as_bytes().to_vec())
         });
-        let release = flow.release(|| None);
+        let release = flow.release(|| NOW_UNIX_MS, || None);
         set(&release, names::TENANT).map(str::to_owned)
     };
     assert_eq!(of(Some("ann")).as_deref(), Some("ann"));

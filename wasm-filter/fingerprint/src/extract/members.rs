@@ -1,4 +1,4 @@
-//! Finds the model, the session key and the tier among the members of a request.
+//! Finds the model, the session key and the objectives among the members of a request.
 //!
 //! The paths come from configuration. The finder matches them name by name as the scanner descends, and keeps a value only
 //! when a path leads to it and no better value is known.
@@ -9,14 +9,15 @@ use core::mem;
 
 use super::MemberPaths;
 use crate::leaves::Digest;
+use crate::objectives;
 use crate::session::{SESSION_BYTES_MAX, hex};
 
 /// The most paths that the finder follows; no sensible configuration has more.
 const PATHS_MAX: usize = 32;
 /// The names of the usual paths together, in bytes, so that most requests allocate once.
 const NAMES_BYTES_EXPECTED: usize = 128;
-/// The longest value that is kept, in bytes. A longer session key is replaced by its digest; a longer model or tier is
-/// dropped.
+/// The longest value that is kept, in bytes. A longer session key is replaced by its digest; a longer model or objective
+/// is dropped.
 const VALUE_BYTES_MAX: usize = SESSION_BYTES_MAX;
 const MODEL: &str = "model";
 /// A path to an object means this member of the object.
@@ -28,6 +29,23 @@ pub(super) enum Goal {
     Model,
     Session,
     Tier,
+    Ttft,
+    Deadline,
+}
+
+/// The number of [`Goal`]s.
+const GOALS: usize = 5;
+
+impl Goal {
+    /// Whether a value can be read. One that cannot counts as absent, so a path of worse rank may have the value.
+    fn is_readable(self, value: &[u8]) -> bool {
+        match self {
+            Self::Model | Self::Session => true,
+            Self::Tier => objectives::tier(value).is_some(),
+            Self::Ttft => objectives::ttft_ms(value).is_some(),
+            Self::Deadline => objectives::deadline_unix_ms(value).is_some(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -66,16 +84,23 @@ pub(super) struct MemberFinder {
     /// Whether the string is longer than what is kept.
     is_long: bool,
     /// For each [`Goal`] the best value and the rank of its path.
-    found: [Option<(usize, String)>; 3],
+    found: [Option<(usize, String)>; GOALS],
     /// For each [`Goal`] whether a member on a path to it repeats.
-    repeated: [bool; 3],
+    repeated: [bool; GOALS],
 }
 
 impl MemberFinder {
     pub(super) fn new(wanted: &MemberPaths) -> Self {
+        let goals = [
+            (Goal::Session, &wanted.session),
+            (Goal::Tier, &wanted.tier),
+            (Goal::Ttft, &wanted.ttft_ms),
+            (Goal::Deadline, &wanted.deadline),
+        ];
+        let count: usize = goals.iter().map(|(_, paths)| paths.len()).sum();
         let mut finder = Self {
             names: String::with_capacity(NAMES_BYTES_EXPECTED),
-            paths: Vec::with_capacity(PATHS_MAX.min(1 + wanted.session.len() + wanted.tier.len())),
+            paths: Vec::with_capacity(PATHS_MAX.min(1 + count)),
             depth_max: 0,
             is_target: false,
             is_keeping: false,
@@ -83,11 +108,11 @@ impl MemberFinder {
             kept: Vec::new(),
             digest: Digest::default(),
             is_long: false,
-            found: [const { None }; 3],
-            repeated: [false; 3],
+            found: [const { None }; GOALS],
+            repeated: [false; GOALS],
         };
         finder.add(Goal::Model, 0, MODEL);
-        for (goal, paths) in [(Goal::Session, &wanted.session), (Goal::Tier, &wanted.tier)] {
+        for (goal, paths) in goals {
             for (rank, path) in paths.iter().enumerate() {
                 finder.add(goal, rank, path);
             }
@@ -208,13 +233,14 @@ impl MemberFinder {
             let Some(found) = self.found.get_mut(path.goal as usize) else {
                 continue;
             };
-            if found.as_ref().is_some_and(|(best, _)| *best <= path.rank) {
+            let is_worse = found.as_ref().is_some_and(|(best, _)| *best <= path.rank);
+            if is_worse || !path.goal.is_readable(&self.kept) {
                 continue;
             }
             let value = match (self.is_long, path.goal) {
                 (false, _) => String::from_utf8_lossy(&self.kept).into_owned(),
                 (true, Goal::Session) => hex(digest),
-                (true, Goal::Model | Goal::Tier) => continue,
+                (true, Goal::Model | Goal::Tier | Goal::Ttft | Goal::Deadline) => continue,
             };
             *found = Some((path.rank, value));
         }

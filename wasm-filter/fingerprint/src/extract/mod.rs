@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use self::members::{Goal, MemberFinder};
 use self::visitor::RequestVisitor;
 use crate::json::Scanner;
-use crate::{Api, BodyError, Fingerprint, tenant};
+use crate::{Api, BodyError, Fingerprint, objectives, tenant};
 
 /// Members of the body besides the prompt, as dotted paths such as `user` or `metadata.session_id`.
 ///
@@ -23,6 +23,10 @@ pub struct MemberPaths {
     pub session: Vec<String>,
     /// The members with the workload tier, best first.
     pub tier: Vec<String>,
+    /// The members with the budget for the first token in milliseconds, best first.
+    pub ttft_ms: Vec<String>,
+    /// The members with the deadline in Unix seconds, best first.
+    pub deadline: Vec<String>,
 }
 
 /// The parts of a request that routing needs.
@@ -35,8 +39,12 @@ pub struct Extraction {
     /// The best session key with its index in [`MemberPaths::session`], as the client wrote it; [`crate::session::SessionSecret::hash`]
     /// makes a header value of it. A key longer than 256 bytes is replaced by its digest.
     pub session: Option<(usize, String)>,
-    /// The workload tier as the request spells it.
-    pub tier: Option<String>,
+    /// The name of the workload tier, with the index of its member in [`MemberPaths::tier`].
+    pub tier: Option<(usize, &'static str)>,
+    /// The budget for the first token in milliseconds, with the index of its member in [`MemberPaths::ttft_ms`].
+    pub ttft_ms: Option<(usize, u32)>,
+    /// The deadline in Unix milliseconds, with the index of its member in [`MemberPaths::deadline`].
+    pub deadline_unix_ms: Option<(usize, u64)>,
     /// Whether the client asks for a streamed response.
     pub is_stream: bool,
     /// Estimated prompt tokens.
@@ -92,7 +100,10 @@ impl Extractor {
         Extraction {
             model: value(Goal::Model).map(|(_, model)| model),
             session: value(Goal::Session),
-            tier: value(Goal::Tier).map(|(_, tier)| tier),
+            tier: value(Goal::Tier).and_then(|found| read(found, objectives::tier)),
+            ttft_ms: value(Goal::Ttft).and_then(|found| read(found, objectives::ttft_ms)),
+            deadline_unix_ms: value(Goal::Deadline)
+                .and_then(|found| read(found, objectives::deadline_unix_ms)),
             is_stream: visitor.stream.unwrap_or(false),
             prompt_tokens: visitor.prompt.tokens(),
             output_tokens_max: visitor.output_tokens_max,
@@ -104,4 +115,12 @@ impl Extractor {
             },
         }
     }
+}
+
+/// An objective that the finder has found to be readable.
+fn read<T>(
+    (member, text): (usize, String),
+    parse: impl FnOnce(&[u8]) -> Option<T>,
+) -> Option<(usize, T)> {
+    Some((member, parse(text.as_bytes())?))
 }

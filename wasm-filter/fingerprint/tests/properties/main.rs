@@ -26,6 +26,7 @@ fn wanted() -> MemberPaths {
             "user".into(),
         ],
         tier: vec!["metadata.tier".into()],
+        ..MemberPaths::default()
     }
 }
 

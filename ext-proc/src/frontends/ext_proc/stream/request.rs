@@ -60,6 +60,10 @@ impl<I: Inbound> RequestStream<I> {
         let known = known.filter(|(name, _)| is_trusted || !name.starts_with(names::PREFIX));
         let metrics = &self.lifecycle.context().metrics;
         let mut head = RequestHead::read(known, self.listener, metrics);
+        if !is_trusted {
+            // A body that is read later may state other objectives.
+            head.take_edits(&self.settings.objectives(headers), metrics);
+        }
         head.request.subset = metadata.and_then(subset::read);
         if self.settings.config.conformance {
             head.request.subset = conformance::selection(headers).or(head.request.subset);

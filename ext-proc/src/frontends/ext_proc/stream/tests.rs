@@ -40,8 +40,13 @@ struct Gateway {
 
 impl Service {
     fn new(replicas: u16, ext_proc: &str) -> Self {
+        Self::with_pool(replicas, ext_proc, "aliases: []")
+    }
+
+    /// A service with further options of its pool.
+    fn with_pool(replicas: u16, ext_proc: &str, pool: &str) -> Self {
         let config = format!(
-            "pools: [{{ model: m, queue: {{ length_max: 0 }} }}]\next_proc: {{ {ext_proc} }}"
+            "pools: [{{ model: m, queue: {{ length_max: 0 }}, {pool} }}]\next_proc: {{ {ext_proc} }}"
         );
         let config = config::parse(&config).unwrap();
         let metrics = Arc::new(Metrics::register(&mut Registry::default()));
@@ -669,4 +674,61 @@ async fn a_request_that_passes_through_loses_the_headers_for_the_sidecar() {
     gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &pairs);
     let removed = changes(&gateway.reply().await).remove_headers;
     assert_eq!(removed, [names::PREFILLER]);
+}
+
+#[tokio::test]
+async fn an_engine_learns_the_class_of_a_request_from_the_service_alone() {
+    let forged = [
+        (names::VLLM_PRIORITY, "-100"),
+        (names::SGLANG_PRIORITY, "100"),
+    ];
+    let pairs: Vec<_> = CHAT.into_iter().chain(forged).collect();
+    for (engine, expected) in [
+        ("off", None),
+        ("vllm", Some(names::VLLM_PRIORITY)),
+        ("sglang", Some(names::SGLANG_PRIORITY)),
+    ] {
+        let service = Service::with_pool(1, "", &format!("engine_priority: {engine}"));
+        let mut gateway = service.open();
+        gateway.send_headers(FULL_DUPLEX, &pairs);
+        gateway.send_body(BODY, true);
+        let reply = gateway.reply().await;
+        let removed = changes(&reply).remove_headers;
+        for (name, _) in forged {
+            let is_set = expected == Some(name);
+            let value = is_set.then_some("0");
+            assert_eq!(header_of(&reply, name).as_deref(), value, "{engine}");
+            assert_ne!(removed.iter().any(|removed| removed == name), is_set);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_tier_of_a_request_that_no_filter_has_read_is_read() {
+    let headers_only = Some((BodySendMode::None, BodySendMode::None));
+    for (modes, trusted, tier, expected) in [
+        (FULL_DUPLEX, "auto", "interactive-fast", "interactive-fast"),
+        (FULL_DUPLEX, "auto", "urgent", "interactive-normal"),
+        (headers_only, "never", "priority", "interactive-fast"),
+        // The filter in front says what counts.
+        (headers_only, "auto", "priority", "interactive-normal"),
+    ] {
+        let options = format!("trusted_headers: {trusted}");
+        let service = Service::with_pool(1, &options, "tiers: {}");
+        let log = service.context.pool_registry.decision_log();
+        log.look();
+        let mut gateway = service.open();
+        let pairs: Vec<_> = CHAT.into_iter().chain([("x-tier", tier)]).collect();
+        gateway.send_headers(modes, &pairs);
+        if modes == FULL_DUPLEX {
+            gateway.send_body(BODY, true);
+        }
+        gateway.reply().await;
+        let tiers = log.look().into_iter().map(|decision| decision.tier);
+        assert_eq!(
+            Vec::from_iter(tiers),
+            [Some(expected.to_owned())],
+            "{trusted}"
+        );
+    }
 }

@@ -1,0 +1,113 @@
+//! `GET /api/batch` and `GET /api/tenants`, and the tiers in `GET /api/pools`.
+
+use std::sync::Arc;
+
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
+use axum::response::Json;
+use isotherm_router::TierStatus;
+
+use super::error::ApiError;
+use super::pools::{PoolQuery, find};
+use super::{AdminState, view};
+use crate::clock::millis;
+use crate::pool::{NamedTenant, Pool, PoolRegistry};
+use crate::tier;
+
+type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
+
+pub(super) async fn batch(
+    State(admin): AdminState,
+    query: QueryResult,
+) -> Result<Json<Vec<view::BatchView>>, ApiError> {
+    let pools = named(&admin.pool_registry, query?.pool.as_deref())?;
+    Ok(Json(pools.iter().map(|pool| batch_view(pool)).collect()))
+}
+
+pub(super) async fn tenants(
+    State(admin): AdminState,
+    query: QueryResult,
+) -> Result<Json<Vec<view::PoolTenantsView>>, ApiError> {
+    let pools = named(&admin.pool_registry, query?.pool.as_deref())?;
+    Ok(Json(pools.iter().map(|pool| tenants_view(pool)).collect()))
+}
+
+/// The pool of this name; every pool without a name.
+fn named(registry: &PoolRegistry, name: Option<&str>) -> Result<Vec<Arc<Pool>>, ApiError> {
+    match name {
+        Some(name) => Ok(vec![find(registry, Some(name))?]),
+        None => Ok(registry.pools()),
+    }
+}
+
+/// The tiers of a pool; none in a pool without them.
+pub(super) fn tier_views(pool: &Pool) -> Vec<view::TierView> {
+    let tiers = pool.tiers().into_iter().flatten();
+    tiers.map(|status| tier_view(&status)).collect()
+}
+
+fn tier_view(status: &TierStatus) -> view::TierView {
+    view::TierView {
+        tier: tier::name(status.tier).to_owned(),
+        waiting: status.waiting,
+        oldest_wait_ms: millis(status.oldest_wait),
+        arrived: status.arrived,
+        dispatched: status.dispatched,
+        rejected: status.rejected,
+        within_slo: status.within_slo,
+        past_slo: status.past_slo,
+    }
+}
+
+fn batch_view(pool: &Pool) -> view::BatchView {
+    let config = Arc::clone(&pool.config().borrow());
+    let status = pool.batch_status();
+    let rules = config.router.tiers.as_ref();
+    let status_or_none = status.clone().unwrap_or_default();
+    view::BatchView {
+        pool: pool.name().to_string(),
+        has_gate: status.is_some(),
+        utilisation: status_or_none.utilisation,
+        credit: status_or_none.credit,
+        held: status_or_none.held,
+        held_max: rules.map_or(0, |rules| rules.batch.length_max),
+        oldest_wait_ms: millis(status_or_none.oldest_wait),
+        released: status_or_none
+            .released
+            .iter()
+            .map(|(reason, count)| (reason.as_ref().to_owned(), *count))
+            .collect(),
+    }
+}
+
+fn tenants_view(pool: &Pool) -> view::PoolTenantsView {
+    let config = Arc::clone(&pool.config().borrow());
+    let rules = config.router.fairness.as_ref();
+    let fairness = pool
+        .fairness()
+        .zip(rules)
+        .map(|(status, rules)| view::FairnessView {
+            quantum_ms: millis(rules.quantum),
+            backlogged: status.backlogged,
+            gap_ms: millis(status.gap),
+        });
+    view::PoolTenantsView {
+        pool: pool.name().to_string(),
+        fairness,
+        tenants: pool.tenants().iter().map(tenant_view).collect(),
+    }
+}
+
+fn tenant_view(tenant: &NamedTenant) -> view::TenantView {
+    let status = &tenant.status;
+    view::TenantView {
+        tenant: tenant.name.to_string(),
+        requests: status.requests,
+        refused: status.refused,
+        waiting: status.waiting,
+        in_flight: status.in_flight,
+        prompt_tokens: status.prompt_tokens,
+        cached_tokens: status.cached_tokens,
+        work_s: status.work.as_secs_f64(),
+    }
+}
