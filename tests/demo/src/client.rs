@@ -1,6 +1,7 @@
 //! A chat client that reads the streamed response and measures it.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use isotherm_harness::MODEL;
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tokio_util::bytes::Bytes;
 use tokio_util::codec::{FramedRead, LinesCodec};
@@ -32,7 +34,35 @@ pub struct Client {
     regions: Arc<HashMap<String, usize>>,
     http: reqwest::Client,
     url: String,
+    /// Further headers of each request.
+    headers: Vec<(&'static str, String)>,
 }
+
+/// A response with an error status.
+#[derive(Debug)]
+pub struct Refusal {
+    status: StatusCode,
+    /// Delay of `Retry-After`.
+    pub retry_after: Option<Duration>,
+    /// The beginning of the body.
+    body: String,
+}
+
+impl Refusal {
+    /// Whether the client is to try again later.
+    #[must_use]
+    pub fn is_for_lack_of_capacity(&self) -> bool {
+        self.status == StatusCode::TOO_MANY_REQUESTS
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.status, self.body)
+    }
+}
+
+impl std::error::Error for Refusal {}
 
 /// A complete response.
 #[derive(Clone, Debug)]
@@ -69,7 +99,15 @@ impl Client {
             regions,
             http: http.build()?,
             url: format!("{base}/v1/chat/completions"),
+            headers: Vec::new(),
         })
+    }
+
+    /// Adds a header to every request.
+    #[must_use]
+    pub fn with_header(mut self, name: &'static str, value: &str) -> Self {
+        self.headers.push((name, value.to_owned()));
+        self
     }
 
     /// Requests the message that follows `messages`.
@@ -95,13 +133,23 @@ impl Client {
             "ignore_eos": ignore_eos,
         });
         let start = Instant::now();
-        let request = self.http.post(&self.url).header("x-session-id", session);
+        let mut request = self.http.post(&self.url).header("x-session-id", session);
+        for (name, value) in &self.headers {
+            request = request.header(*name, value);
+        }
         let response = request.json(&body).send().await?;
         let status = response.status();
         if !status.is_success() {
+            let retry_after = response.headers().get("retry-after");
+            let retry_after = retry_after.and_then(|value| value.to_str().ok()?.parse().ok());
             let mut body = response.text().await.unwrap_or_default();
             body.truncate(body.floor_char_boundary(SHOWN_BYTES_MAX));
-            bail!("{status}: {body}");
+            let refusal = Refusal {
+                status,
+                retry_after: retry_after.map(Duration::from_secs),
+                body,
+            };
+            return Err(refusal.into());
         }
         let decision = response.headers().get("x-isotherm-decision");
         let decision = decision.and_then(|value| value.to_str().ok());

@@ -8,6 +8,7 @@
 //! - [`peers`]: Isotherm beside other projects' routers
 //! - [`regions`]: three arrangements of several regions
 //! - [`soak`]: load while processes and networks fail
+//! - [`tiers`]: interactive and batch clients at once, and a tenant that bursts
 //! - [`validate`]: the real system against the simulator
 
 pub mod client;
@@ -23,6 +24,7 @@ pub mod regions;
 pub mod report;
 pub mod scenario;
 pub mod soak;
+pub mod tiers;
 pub mod up;
 pub mod validate;
 pub mod workload;

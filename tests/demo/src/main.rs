@@ -15,6 +15,7 @@ use isotherm_demo::regions::options::{RegionOptions, Topology};
 use isotherm_demo::regions::report::RegionComparison;
 use isotherm_demo::scenario::{DemoOptions, UpOptions};
 use isotherm_demo::soak::{SoakOptions, soak};
+use isotherm_demo::tiers;
 use isotherm_demo::up;
 use isotherm_demo::validate::{ValidateOptions, validate};
 use isotherm_harness::shutdown::{run_until_stopped, stop_signal};
@@ -41,6 +42,9 @@ enum Mode {
         /// InferencePool), istio-service, inference-pool (Istio without the filter). Several with commas
         #[arg(long, value_name = "GATEWAY", value_delimiter = ',', value_parser = mesh::gateway, conflicts_with_all = ["regions", "picture"])]
         mesh: Vec<MeshGateway>,
+        /// Plays interactive and batch clients at once, then a tenant that bursts, and checks what tiers and fairness promise
+        #[arg(long, conflicts_with_all = ["regions", "mesh", "picture", "trace", "requests", "policy", "push"])]
+        tiers: bool,
         /// Also writes the charts as one SVG picture
         #[arg(long, value_name = "FILE", conflicts_with = "regions")]
         picture: Option<PathBuf>,
@@ -80,7 +84,7 @@ enum Mode {
 /// The files of a report.
 #[derive(clap::Args)]
 struct ReportFiles {
-    /// Directory of the report [default: target/demo, target/validation, target/compare or target/soak]
+    /// Directory of the report [default: target/demo, target/tiers, target/validation, target/compare or target/soak]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
     /// Also writes the report as Markdown, for docs/results
@@ -107,10 +111,21 @@ async fn run(mode: Mode) -> anyhow::Result<ExitCode> {
     match mode {
         Mode::Demo {
             options,
+            tiers: true,
+            files,
+            ..
+        } => {
+            let comparison = tiers::compare(&options).await?;
+            publish(&comparison.report()?, files, "tiers")?;
+            Ok(exit_code(comparison.holds()))
+        }
+        Mode::Demo {
+            options,
             regions,
             mesh,
             picture,
             files,
+            ..
         } => {
             let (report, failed) = match regions.topology.regions {
                 Some(_) => demo_of_regions(&options, &regions).await?,
@@ -250,6 +265,8 @@ mod tests {
             "demo --regions 3 --requests 10",
             "demo --clients day",
             "demo --mesh istio --regions 3",
+            "demo --tiers --regions 3",
+            "demo --tiers --policy random",
             "up --round-trip-ms 80",
             "up --policy isotherm --policy random",
         ] {

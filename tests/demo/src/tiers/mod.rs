@@ -1,0 +1,41 @@
+//! `demo --tiers`: what tiers and fairness promise, on a real Envoy with simulated engines.
+//!
+//! Three runs compare interactive clients alone, batch clients alone, and both at once. Three more compare five tenants without a
+//! burst with the same tenants while one of them sends ten times its share, with and without fairness. Every run has fresh
+//! engines with empty caches, and the same interactive requests.
+
+mod batch;
+mod load;
+mod report;
+mod run;
+mod setup;
+
+use anyhow::Context as _;
+
+pub use report::TiersComparison;
+
+use crate::scenario::DemoOptions;
+use load::Draw;
+use run::{Run, RunPlan};
+use setup::Setup;
+
+/// Plays every run; prints the progress on standard error.
+///
+/// # Errors
+/// When a stack does not start. The report counts requests that fail.
+pub async fn compare(options: &DemoOptions) -> anyhow::Result<TiersComparison> {
+    let setup = Setup::new(options);
+    let draw = Draw::new(&setup);
+    let mut results = Vec::new();
+    for run in Run::ALL {
+        let plan = RunPlan::new(run, &draw);
+        let label = run.label();
+        eprintln!(
+            "{label}: starting {} engines, the service and Envoy",
+            setup.replicas
+        );
+        let result = run::play(plan, &setup).await;
+        results.push(result.with_context(|| label.to_owned())?);
+    }
+    Ok(TiersComparison::new(setup, results))
+}

@@ -1,0 +1,295 @@
+//! The result of the runs, what must hold of them, and the report.
+
+use isotherm_report::number::{percent, whole};
+use isotherm_report::{Cell, Conclusion, Report, RunFacts, Section, Table};
+use serde::Serialize;
+
+use super::run::{Run, RunResult};
+use super::setup::Setup;
+use crate::metrics::RequestMetrics;
+
+/// Interactive p90 TTFT beside batch work over that alone, at most.
+const INTERACTIVE_MAX: f64 = 1.05;
+/// Batch output over what an oracle leaves it, at least.
+const BATCH_MIN: f64 = 0.9;
+/// The others' p90 TTFT in a burst over that without one, at most.
+const BURST_MAX: f64 = 1.2;
+/// Cache hits with fairness over those without, at least.
+const HITS_MIN: f64 = 0.95;
+
+/// The measurements of every run: `report.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct TiersComparison {
+    /// Circumstances of all runs.
+    pub setup: Setup,
+    /// Runs in order of execution.
+    pub runs: Vec<RunResult>,
+}
+
+impl TiersComparison {
+    pub(super) fn new(setup: Setup, runs: Vec<RunResult>) -> Self {
+        Self { setup, runs }
+    }
+
+    fn run(&self, run: Run) -> Option<&RunResult> {
+        self.runs.iter().find(|result| result.run == run)
+    }
+
+    /// Whether every expectation holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let mut conclusions = self.conclusions().into_iter();
+        conclusions.all(|claim| claim.holds != Some(false))
+    }
+
+    fn conclusions(&self) -> Vec<Conclusion> {
+        let mut conclusions = Vec::new();
+        if let (Some(alone), Some(both)) = (self.run(Run::Interactive), self.run(Run::Both)) {
+            conclusions.push(at_most(
+                "p90 TTFT of interactive clients beside batch work, over that without",
+                INTERACTIVE_MAX,
+                (both.interactive.ttft_ms.p90, alone.interactive.ttft_ms.p90),
+                "ms",
+            ));
+            if let Some(batch) = self.run(Run::Batch) {
+                let (ours, left) = (both.batch.output_tokens_per_s, oracle(alone, batch));
+                conclusions.push(at_least(
+                    "batch tokens/s beside interactive clients, over what an oracle leaves them",
+                    BATCH_MIN,
+                    (ours, left),
+                    "tokens/s",
+                ));
+            }
+        }
+        if let (Some(usual), Some(fair)) = (self.run(Run::Tenants), self.run(Run::FairBurst)) {
+            conclusions.push(at_most(
+                "p90 TTFT of the other tenants in a burst with fairness, over that without a burst",
+                BURST_MAX,
+                (fair.others.ttft_ms.p90, usual.others.ttft_ms.p90),
+                "ms",
+            ));
+        }
+        if let (Some(fair), Some(unfair)) = (self.run(Run::FairBurst), self.run(Run::UnfairBurst)) {
+            let hits = |run: &RunResult| run.interactive.cache_hit_ratio;
+            conclusions.push(at_least(
+                "cache hits in a burst with fairness, over those without fairness",
+                HITS_MIN,
+                (100.0 * hits(fair), 100.0 * hits(unfair)),
+                "%",
+            ));
+        }
+        let failed = |run: &RunResult| run.interactive.failed + run.batch.failed;
+        // Without fairness, a burst may fill the queue: its refusals are what the comparison shows.
+        let is_expected = |run: &&RunResult| run.run != Run::UnfairBurst;
+        let failed: usize = self.runs.iter().filter(is_expected).map(failed).sum();
+        conclusions.push(
+            Conclusion::claim(
+                "no request failed in a run with fairness or without a burst",
+                failed == 0,
+            )
+            .measured(format!("{failed} failed")),
+        );
+        conclusions
+    }
+
+    fn table(&self) -> Table {
+        let columns = [
+            "run",
+            "clients",
+            "requests",
+            "failed",
+            "TTFT p50 ms",
+            "TTFT p90 ms",
+            "TTFT p99 ms",
+            "cache hits",
+            "tokens/s",
+            "KV memory",
+        ];
+        let mut table = Table::new(columns);
+        for run in &self.runs {
+            let groups = [
+                ("interactive", &run.interactive),
+                ("other tenants", &run.others),
+                ("batch", &run.batch),
+            ];
+            for (clients, metrics) in groups {
+                if metrics.completed + metrics.failed > 0 {
+                    table.push(row(run, clients, metrics));
+                }
+            }
+        }
+        table
+    }
+
+    /// The report.
+    ///
+    /// # Errors
+    /// When the measurements have no JSON form.
+    pub fn report(&self) -> anyhow::Result<Report> {
+        let setup = &self.setup;
+        let introduction = Section::new("").text(format!(
+            "Each run: {} fresh replicas ({}) behind the shipped Envoy configuration, and the same interactive requests. Engines and \
+             clients are {} times as fast as real time; every time and rate is by the engines' clock.",
+            setup.replicas, setup.engine, setup.speed
+        ));
+        let sections = [
+            introduction.conclusions(self.conclusions()),
+            Section::new("").table(self.table()),
+        ];
+        let report = Report {
+            facts: Some(RunFacts::collect("cargo xtask")),
+            footer: "TTFT: time to first token. KV memory: mean share of the memory for KV caches in use, as the gate sees it. The \
+                     oracle gives batch work, at every moment, the part of that memory which batch work alone uses and \
+                     interactive clients leave free: tokens/s of batch alone, times the mean of that part."
+                .into(),
+            ..Report::new("Isotherm: tiers and tenants", sections)
+        };
+        report.with_data(self)
+    }
+}
+
+fn row(run: &RunResult, clients: &str, metrics: &RequestMetrics) -> [Cell; 10] {
+    let ttft = &metrics.ttft_ms;
+    [
+        run.run.label().into(),
+        clients.to_owned().into(),
+        metrics.completed.into(),
+        Cell::zero_expected(metrics.failed),
+        whole(ttft.p50).into(),
+        whole(ttft.p90).into(),
+        whole(ttft.p99).into(),
+        percent(metrics.cache_hit_ratio).into(),
+        whole(metrics.output_tokens_per_s).into(),
+        percent(run.utilisation_mean).into(),
+    ]
+}
+
+/// The batch tokens a second that an oracle leaves: those of batch work alone, as far as interactive clients leave the memory free that
+/// it uses.
+fn oracle(interactive: &RunResult, batch: &RunResult) -> f64 {
+    let used = batch.utilisation_mean;
+    let looks = interactive.utilisation.len();
+    if used <= 0.0 || looks == 0 {
+        return batch.batch.output_tokens_per_s;
+    }
+    let left = |taken: &f64| ((used - taken) / used).clamp(0.0, 1.0);
+    let share = interactive.utilisation.iter().map(left).sum::<f64>() / looks as f64;
+    batch.batch.output_tokens_per_s * share
+}
+
+fn ratio((ours, theirs): (f64, f64)) -> f64 {
+    ours / theirs.max(f64::MIN_POSITIVE)
+}
+
+fn at_most(what: &str, max: f64, values: (f64, f64), unit: &str) -> Conclusion {
+    let ratio = ratio(values);
+    let holds = values.1 > 0.0 && ratio <= max;
+    claim(
+        format!("{what}: at most {max:.2}"),
+        holds,
+        values,
+        ratio,
+        unit,
+    )
+}
+
+fn at_least(what: &str, min: f64, values: (f64, f64), unit: &str) -> Conclusion {
+    let ratio = ratio(values);
+    let holds = values.1 > 0.0 && ratio >= min;
+    claim(
+        format!("{what}: at least {min:.2}"),
+        holds,
+        values,
+        ratio,
+        unit,
+    )
+}
+
+fn claim(
+    text: String,
+    holds: bool,
+    (ours, theirs): (f64, f64),
+    ratio: f64,
+    unit: &str,
+) -> Conclusion {
+    let measured = format!("{ours:.0} against {theirs:.0} {unit}: {ratio:.3}");
+    Conclusion::claim(text, holds).measured(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Summary;
+
+    fn metrics(p90: f64, hits: f64, tokens_per_s: f64) -> RequestMetrics {
+        RequestMetrics {
+            completed: 10,
+            cache_hit_ratio: hits,
+            output_tokens_per_s: tokens_per_s,
+            ttft_ms: Summary {
+                p90,
+                ..Summary::default()
+            },
+            ..RequestMetrics::default()
+        }
+    }
+
+    fn result(run: Run, p90: f64, hits: f64, batch: f64, utilisation: &[f64]) -> RunResult {
+        RunResult {
+            run,
+            interactive: metrics(p90, hits, 0.0),
+            others: metrics(p90, hits, 0.0),
+            batch: metrics(0.0, 0.0, batch),
+            utilisation: utilisation.to_vec(),
+            utilisation_mean: utilisation.iter().sum::<f64>() / utilisation.len() as f64,
+        }
+    }
+
+    /// Runs that keep every promise by a little.
+    fn kept() -> TiersComparison {
+        TiersComparison {
+            setup: Setup {
+                replicas: 4,
+                engine: "e".into(),
+                speed: 10.0,
+                seed: 1,
+            },
+            runs: vec![
+                result(Run::Interactive, 100.0, 0.5, 0.0, &[0.3, 0.0]),
+                result(Run::Batch, 0.0, 0.0, 1_000.0, &[0.6, 0.6]),
+                result(Run::Both, 104.0, 0.5, 690.0, &[0.6, 0.6]),
+                result(Run::Tenants, 100.0, 0.5, 0.0, &[0.3]),
+                result(Run::FairBurst, 119.0, 0.48, 0.0, &[0.9]),
+                result(Run::UnfairBurst, 900.0, 0.5, 0.0, &[0.9]),
+            ],
+        }
+    }
+
+    #[test]
+    fn an_oracle_leaves_what_interactive_clients_do_not_use() {
+        let comparison = kept();
+        let (interactive, batch) = (&comparison.runs[0], &comparison.runs[1]);
+        assert!((oracle(interactive, batch) - 750.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn each_promise_fails_on_its_own() {
+        assert!(kept().holds());
+        let broken: [fn(&mut TiersComparison); 5] = [
+            |c| c.runs[2].interactive.ttft_ms.p90 = 106.0,
+            |c| c.runs[2].batch.output_tokens_per_s = 670.0,
+            |c| c.runs[4].others.ttft_ms.p90 = 121.0,
+            |c| c.runs[4].interactive.cache_hit_ratio = 0.47,
+            |c| c.runs[4].interactive.failed = 1,
+        ];
+        for change in broken {
+            let mut comparison = kept();
+            change(&mut comparison);
+            let conclusions = comparison.conclusions();
+            let failed = conclusions
+                .iter()
+                .filter(|claim| claim.holds == Some(false));
+            assert_eq!(failed.count(), 1, "{conclusions:?}");
+        }
+    }
+}
