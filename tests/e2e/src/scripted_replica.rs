@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -77,7 +78,12 @@ struct State {
     running: Arc<()>,
     /// Each held request has a clone.
     held: Arc<()>,
+    /// Share of the KV cache in use, in thousandths, as the metrics tell it.
+    kv_usage: AtomicU32,
 }
+
+/// Share of the KV cache in use, in thousandths, unless a test sets it.
+const KV_USAGE: u32 = 100;
 
 #[derive(Debug)]
 struct Script {
@@ -112,6 +118,7 @@ impl ScriptedReplica {
             releases: Semaphore::new(0),
             running: Arc::default(),
             held: Arc::default(),
+            kv_usage: AtomicU32::new(KV_USAGE),
         });
         let state_of_server = Arc::clone(&state);
         let server =
@@ -150,6 +157,17 @@ impl ScriptedReplica {
     /// Sets the reaction to the next request without one of its own.
     pub fn push_action(&self, action: Action) {
         lock(&self.state.script).next.push_back(action);
+    }
+
+    /// Sets the share of the KV cache in use, as the metrics tell it.
+    pub fn set_kv_usage(&self, share: f64) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share is from 0 to 1"
+        )]
+        let thousandths = (share * 1e3).round() as u32;
+        self.state.kv_usage.store(thousandths, Ordering::SeqCst);
     }
 
     /// Makes the replica disconnect after it has read a body with this text, as an engine that crashes does.
@@ -333,10 +351,11 @@ impl State {
     /// The metrics that the service reads, in vLLM's format.
     fn metrics(&self) -> String {
         let running = Arc::strong_count(&self.running) - 1;
+        let kv_usage = f64::from(self.kv_usage.load(Ordering::SeqCst)) / 1e3;
         format!(
             "vllm:num_requests_waiting{{engine=\"0\"}} 0\n\
              vllm:num_requests_running{{engine=\"0\"}} {running}\n\
-             vllm:kv_cache_usage_perc{{engine=\"0\"}} 0.1\n\
+             vllm:kv_cache_usage_perc{{engine=\"0\"}} {kv_usage}\n\
              vllm:cache_config_info{{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"10000\"}} 1\n"
         )
     }

@@ -35,5 +35,6 @@ mod roles;
 mod slow_bodies;
 mod telemetry;
 mod tenants;
+mod tiers;
 mod tracing;
 mod withheld_bodies;
