@@ -3,6 +3,8 @@
 //! `serve` runs the service; the other commands are for its operator. The configuration file has the options of the
 //! service: the command line gives only the file and the log level.
 
+#[cfg(feature = "batch")]
+mod batch;
 mod check;
 mod client;
 mod explain;
@@ -57,6 +59,9 @@ enum Command {
     /// A trace has no text: it has arrival times, the lengths of prompts and responses, and ids of shared prefixes that
     /// mean nothing outside the trace. The service must allow recordings (`recording.enabled`).
     Record(record::Record),
+    /// Queue non-interactive requests durably: OpenAI's batch format and batch API.
+    #[cfg(feature = "batch")]
+    Batch(Box<batch::Batch>),
     /// Print the reference of the configuration file as Markdown.
     #[command(hide = true)]
     ConfigReference,
@@ -92,6 +97,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Regions(args) => regions::run(args).await,
         Command::Scaling(args) => scaling::run(args).await,
         Command::Record(args) => record::run(args).await,
+        #[cfg(feature = "batch")]
+        Command::Batch(args) => batch::run(*args).await,
         Command::ConfigReference => {
             output::print(&reference::markdown())?;
             Ok(ExitCode::SUCCESS)

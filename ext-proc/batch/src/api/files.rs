@@ -1,0 +1,126 @@
+//! `GET` and `DELETE` of files.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Path, Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use bytes::Bytes;
+use futures_util::stream;
+use serde::Deserialize;
+
+use super::object::{Deletion, Page};
+use super::{Api, ApiError, FileObject, Owner};
+use crate::store::FileRow;
+
+/// Most files of one list: OpenAI's bound.
+const LIMIT_MAX: u32 = 10_000;
+/// Lines of a file that are read at once.
+const PAGE_LINES: u32 = 50;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct ListQuery {
+    after: Option<String>,
+    limit: Option<u32>,
+    purpose: Option<String>,
+    order: Option<String>,
+}
+
+pub(super) async fn list(
+    State(api): State<Arc<Api>>,
+    Extension(Owner(owner)): Extension<Owner>,
+    query: Result<Query<ListQuery>, QueryRejection>,
+) -> Result<Json<Page<FileObject>>, ApiError> {
+    let Query(query) = query?;
+    let limit = query.limit.unwrap_or(LIMIT_MAX);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        let message = format!("`limit` must be between 1 and {LIMIT_MAX}.");
+        return Err(ApiError::invalid(Some("limit"), message));
+    }
+    if query.order.is_some_and(|order| order != "desc") {
+        return Err(ApiError::invalid(
+            Some("order"),
+            "Only `desc` is supported: newest files first.",
+        ));
+    }
+    let after = match &query.after {
+        Some(after) => Some(find(&api, &owner, after).await?),
+        None => None,
+    };
+    let purpose = query.purpose.as_deref();
+    let rows = api
+        .store
+        .files(&owner, purpose, after.as_ref(), limit + 1)
+        .await?;
+    Ok(Json(Page::new(
+        rows,
+        limit,
+        |file| file.id.clone(),
+        Into::into,
+    )))
+}
+
+pub(super) async fn show(
+    State(api): State<Arc<Api>>,
+    Extension(Owner(owner)): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Json<FileObject>, ApiError> {
+    Ok(Json(find(&api, &owner, &id).await?.into()))
+}
+
+pub(super) async fn delete(
+    State(api): State<Arc<Api>>,
+    Extension(Owner(owner)): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Json<Deletion>, ApiError> {
+    find(&api, &owner, &id).await?;
+    if api.store.is_in_use(&id).await? {
+        let message = "A batch still reads the file: cancel the batch first, or wait for its end.";
+        return Err(ApiError::new(StatusCode::CONFLICT, "file_in_use", message));
+    }
+    api.store.delete_file(&id).await?;
+    Ok(Json(Deletion {
+        id,
+        object: "file",
+        deleted: true,
+    }))
+}
+
+pub(super) async fn content(
+    State(api): State<Arc<Api>>,
+    Extension(Owner(owner)): Extension<Owner>,
+    Path(id): Path<String>,
+) -> Result<Response, ApiError> {
+    let file = find(&api, &owner, &id).await?;
+    let length = file.bytes;
+    let pages = stream::try_unfold((api, file, 0), |(api, file, after)| async move {
+        let page = api.store.file_lines(&file, after, PAGE_LINES).await;
+        let page = page.map_err(|error| {
+            tracing::warn!(%error, file = file.id, "the content of a file breaks off");
+            std::io::Error::other("the database failed")
+        })?;
+        let Some((last, _)) = page.last() else {
+            return Ok(None);
+        };
+        let last = *last;
+        let bytes: Vec<u8> = page.into_iter().flat_map(|(_, line)| line).collect();
+        Ok::<_, std::io::Error>(Some((Bytes::from(bytes), (api, file, last))))
+    });
+    let mut response = Body::from_stream(pages).into_response();
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        HeaderValue::from_static("application/octet-stream"),
+    );
+    // A client notices by the length when the content breaks off.
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    Ok(response)
+}
+
+async fn find(api: &Api, owner: &str, id: &str) -> Result<FileRow, ApiError> {
+    let file = api.store.file(owner, id).await?;
+    file.ok_or_else(|| ApiError::missing("file", id))
+}

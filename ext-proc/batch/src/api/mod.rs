@@ -1,0 +1,94 @@
+//! OpenAI's batch API: files and batches, for any client of that API.
+
+mod auth;
+mod batches;
+mod error;
+mod files;
+mod object;
+mod server;
+mod upload;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+pub use error::ApiError;
+pub use object::{BatchObject, FileObject};
+
+use crate::limits::{Limits, OWNER_WITHOUT_KEY};
+use crate::store::Store;
+
+/// Largest body of a request without a file, in bytes.
+const BODY_BYTES_MAX: usize = 256 * 1024;
+/// Most uploads at once.
+const UPLOADS_MAX: usize = 8;
+
+/// Configuration of the API.
+#[derive(Clone, Debug)]
+pub struct ApiConfig {
+    /// Address to listen on.
+    pub listen: SocketAddr,
+    /// File with the keys of clients, one in a line, alone or behind the name of its owner. The file is read for each
+    /// request.
+    pub keys_file: Option<PathBuf>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// State of the API.
+#[derive(Debug)]
+struct Api {
+    store: Store,
+    config: ApiConfig,
+    uploads: Semaphore,
+}
+
+/// Client that sent a request.
+#[derive(Clone, Debug)]
+struct Owner(String);
+
+/// Serves the API on `listener` until `stop` is cancelled.
+pub async fn serve(
+    listener: TcpListener,
+    store: Store,
+    config: ApiConfig,
+    stop: CancellationToken,
+) {
+    let is_loopback = config.listen.ip().is_loopback();
+    let api = Arc::new(Api {
+        store,
+        config,
+        uploads: Semaphore::new(UPLOADS_MAX),
+    });
+    server::serve(listener, router(api), is_loopback, stop).await;
+}
+
+fn router(api: Arc<Api>) -> Router {
+    Router::new()
+        .route(
+            "/v1/files",
+            post(upload::create).layer(DefaultBodyLimit::disable()),
+        )
+        .route("/v1/files", get(files::list))
+        .route("/v1/files/{id}", get(files::show).delete(files::delete))
+        .route("/v1/files/{id}/content", get(files::content))
+        .route("/v1/batches", post(batches::create).get(batches::list))
+        .route("/v1/batches/{id}", get(batches::show))
+        .route("/v1/batches/{id}/cancel", post(batches::cancel))
+        .layer(from_fn_with_state(Arc::clone(&api), auth::check))
+        // Health is no secret: an orchestrator has no key.
+        .route("/healthz", get(|| async { "ok\n" }))
+        .fallback(error::not_found)
+        .method_not_allowed_fallback(error::method_not_allowed)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(Extension(Owner(OWNER_WITHOUT_KEY.to_owned())))
+        .with_state(api)
+}

@@ -1,0 +1,184 @@
+//! `POST /v1/files`: a file as multipart form. The file goes to the database while it arrives, in pages of lines.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
+use axum::extract::{Multipart, State};
+use axum::http::StatusCode;
+use axum::{Extension, Json};
+use tokio::time::timeout;
+
+use super::{Api, ApiError, FileObject, Owner};
+use crate::id::random_id;
+use crate::limits::FILE_NAME_CHARACTERS_MAX;
+use crate::splitter::SplitError;
+use crate::store::{FileSink, NewFile, SinkError};
+
+/// Longest wait for the next bytes of an upload.
+const CHUNK_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest time of an upload: the largest file over a slow network.
+const UPLOAD_TIME_MAX: Duration = Duration::from_secs(1_800);
+/// Most parts of a form.
+const PARTS_MAX: usize = 16;
+/// Longest part that is no file, in bytes.
+const TEXT_BYTES_MAX: usize = 1_024;
+/// Shortest and longest time that a file stays, in seconds: OpenAI's bounds.
+const TTL_S: (i64, i64) = (3_600, 2_592_000);
+
+pub(super) async fn create(
+    State(api): State<Arc<Api>>,
+    Extension(Owner(owner)): Extension<Owner>,
+    form: Result<Multipart, MultipartRejection>,
+) -> Result<Json<FileObject>, ApiError> {
+    let form = form.map_err(|error| ApiError::invalid(None, error.body_text()))?;
+    let Ok(_place) = api.uploads.try_acquire() else {
+        let message = "Too many uploads at once: try again.";
+        return Err(ApiError::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too_many_uploads",
+            message,
+        ));
+    };
+    let limits = &api.config.limits;
+    let (bytes, files) = api.store.storage_used().await?;
+    if bytes >= limits.storage_bytes_max || files >= limits.files_max {
+        let message = format!(
+            "The queue is full ({} bytes, {} files): delete files that you need no more.",
+            limits.storage_bytes_max, limits.files_max
+        );
+        return Err(ApiError::new(
+            StatusCode::INSUFFICIENT_STORAGE,
+            "storage_full",
+            message,
+        ));
+    }
+    let file = NewFile {
+        id: random_id("file-"),
+        owner,
+        name: "upload.jsonl".to_owned(),
+    };
+    let (id, owner) = (file.id.clone(), file.owner.clone());
+    let uploaded = timeout(UPLOAD_TIME_MAX, receive(&api, form, file)).await;
+    let uploaded = uploaded.unwrap_or_else(|_| Err(too_slow(UPLOAD_TIME_MAX)));
+    if let Err(error) = uploaded {
+        // What has arrived goes at once, or else with the files that never ended.
+        if let Err(error) = api.store.delete_file(&id).await {
+            tracing::warn!(%error, file = id, "a broken upload stays for some hours");
+        }
+        return Err(error);
+    }
+    let file = api.store.file(&owner, &id).await?;
+    file.map(|file| Json(file.into()))
+        .ok_or_else(|| ApiError::missing("file", &id))
+}
+
+async fn receive(api: &Api, mut form: Multipart, mut file: NewFile) -> Result<(), ApiError> {
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    let mut sink = None;
+    for _ in 0..PARTS_MAX {
+        let Some(mut part) = next(form.next_field()).await? else {
+            break;
+        };
+        let name: String = part.name().unwrap_or_default().chars().take(64).collect();
+        if name != "file" {
+            texts.insert(name, text(&mut part).await?);
+            continue;
+        }
+        if sink.is_some() {
+            return Err(ApiError::invalid(
+                Some("file"),
+                "The form has two files: upload each by itself.",
+            ));
+        }
+        if let Some(name) = part.file_name() {
+            let name = name.chars().filter(|character| !character.is_control());
+            file.name = name.take(FILE_NAME_CHARACTERS_MAX).collect();
+        }
+        let mut writer = FileSink::begin(&api.store, &file, &api.config.limits).await?;
+        while let Some(chunk) = next(part.chunk()).await? {
+            writer.write(&chunk).await.map_err(split_error)?;
+        }
+        sink = Some(writer);
+    }
+    let purpose = texts.get("purpose").map(String::as_str);
+    if purpose != Some("batch") {
+        return Err(ApiError::invalid(
+            Some("purpose"),
+            "`purpose` must be `batch`: this server has no other use for files.",
+        ));
+    }
+    let Some(writer) = sink else {
+        return Err(ApiError::invalid(
+            Some("file"),
+            "The form has no part `file`.",
+        ));
+    };
+    let expires_at = expiry(&texts)?.map(|ttl_s| api.store.now().saturating_add(ttl_s * 1_000));
+    writer.finish(expires_at).await.map_err(split_error)?;
+    Ok(())
+}
+
+/// Time that the file stays, in seconds.
+fn expiry(texts: &BTreeMap<String, String>) -> Result<Option<i64>, ApiError> {
+    let anchor = texts.get("expires_after[anchor]");
+    let Some(seconds) = texts.get("expires_after[seconds]") else {
+        return Ok(None);
+    };
+    let (least, most) = TTL_S;
+    let seconds: Option<i64> = seconds.parse().ok();
+    match seconds.filter(|seconds| (least..=most).contains(seconds)) {
+        Some(seconds) if anchor.is_some_and(|anchor| anchor == "created_at") => Ok(Some(seconds)),
+        _ => {
+            let message = format!(
+                "`expires_after` must have the anchor `created_at` and {least} to {most} seconds."
+            );
+            Err(ApiError::invalid(Some("expires_after"), message))
+        }
+    }
+}
+
+async fn text(part: &mut Field<'_>) -> Result<String, ApiError> {
+    let mut text = Vec::new();
+    while let Some(chunk) = next(part.chunk()).await? {
+        text.extend_from_slice(&chunk);
+        if text.len() > TEXT_BYTES_MAX {
+            let message =
+                format!("A part of the form that is no file has more than {TEXT_BYTES_MAX} bytes.");
+            return Err(ApiError::invalid(None, message));
+        }
+    }
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Awaits the next piece of the form.
+async fn next<T>(piece: impl Future<Output = Result<T, MultipartError>>) -> Result<T, ApiError> {
+    match timeout(CHUNK_TIME_MAX, piece).await {
+        Ok(Ok(piece)) => Ok(piece),
+        Ok(Err(error)) => Err(ApiError::invalid(None, error.body_text())),
+        Err(_) => Err(too_slow(CHUNK_TIME_MAX)),
+    }
+}
+
+fn too_slow(limit: Duration) -> ApiError {
+    let message = format!(
+        "The upload was too slow: nothing more within {} s.",
+        limit.as_secs()
+    );
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "upload_timeout", message)
+}
+
+fn split_error(error: SinkError) -> ApiError {
+    match error {
+        SinkError::Store(error) => ApiError::from(error),
+        SinkError::Split(error) => {
+            let code = match error {
+                SplitError::Line { .. } => "line_too_long",
+                SplitError::Lines(_) => "too_many_lines",
+                SplitError::Bytes(_) => "file_too_large",
+            };
+            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, code, error.to_string())
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The pace of a worker, and the order of its lines. Pure: time comes in as an argument.
+
+mod promotion;
+mod send_window;
+mod spare_rate;
+
+pub use promotion::{BatchDemand, promoted_lines};
+pub use send_window::{Feedback, SendWindow};
+pub use spare_rate::SpareRate;
+
+/// Milliseconds since the Unix epoch, by the clock of the database.
+pub type UnixMs = i64;
+
+/// The tier of a request that a batch sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// Held at the gateway until a replica is idle enough.
+    NonInteractive,
+    /// Promoted: the deadline is near, so the gateway treats the request as one that a user waits for.
+    Interactive,
+}
+
+impl Priority {
+    /// The value of `x-tier`.
+    #[must_use]
+    pub const fn tier(self) -> &'static str {
+        match self {
+            Self::NonInteractive => "non-interactive",
+            Self::Interactive => "interactive-normal",
+        }
+    }
+}

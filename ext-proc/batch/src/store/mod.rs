@@ -1,0 +1,270 @@
+//! The state of the queue in a database: SQLite in one file, or PostgreSQL for workers on several machines.
+//!
+//! Both speak the same statements through sqlx's `Any` driver, but for the claim of lines ([`requests`]): PostgreSQL skips
+//! rows that another worker locks, and SQLite has one writer at a time. Rejected: an own trait with two implementations,
+//! which would be tested half as much each.
+
+mod batches;
+mod files;
+mod requests;
+mod schema;
+mod sink;
+mod statement;
+mod stewardship;
+#[cfg(test)]
+mod tests;
+mod workers;
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
+use sqlx::{
+    Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, Transaction,
+};
+
+pub use batches::{BatchRow, BatchStatus, NewBatch};
+pub use files::{FileRow, NewFile};
+pub(crate) use requests::Claim;
+pub use requests::{ClaimedLine, LineKey, LineUpdate, NewRequest, ResultKind, UnfinishedLine};
+pub use sink::{FileSink, SinkError};
+pub use stewardship::StewardTask;
+
+use crate::pace::UnixMs;
+
+/// Most connections of one process to PostgreSQL.
+const CONNECTIONS_MAX: u32 = 8;
+/// Longest wait for a connection.
+const ACQUIRE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Lock that one process holds while it creates the tables: "isotherm" in ASCII.
+const SCHEMA_LOCK: i64 = 0x6973_6f74_6865_726d;
+
+/// A database's kind of SQL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dialect {
+    Sqlite,
+    Postgres,
+}
+
+/// The state of the queue. Clones share their connections.
+#[derive(Clone, Debug)]
+pub struct Store {
+    pool: AnyPool,
+    dialect: Dialect,
+    /// The database's clock less this machine's, in milliseconds, as it was when the store opened.
+    clock_offset_ms: i64,
+}
+
+/// Error of the database, or of a request to it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database cannot be opened.
+    #[error(
+        "the database {url} cannot be opened: {cause}; --database gives a file, or `postgres://user@host/database`"
+    )]
+    Open {
+        /// Address without its password.
+        url: String,
+        /// Cause.
+        cause: sqlx::Error,
+    },
+    /// Tables of another version.
+    #[error("the database has tables of version {0}, and this program those of version {VERSION}: use the program that made them", VERSION = schema::VERSION)]
+    Version(i64),
+    /// A statement failed.
+    #[error("the database failed: {cause}")]
+    Database {
+        /// Cause.
+        cause: sqlx::Error,
+    },
+    /// A value in the database is not one that this program writes.
+    #[error("the database has an unknown {0}: was it changed by another program?")]
+    Unknown(&'static str),
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(cause: sqlx::Error) -> Self {
+        Self::Database { cause }
+    }
+}
+
+/// Result of the store.
+pub type StoreResult<T> = Result<T, StoreError>;
+
+impl Store {
+    /// Opens the database at a URL (`sqlite:FILE`, `postgres://…`) or in a file, and creates its tables where they are
+    /// missing. A password stands in the URL, in `PGPASSWORD` or in `~/.pgpass`.
+    ///
+    /// # Errors
+    /// The database cannot be opened, or another version made its tables.
+    pub async fn open(database: &str) -> StoreResult<Self> {
+        // A second call finds the drivers installed.
+        let _ =
+            sqlx::any::install_drivers(&[sqlx::sqlite::any::DRIVER, sqlx::postgres::any::DRIVER]);
+        let (dialect, url) = parse(database);
+        let open_error = |cause| StoreError::Open {
+            url: without_password(&url),
+            cause,
+        };
+        let options: AnyConnectOptions = url.parse().map_err(open_error)?;
+        let options = options.disable_statement_logging();
+        let pool = AnyPoolOptions::new()
+            .max_connections(CONNECTIONS_MAX)
+            .acquire_timeout(ACQUIRE_TIME_MAX)
+            .after_connect(move |connection, _| {
+                Box::pin(async move {
+                    if dialect == Dialect::Sqlite {
+                        connection.execute(SQLITE_SETTINGS).await?;
+                    }
+                    Ok(())
+                })
+            });
+        let pool = pool.connect_with(options).await.map_err(open_error)?;
+        let mut store = Self {
+            pool,
+            dialect,
+            clock_offset_ms: 0,
+        };
+        store.create_tables().await?;
+        store.clock_offset_ms = store.measure_clock().await?;
+        Ok(store)
+    }
+
+    /// The time by the database's clock, which all workers share.
+    #[must_use]
+    pub fn now(&self) -> UnixMs {
+        local_time().saturating_add(self.clock_offset_ms)
+    }
+
+    /// Closes the connections.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+
+    async fn create_tables(&self) -> StoreResult<()> {
+        let mut transaction = self.begin().await?;
+        if self.dialect == Dialect::Postgres {
+            let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(SCHEMA_LOCK);
+            lock.execute(&mut *transaction).await?;
+        }
+        for statement in schema::statements(self.dialect) {
+            // The statements are constants of this program.
+            transaction.execute(AssertSqlSafe(statement)).await?;
+        }
+        let version = sqlx::query("SELECT version FROM isotherm_schema");
+        let version = version.fetch_optional(&mut *transaction).await?;
+        match version.map(|row| row.try_get(0)).transpose()? {
+            Some(schema::VERSION) => {}
+            Some(other) => return Err(StoreError::Version(other)),
+            None => {
+                let insert = sqlx::query("INSERT INTO isotherm_schema (version) VALUES ($1)");
+                insert
+                    .bind(schema::VERSION)
+                    .execute(&mut *transaction)
+                    .await?;
+            }
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Begins a transaction that writes.
+    async fn begin(&self) -> StoreResult<Transaction<'static, Any>> {
+        let statement = match self.dialect {
+            // A transaction that reads first and writes later could not get the lock then.
+            Dialect::Sqlite => "BEGIN IMMEDIATE",
+            Dialect::Postgres => "BEGIN",
+        };
+        Ok(self.pool.begin_with(statement).await?)
+    }
+
+    async fn measure_clock(&self) -> StoreResult<i64> {
+        if self.dialect == Dialect::Sqlite {
+            return Ok(0);
+        }
+        let before = local_time();
+        let clock = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
+        let row = sqlx::query(clock).fetch_one(&self.pool).await?;
+        let database: i64 = row.try_get(0)?;
+        let local = before + (local_time() - before) / 2;
+        Ok(database.saturating_sub(local))
+    }
+}
+
+/// Settings of each connection to SQLite. Readers do not block the writer (WAL), a commit is on the disk when it returns,
+/// and a second process waits for the first.
+const SQLITE_SETTINGS: &str =
+    "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
+
+/// The dialect and the URL of what `--database` gives.
+fn parse(database: &str) -> (Dialect, String) {
+    if database.starts_with("postgres:") || database.starts_with("postgresql:") {
+        return (Dialect::Postgres, database.to_owned());
+    }
+    let file = database.strip_prefix("sqlite:").unwrap_or(database);
+    let file = file.strip_prefix("//").unwrap_or(file);
+    let (file, query) = file.split_once('?').unwrap_or((file, "mode=rwc"));
+    let file: String = Path::new(file)
+        .to_string_lossy()
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    (Dialect::Sqlite, format!("sqlite://{file}?{query}"))
+}
+
+/// The URL without the password of its user.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}@{host}{path}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+fn local_time() -> UnixMs {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        UnixMs::try_from(since.as_millis()).unwrap_or(UnixMs::MAX)
+    })
+}
+
+/// Reads a column that counts.
+fn count(row: &AnyRow, column: &str) -> StoreResult<u64> {
+    let value: i64 = row.try_get(column)?;
+    Ok(u64::try_from(value).unwrap_or(0))
+}
+
+/// Writes a count.
+fn stored(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod address_tests {
+    use super::*;
+
+    #[test]
+    fn a_database_is_a_file_or_a_url() {
+        let sqlite = |text: &str| (Dialect::Sqlite, text.to_owned());
+        assert_eq!(parse("queue.db"), sqlite("sqlite://queue.db?mode=rwc"));
+        assert_eq!(
+            parse("/var/queue.db"),
+            sqlite("sqlite:///var/queue.db?mode=rwc")
+        );
+        assert_eq!(parse("sqlite:a%b.db"), sqlite("sqlite://a%25b.db?mode=rwc"));
+        assert_eq!(parse("postgres://h/d").0, Dialect::Postgres);
+        assert_eq!(parse("postgresql://h/d").0, Dialect::Postgres);
+    }
+
+    #[test]
+    fn errors_show_no_password() {
+        let shown = without_password("postgres://user:secret@host:5432/db");
+        assert_eq!(shown, "postgres://user@host:5432/db");
+        assert_eq!(without_password("sqlite://queue.db"), "sqlite://queue.db");
+    }
+}

@@ -1,0 +1,308 @@
+//! The lines of batches: claims by lease, and one result for each line.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sqlx::any::AnyRow;
+use sqlx::{Any, Row as _, Transaction};
+
+use super::statement::Statement;
+use super::{Dialect, Store, StoreResult};
+use crate::pace::{Priority, UnixMs};
+
+/// A line of a batch: the batch, and the number of the line in its input file, from 1.
+pub type LineKey = (String, i64);
+
+/// A line of a new batch.
+#[derive(Clone, Debug)]
+pub struct NewRequest {
+    /// Number of the line in the input file.
+    pub number: i64,
+    /// The caller's name of the request.
+    pub custom_id: String,
+}
+
+/// A line that a worker holds.
+#[derive(Clone, Debug)]
+pub struct ClaimedLine {
+    /// Number of the line in the input file.
+    pub number: i64,
+    /// The caller's name of the request.
+    pub custom_id: String,
+    /// Failures that are the line's own.
+    pub failures: u32,
+    /// Failures while the gateway served no other request either.
+    pub outages: u32,
+    /// The line of the input file.
+    pub content: Vec<u8>,
+}
+
+/// A line without a result that no worker holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnfinishedLine {
+    /// Number of the line in the input file.
+    pub number: i64,
+    /// The caller's name of the request.
+    pub custom_id: String,
+}
+
+/// Whether a result goes to the output file or to the error file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultKind {
+    /// A response of status 2xx.
+    Success,
+    /// A response with an error, or an error in place of the response.
+    Error,
+    /// No response, because the batch has expired or was cancelled.
+    Unfinished,
+}
+
+/// News of a worker about a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LineUpdate {
+    /// The result of the line: one line of the output or error file, with its line feed.
+    Result {
+        /// File of the result.
+        kind: ResultKind,
+        /// Text of the result.
+        text: Vec<u8>,
+    },
+    /// Another attempt from `ready_at` on.
+    Retry {
+        /// Time of the next attempt.
+        ready_at: UnixMs,
+        /// Failures that are the line's own, so far.
+        failures: u32,
+        /// Failures of the gateway, so far.
+        outages: u32,
+    },
+}
+
+/// Claims on SQLite, which has one writer at a time.
+const CLAIM_SQLITE: &str =
+    "UPDATE isotherm_requests SET worker = $1, ready_at = $2, is_promoted = $3
+    WHERE batch_id = $4 AND number IN (
+        SELECT number FROM isotherm_requests
+        WHERE batch_id = $4 AND done_at IS NULL AND ready_at <= $5 ORDER BY number LIMIT $6)
+    AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
+    RETURNING number, custom_id, failures, outages";
+/// Claims on PostgreSQL: lines that another worker is claiming are skipped.
+const CLAIM_POSTGRES: &str = "WITH free AS MATERIALIZED (
+        SELECT number FROM isotherm_requests
+        WHERE batch_id = $4 AND done_at IS NULL AND ready_at <= $5 ORDER BY number LIMIT $6
+        FOR UPDATE SKIP LOCKED)
+    UPDATE isotherm_requests AS request SET worker = $1, ready_at = $2, is_promoted = $3 FROM free
+    WHERE request.batch_id = $4 AND request.number = free.number
+    AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
+    RETURNING request.number, request.custom_id, request.failures, request.outages";
+
+/// A claim of lines: by which worker, and for how long.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim<'a> {
+    pub(crate) worker: &'a str,
+    pub(crate) batch: &'a str,
+    pub(crate) input_file: &'a str,
+    pub(crate) priority: Priority,
+    pub(crate) lease_ms: i64,
+    pub(crate) count: usize,
+}
+
+impl Store {
+    /// Adds the lines of a batch that is being validated. Lines that are there already stay.
+    pub(crate) async fn add_requests(&self, batch: &str, lines: &[NewRequest]) -> StoreResult<()> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let mut insert = Statement::new(
+            "INSERT INTO isotherm_requests (batch_id, number, custom_id, ready_at, is_promoted, failures, outages) VALUES ",
+        );
+        for (index, line) in lines.iter().enumerate() {
+            insert.push(if index == 0 { "(" } else { ", (" });
+            insert.bind(batch)?.push(", ").bind(line.number)?;
+            insert.push(", ").bind(line.custom_id.as_str())?;
+            insert.push(", 0, 0, 0, 0)");
+        }
+        insert.push(" ON CONFLICT (batch_id, number) DO NOTHING");
+        insert.build().execute(&self.pool).await?;
+        Ok(())
+    }
+
+    /// Claims free lines of a batch, lowest numbers first. No other worker gets them until the lease ends.
+    pub(crate) async fn claim_lines(&self, claim: &Claim<'_>) -> StoreResult<Vec<ClaimedLine>> {
+        let statement = match self.dialect {
+            Dialect::Sqlite => CLAIM_SQLITE,
+            Dialect::Postgres => CLAIM_POSTGRES,
+        };
+        let now = self.now();
+        let mut transaction = self.begin().await?;
+        let claimed = sqlx::query(statement)
+            .bind(claim.worker)
+            .bind(now.saturating_add(claim.lease_ms))
+            .bind(i64::from(claim.priority == Priority::Interactive))
+            .bind(claim.batch)
+            .bind(now)
+            .bind(i64::try_from(claim.count).unwrap_or(i64::MAX));
+        let rows = claimed.fetch_all(&mut *transaction).await?;
+        let mut lines = BTreeMap::new();
+        for row in &rows {
+            let line = read_claimed(row)?;
+            lines.insert(line.number, line);
+        }
+        if !lines.is_empty() {
+            let mut select =
+                Statement::new("SELECT number, content FROM isotherm_file_lines WHERE file_id = ");
+            select.bind(claim.input_file)?;
+            select.bind_numbers(lines.keys().copied())?;
+            for row in select.build().fetch_all(&mut *transaction).await? {
+                let number: i64 = row.try_get("number")?;
+                if let Some(line) = lines.get_mut(&number) {
+                    line.content = row.try_get("content")?;
+                }
+            }
+        }
+        transaction.commit().await?;
+        Ok(lines.into_values().collect())
+    }
+
+    /// Extends the leases of lines that a worker still holds.
+    pub(crate) async fn renew_leases(
+        &self,
+        worker: &str,
+        lines: &BTreeSet<LineKey>,
+        lease_ms: i64,
+    ) -> StoreResult<()> {
+        let mut batches: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
+        for (batch, number) in lines {
+            batches.entry(batch).or_default().push(*number);
+        }
+        for (batch, numbers) in batches {
+            let mut update = Statement::new("UPDATE isotherm_requests SET ready_at = ");
+            update.bind(self.now().saturating_add(lease_ms))?;
+            update
+                .push(" WHERE done_at IS NULL AND worker = ")
+                .bind(worker)?;
+            update.push(" AND batch_id = ").bind(batch)?;
+            update.bind_numbers(numbers)?;
+            update.build().execute(&self.pool).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes what a worker found out about lines, all or nothing. A line that has a result keeps it. Writing the same
+    /// updates again changes nothing, so an update whose commit is in doubt is written again.
+    pub(crate) async fn write_updates(
+        &self,
+        worker: &str,
+        updates: &[(LineKey, LineUpdate)],
+    ) -> StoreResult<()> {
+        // The same order in every transaction, so that two of them cannot wait for each other.
+        let mut updates: Vec<&(LineKey, LineUpdate)> = updates.iter().collect();
+        updates.sort_by(|(left, _), (right, _)| left.cmp(right));
+        let mut transaction = self.begin().await?;
+        let mut results: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
+        for ((batch, number), update) in updates {
+            match update {
+                LineUpdate::Result { kind, text } => {
+                    let is_new =
+                        write_result(&mut transaction, self.now(), (batch, *number), *kind, text);
+                    if is_new.await? {
+                        let [successes, errors, unfinished] = results.entry(batch).or_default();
+                        *successes += i64::from(*kind == ResultKind::Success);
+                        *errors += i64::from(*kind != ResultKind::Success);
+                        *unfinished += i64::from(*kind == ResultKind::Unfinished);
+                    }
+                }
+                LineUpdate::Retry {
+                    ready_at,
+                    failures,
+                    outages,
+                } => {
+                    let update = "UPDATE isotherm_requests SET ready_at = $1, failures = $2, outages = $3, worker = NULL
+                        WHERE batch_id = $4 AND number = $5 AND done_at IS NULL AND worker = $6";
+                    let update = sqlx::query(update)
+                        .bind(ready_at)
+                        .bind(i64::from(*failures))
+                        .bind(i64::from(*outages))
+                        .bind(batch)
+                        .bind(number)
+                        .bind(worker);
+                    update.execute(&mut *transaction).await?;
+                }
+            }
+        }
+        for (batch, [successes, errors, unfinished]) in results {
+            let update =
+                "UPDATE isotherm_batches SET completed = completed + $1, failed = failed + $2,
+                unfinished = unfinished + $3 WHERE id = $4";
+            let update = sqlx::query(update)
+                .bind(successes)
+                .bind(errors)
+                .bind(unfinished)
+                .bind(batch);
+            update.execute(&mut *transaction).await?;
+        }
+        Ok(transaction.commit().await?)
+    }
+
+    /// Lines of a batch that have no result and that no worker holds, whose next attempt may be due or not.
+    pub(crate) async fn unfinished_lines(
+        &self,
+        batch: &str,
+        limit: u32,
+    ) -> StoreResult<Vec<UnfinishedLine>> {
+        let select = "SELECT number, custom_id FROM isotherm_requests WHERE batch_id = $1 AND done_at IS NULL
+            AND (worker IS NULL OR ready_at <= $2) ORDER BY number LIMIT $3";
+        let select = sqlx::query(select)
+            .bind(batch)
+            .bind(self.now())
+            .bind(i64::from(limit));
+        let rows = select.fetch_all(&self.pool).await?;
+        let line = |row: &AnyRow| {
+            Ok(UnfinishedLine {
+                number: row.try_get("number")?,
+                custom_id: row.try_get("custom_id")?,
+            })
+        };
+        rows.iter().map(line).collect()
+    }
+
+    /// Removes lines of a batch whose input file has mistakes.
+    pub(crate) async fn remove_requests(&self, batch: &str) -> StoreResult<()> {
+        let delete = "DELETE FROM isotherm_requests WHERE batch_id = $1";
+        sqlx::query(delete).bind(batch).execute(&self.pool).await?;
+        Ok(())
+    }
+}
+
+/// Writes the result of a line, unless the line has one. Returns whether it did.
+async fn write_result(
+    transaction: &mut Transaction<'static, Any>,
+    now: UnixMs,
+    (batch, number): (&str, i64),
+    kind: ResultKind,
+    text: &[u8],
+) -> StoreResult<bool> {
+    let update =
+        "UPDATE isotherm_requests SET done_at = $1, is_success = $2, result = $3, worker = NULL
+        WHERE batch_id = $4 AND number = $5 AND done_at IS NULL";
+    let update = sqlx::query(update)
+        .bind(now)
+        .bind(i64::from(kind == ResultKind::Success))
+        .bind(text.to_vec())
+        .bind(batch)
+        .bind(number);
+    Ok(update.execute(&mut **transaction).await?.rows_affected() > 0)
+}
+
+fn read_claimed(row: &AnyRow) -> StoreResult<ClaimedLine> {
+    let counter = |column: &str| -> StoreResult<u32> {
+        let value: i64 = row.try_get(column)?;
+        Ok(u32::try_from(value).unwrap_or(u32::MAX))
+    };
+    Ok(ClaimedLine {
+        number: row.try_get("number")?,
+        custom_id: row.try_get("custom_id")?,
+        failures: counter("failures")?,
+        outages: counter("outages")?,
+        content: Vec::new(),
+    })
+}

@@ -1,0 +1,272 @@
+//! Random schedules of several workers against a naive model: leases exclude, the first result wins, counters agree.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use super::*;
+use crate::completion_window::CompletionWindow;
+use crate::endpoint::Endpoint;
+use crate::limits::Limits;
+use crate::pace::Priority;
+
+const LINES: i64 = 12;
+/// A lease that outlives the test.
+const LONG_MS: i64 = 3_600_000;
+/// A lease that has ended at once.
+const ENDED_MS: i64 = -1;
+
+async fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("queue.db");
+    let store = Store::open(file.to_str().unwrap()).await.unwrap();
+    (folder, store)
+}
+
+/// Makes a batch of [`LINES`] lines that is in progress.
+async fn batch(store: &Store, id: &str) -> NewBatch {
+    let file = NewFile {
+        id: format!("file-{id}"),
+        owner: "o".to_owned(),
+        name: "n".to_owned(),
+    };
+    let mut sink = FileSink::begin(store, &file, &Limits::default())
+        .await
+        .unwrap();
+    for number in 1..=LINES {
+        sink.write(format!("line {number}\n").as_bytes())
+            .await
+            .unwrap();
+    }
+    sink.finish(None).await.unwrap();
+    let batch = NewBatch {
+        id: id.to_owned(),
+        owner: "o".to_owned(),
+        endpoint: Endpoint::Completions,
+        input_file_id: file.id,
+        window: CompletionWindow::DAY,
+        metadata: None,
+        output_ttl_s: None,
+        output_path: None,
+    };
+    store.create_batch(&batch).await.unwrap();
+    let lines: Vec<NewRequest> = (1..=LINES)
+        .map(|number| NewRequest {
+            number,
+            custom_id: format!("c{number}"),
+        })
+        .collect();
+    store.add_requests(id, &lines).await.unwrap();
+    store.add_requests(id, &lines).await.unwrap(); // a second validation after a crash
+    store.start_batch(id, "m", LINES as u64).await.unwrap();
+    batch
+}
+
+fn claim<'a>(batch: &'a NewBatch, worker: &'a str, lease_ms: i64, count: usize) -> Claim<'a> {
+    Claim {
+        worker,
+        batch: &batch.id,
+        input_file: &batch.input_file_id,
+        priority: Priority::NonInteractive,
+        lease_ms,
+        count,
+    }
+}
+
+#[tokio::test]
+async fn random_schedules_agree_with_a_naive_model() {
+    for seed in 0..12 {
+        println!("seed {seed}");
+        let mut random = StdRng::seed_from_u64(seed);
+        let (_folder, store) = store().await;
+        let batch = batch(&store, "batch_1").await;
+        // The worker that holds a line by a lease that lasts, and the first result of a line.
+        let mut held: BTreeMap<i64, usize> = BTreeMap::new();
+        let mut results: BTreeMap<i64, (ResultKind, Vec<u8>)> = BTreeMap::new();
+        for step in 0..80 {
+            let worker = random.random_range(0..3_usize);
+            let name = format!("w{worker}");
+            if random.random_bool(0.5) {
+                let lease_ms = if random.random_bool(0.5) {
+                    LONG_MS
+                } else {
+                    ENDED_MS
+                };
+                let count = random.random_range(1..5);
+                let lines = store
+                    .claim_lines(&claim(&batch, &name, lease_ms, count))
+                    .await
+                    .unwrap();
+                let free: Vec<i64> = (1..=LINES)
+                    .filter(|number| !held.contains_key(number) && !results.contains_key(number))
+                    .take(count)
+                    .collect();
+                let claimed: Vec<i64> = lines.iter().map(|line| line.number).collect();
+                assert_eq!(claimed, free, "seed {seed}, step {step}");
+                for line in lines {
+                    assert_eq!(line.content, format!("line {}\n", line.number).into_bytes());
+                    if lease_ms == LONG_MS {
+                        held.insert(line.number, worker);
+                    }
+                }
+                continue;
+            }
+            // A result or a retry by any worker, whether its lease lasts or not; written twice, as after a doubtful commit.
+            let number = random.random_range(1..=LINES);
+            let update = match random.random_range(0..3) {
+                0 => LineUpdate::Retry {
+                    ready_at: 0,
+                    failures: 1,
+                    outages: 0,
+                },
+                kind => {
+                    let kind = if kind == 1 {
+                        ResultKind::Success
+                    } else {
+                        ResultKind::Error
+                    };
+                    LineUpdate::Result {
+                        kind,
+                        text: format!("{worker} {step}\n").into_bytes(),
+                    }
+                }
+            };
+            let updates = [((batch.id.clone(), number), update.clone())];
+            store.write_updates(&name, &updates).await.unwrap();
+            store.write_updates(&name, &updates).await.unwrap();
+            match update {
+                LineUpdate::Retry { .. } if held.get(&number) == Some(&worker) => {
+                    held.remove(&number);
+                }
+                LineUpdate::Retry { .. } => {}
+                LineUpdate::Result { kind, text } => {
+                    held.remove(&number);
+                    results.entry(number).or_insert((kind, text));
+                }
+            }
+        }
+        check(&store, &batch, &results).await;
+    }
+}
+
+/// Ends the batch, and compares its files and counters with the model.
+async fn check(store: &Store, batch: &NewBatch, results: &BTreeMap<i64, (ResultKind, Vec<u8>)>) {
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    let of_kind = |kind| results.values().filter(move |(result, _)| *result == kind);
+    assert_eq!(row.completed, of_kind(ResultKind::Success).count() as u64);
+    assert_eq!(row.failed, of_kind(ResultKind::Error).count() as u64);
+    assert!(!store.finish_batch(&row).await.unwrap() || results.len() as i64 == LINES);
+    let missing = (1..=LINES).filter(|number| !results.contains_key(number));
+    let rest: Vec<(LineKey, LineUpdate)> = missing
+        .map(|number| {
+            let (kind, text) = (ResultKind::Error, b"rest\n".to_vec());
+            (
+                (batch.id.clone(), number),
+                LineUpdate::Result { kind, text },
+            )
+        })
+        .collect();
+    store.write_updates("steward", &rest).await.unwrap();
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    store.begin_finish(&row).await.unwrap();
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    assert_eq!(row.status, BatchStatus::Finalizing);
+    assert!(store.finish_batch(&row).await.unwrap());
+    assert!(
+        !store.finish_batch(&row).await.unwrap(),
+        "a batch ended twice"
+    );
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    assert_eq!(row.status, BatchStatus::Completed);
+    let mut output = Vec::new();
+    if let Some(file) = &row.output_file_id {
+        let file = store.file("o", file).await.unwrap().unwrap();
+        output = store.file_lines(&file, 0, 100).await.unwrap();
+    }
+    let expected: Vec<(i64, Vec<u8>)> = results
+        .iter()
+        .filter(|(_, (kind, _))| *kind == ResultKind::Success)
+        .map(|(number, (_, text))| (*number, text.clone()))
+        .collect();
+    assert_eq!(output, expected);
+    assert_eq!(row.completed + row.failed, LINES as u64);
+}
+
+#[tokio::test]
+async fn renewals_extend_only_leases_that_the_worker_holds() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    store
+        .claim_lines(&claim(&batch, "a", ENDED_MS, 1))
+        .await
+        .unwrap();
+    let lines = store
+        .claim_lines(&claim(&batch, "b", LONG_MS, 1))
+        .await
+        .unwrap();
+    assert_eq!(lines[0].number, 1);
+    let keys = [(batch.id.clone(), 1), (batch.id.clone(), 2)].into();
+    // Worker `a` has lost its line, and must not take it from `b`.
+    store.renew_leases("a", &keys, ENDED_MS).await.unwrap();
+    let lines = store
+        .claim_lines(&claim(&batch, "c", LONG_MS, 1))
+        .await
+        .unwrap();
+    assert_eq!(lines[0].number, 2);
+    store.renew_leases("b", &keys, ENDED_MS).await.unwrap();
+    let lines = store
+        .claim_lines(&claim(&batch, "c", LONG_MS, 1))
+        .await
+        .unwrap();
+    assert_eq!(lines[0].number, 1);
+}
+
+#[tokio::test]
+async fn old_state_goes_and_files_in_use_stay() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    assert!(store.is_in_use(&batch.input_file_id).await.unwrap());
+    assert_eq!(store.remove_old_batches(UnixMs::MAX, 10).await.unwrap(), 0);
+    assert!(store.cancel_batch(&batch.id).await.unwrap());
+    let row = store.batch(Some("o"), &batch.id).await.unwrap().unwrap();
+    assert!(
+        !store.finish_batch(&row).await.unwrap(),
+        "lines have no result yet"
+    );
+    let lines = store.unfinished_lines(&batch.id, 100).await.unwrap();
+    let updates: Vec<(LineKey, LineUpdate)> = lines
+        .into_iter()
+        .map(|line| {
+            let (kind, text) = (ResultKind::Unfinished, b"cancelled\n".to_vec());
+            (
+                (batch.id.clone(), line.number),
+                LineUpdate::Result { kind, text },
+            )
+        })
+        .collect();
+    store.write_updates("steward", &updates).await.unwrap();
+    assert!(store.finish_batch(&row).await.unwrap());
+    assert!(!store.is_in_use(&batch.input_file_id).await.unwrap());
+    assert_eq!(store.remove_old_batches(0, 10).await.unwrap(), 0);
+    assert_eq!(store.remove_old_batches(UnixMs::MAX, 10).await.unwrap(), 1);
+    assert_eq!(store.batch(None, &batch.id).await.unwrap(), None);
+    let files = store.files("o", None, None, 10).await.unwrap();
+    assert_eq!(files.len(), 1, "{files:?}");
+    store.delete_file(&batch.input_file_id).await.unwrap();
+    assert_eq!(store.storage_used().await.unwrap(), (0, 0));
+}
+
+#[tokio::test]
+async fn workers_add_up_their_spare_capacity() {
+    let (_folder, store) = store().await;
+    let none = store.report_spare_rate("a", "m", None).await.unwrap();
+    assert_eq!((none.per_s, none.workers), (None, 1));
+    store.report_spare_rate("b", "m", Some(1.5)).await.unwrap();
+    store
+        .report_spare_rate("b", "other", Some(9.0))
+        .await
+        .unwrap();
+    let sum = store.report_spare_rate("a", "m", Some(2.25)).await.unwrap();
+    assert_eq!((sum.per_s, sum.workers), (Some(3.75), 2));
+}
