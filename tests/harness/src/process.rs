@@ -123,6 +123,15 @@ impl Process {
         self.wait_for_exit(limit).await.map(|_| ())
     }
 
+    /// Waits until the child ends by itself, with success. The error shows the end of the log.
+    pub async fn wait_until_ended(&mut self, limit: Duration) -> anyhow::Result<()> {
+        let status = self.wait_for_exit(limit).await?;
+        match status.success() {
+            true => Ok(()),
+            false => bail!("{} ended with {status}\n{}", self.name, tail(&self.log)),
+        }
+    }
+
     async fn wait_for_exit(&mut self, limit: Duration) -> anyhow::Result<ExitStatus> {
         let condition = format!("{} to end", self.name);
         let child = &mut self.child;

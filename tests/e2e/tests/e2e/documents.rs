@@ -11,13 +11,17 @@ use std::process::Command;
 use anyhow::{Context as _, ensure};
 use isotherm_e2e::fixture::with_long_timeouts;
 use isotherm_e2e::permit;
-use isotherm_harness::{MODEL, Pool, Stack, Tools};
+use isotherm_harness::port::{self, ReservedPort};
+use isotherm_harness::process::Process;
+use isotherm_harness::{MODEL, Pool, Stack, Tools, WAIT_MAX};
 use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
 
 use super::openai::python_with_openai;
 
 /// The gateway's address in the documents.
 const GATEWAY: &str = "127.0.0.1:10000";
+/// The batch API's address in the documents.
+const BATCH_API: &str = "127.0.0.1:9006";
 
 struct Block {
     page: String,
@@ -73,15 +77,34 @@ async fn python_of_the_documents_works() -> anyhow::Result<()> {
         }
         Err(error) => return Err(error),
     };
+    let (batch_api, _server) = serve_batches(&stack).await?;
     for block in blocks()?.iter().filter(|block| block.language == "python") {
         let code = block
             .code
-            .replace(GATEWAY, &stack.envoy().address().to_string());
+            .replace(GATEWAY, &stack.envoy().address().to_string())
+            .replace(BATCH_API, &batch_api.address().to_string());
         let output = Command::new(&python).args(["-c", &code]).output()?;
         let stderr = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}: {stderr}\n{code}", block.page);
     }
     Ok(())
+}
+
+/// Serves OpenAI's batch API in front of the stack.
+async fn serve_batches(stack: &Stack) -> anyhow::Result<(ReservedPort, Process)> {
+    let port = port::reserve()?;
+    let listen = port.address().to_string();
+    let mut command = Command::new(stack.service().program());
+    command
+        .args(["batch", "serve", "--listen", &listen])
+        .args(["--url", &stack.url(""), "--database"])
+        .arg(stack.directory().join("batch.db"));
+    let log = stack.directory().join("batch.log");
+    let mut process = Process::start("batch", &mut command, &log)?;
+    let is_ready =
+        |log: String| std::future::ready(log.contains("the batch API is ready").then_some(()));
+    process.wait_until_ready(WAIT_MAX, is_ready).await?;
+    Ok((port, process))
 }
 
 async fn stack() -> anyhow::Result<Stack> {

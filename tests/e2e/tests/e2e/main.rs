@@ -6,6 +6,7 @@
 
 mod access_log;
 mod adapters;
+mod batch;
 mod bodies;
 mod buffer_limits;
 mod circuit_breaker;

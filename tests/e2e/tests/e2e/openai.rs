@@ -167,7 +167,7 @@ pub(crate) fn python_with_openai(
     Ok(python)
 }
 
-fn check_success(output: &Output) -> anyhow::Result<()> {
+pub(crate) fn check_success(output: &Output) -> anyhow::Result<()> {
     ensure!(
         output.status.success(),
         "{}\n{}{}",
