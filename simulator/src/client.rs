@@ -160,6 +160,7 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::prompt::Prompt;
+    use crate::workload::RequestClass;
 
     fn session(follows: Option<usize>, starts_ns: u64, after: &[Option<usize>]) -> Session {
         let step = |after: &Option<usize>| Step {
@@ -175,6 +176,7 @@ mod tests {
             follows,
             starts: Duration::from_nanos(starts_ns),
             adapter: None,
+            class: RequestClass::default(),
             steps: after.iter().map(step).collect(),
         }
     }

@@ -7,6 +7,7 @@
 //! - [`telemetry`]: what engines tell the service
 //! - [`record`]: the result of a run; [`summary`]: its figures
 //! - [`compare`]: compares policies on the user's traffic; [`cli`]: the command line of the comparison
+//! - [`scaling`]: how many replicas, over days and weeks
 //! - [`jobs`]: many runs on a few threads
 //!
 //! The papers' figures are in `simulator/experiments`, which also builds the binary `isotherm-sim`.
@@ -19,6 +20,7 @@ pub mod jobs;
 pub mod network;
 pub mod prompt;
 pub mod record;
+pub mod scaling;
 pub mod setup;
 mod simulation;
 pub mod summary;
@@ -28,6 +30,6 @@ pub mod workload;
 pub use network::Network;
 pub use record::{Outcome, ReplicaSample, ReplicaTotals, RequestRecord, Sample};
 pub use setup::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup};
-pub use simulation::run;
+pub use simulation::{LiveRun, RegionLoad, run};
 pub use summary::{GOODPUT_SLOS, Summary};
 pub use telemetry::Telemetry;

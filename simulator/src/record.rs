@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use isotherm_router::RejectReason;
+use isotherm_router::{RejectReason, Tier};
 
 /// Result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -34,6 +34,10 @@ pub struct RequestRecord {
     pub step: usize,
     /// The client's region.
     pub region: usize,
+    /// Workload tier of the request.
+    pub tier: Tier,
+    /// Tenant of the request; 0 is the common one.
+    pub tenant: u64,
     /// When the client sent the request.
     pub sent: Duration,
     /// When a router last chose a replica for the request.
@@ -122,4 +126,6 @@ pub struct ReplicaSample {
     pub waiting: u32,
     /// Prompt tokens still to be computed.
     pub pending_prefill_tokens: u64,
+    /// Blocks of the KV pool that running requests hold.
+    pub blocks_held: u32,
 }

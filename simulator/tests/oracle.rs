@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{Session, Workload};
+use isotherm_simulator::workload::{RequestClass, Session, Workload};
 use isotherm_simulator::{Arrangement, Outcome, ReplicaSetup, Setup, run};
 
 use support::{chats, config, engine, run_checked, single, step, workload};
@@ -29,6 +29,7 @@ fn in_turn(prompts: Vec<Prompt>) -> Workload {
         follows: None,
         starts: Duration::ZERO,
         adapter: None,
+        class: RequestClass::default(),
         steps: steps.collect(),
     }])
 }

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{Session, Step, Workload};
+use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
 use isotherm_simulator::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup, run};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -123,6 +123,7 @@ fn workload(random: &mut SmallRng) -> Workload {
             follows,
             starts: Duration::from_millis(random.random_range(0..15_000)),
             adapter: None,
+            class: RequestClass::default(),
             steps,
         }
     });

@@ -10,7 +10,7 @@ use core::time::Duration;
 use isotherm_engine::model::Preset;
 use isotherm_router::PolicyName;
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{Session, Step, Workload};
+use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
 use isotherm_simulator::{Arrangement, Setup, run};
 
 use support::config;
@@ -44,6 +44,7 @@ fn conversations(requests: u64) -> Workload {
             follows: None,
             starts: Duration::from_millis(1_000 * TURNS * client / RATE),
             adapter: None,
+            class: RequestClass::default(),
             steps,
         }
     });

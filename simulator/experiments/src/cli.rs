@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser;
+use isotherm_simulator::scaling::trace::Traces;
 use isotherm_simulator::workload::trace::Trace;
 
 use crate::context::{Context, Effort};
@@ -31,6 +32,10 @@ pub struct Arguments {
     /// played is synthetic
     #[arg(long)]
     pub trace: Option<PathBuf>,
+    /// Directory of recorded weeks (o365-nov2024-input-tokens-per-minute.csv, servegen-m-*-10min.csv), for sageserve-8, -11, -13,
+    /// -16, -17, sageserve-a, scaling-weeks and fidelity; without it, their synthetic twins
+    #[arg(long, value_name = "DIRECTORY")]
+    pub traces: Option<PathBuf>,
     /// Also writes NAME.md with the command, the commit, the date and the machine into this directory, such as docs/results
     #[arg(long, value_name = "DIRECTORY")]
     pub markdown: Option<PathBuf>,
@@ -64,6 +69,9 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let mut effort = arguments.effort.clone();
     if let Some(path) = &arguments.trace {
         effort.trace = Some(read(path, workloads::trace_requests(effort.quick))?);
+    }
+    if let Some(directory) = &arguments.traces {
+        effort.traces = Some(Arc::new(Traces::open(directory)?));
     }
     let context = Context::new(effort);
     let page = registry::run(

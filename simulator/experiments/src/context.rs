@@ -6,6 +6,7 @@ use std::thread;
 
 use clap::Args;
 use isotherm_router::{ForwardingRule, PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_simulator::scaling::trace::Traces;
 use isotherm_simulator::workload::adverse::POOLS;
 use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{Workload, catalogue};
@@ -43,6 +44,9 @@ pub struct Effort {
     /// Mooncake's conversation trace; without it, its synthetic twin
     #[arg(skip)]
     pub trace: Option<Arc<Trace>>,
+    /// Traffic of weeks; without it, its synthetic twins
+    #[arg(skip)]
+    pub traces: Option<Arc<Traces>>,
 }
 
 fn workload(name: &str) -> Result<String, String> {
@@ -93,7 +97,7 @@ impl Case {
             system: self.system.clone(),
             x: self.x,
             seed,
-            summary: outcome.summary(self.setup.slo),
+            summary: Some(outcome.summary(self.setup.slo)),
             more,
         }
     }

@@ -191,7 +191,7 @@ mod tests {
         let shown = |last: f64| {
             let rows = [(1.0, 0.95), (2.0, last)].map(|(rate, share)| {
                 let mut row = row(TOOLS, DUAL_MAP, rate, 1, 0.0);
-                row.summary.slo_attainment = share;
+                row.summary.as_mut().unwrap().slo_attainment = share;
                 row
             });
             let rows = &Rows(rows.into());

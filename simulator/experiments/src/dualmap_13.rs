@@ -93,7 +93,11 @@ fn search(context: &Context, system: &str, size: usize, seed: u64) -> Row {
         case.row(seed, &context.play(&case, seed))
     };
     let (mut low, mut high) = RATE_EACH;
-    let meets = |row: &Row| row.summary.slo_attainment >= GOODPUT_SHARE;
+    let meets = |row: &Row| {
+        row.summary
+            .as_ref()
+            .is_some_and(|summary| summary.slo_attainment >= GOODPUT_SHARE)
+    };
     let mut most = at(high);
     if meets(&most) {
         most.more.insert(GOODPUT_KEY, high * replicas);

@@ -68,10 +68,18 @@ impl Figure {
         }
     }
 
+    /// The figure, of which less is better.
+    pub(crate) const fn less_is_better(self) -> Self {
+        Self {
+            is_less_better: true,
+            ..self
+        }
+    }
+
     /// Value of the figure in a run; `NaN` in a run without it.
     pub(crate) fn value(&self, row: &Row) -> f64 {
         match self.values {
-            Values::Summary(of) => of(&row.summary),
+            Values::Summary(of) => row.summary.as_ref().map_or(f64::NAN, of),
             Values::More(key) => row.more.get(key).copied().unwrap_or(f64::NAN),
         }
     }

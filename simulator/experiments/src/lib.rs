@@ -8,6 +8,7 @@
 //! - `context`, `rows`, `figures`, `load`: runs and their figures
 //! - `document`, `charts`, `explain`, `paper`: the report
 //! - `workloads`, `dualmap`: shared by several experiments
+//! - `scaling`: shared by the experiments after SageServe
 //! - every other module: an experiment
 
 pub mod cli;
@@ -16,6 +17,7 @@ mod document;
 pub mod registry;
 
 mod assumptions;
+mod batch;
 mod charts;
 mod default;
 mod dualmap;
@@ -24,16 +26,25 @@ mod dualmap_13;
 mod dualmap_5;
 mod dualmap_rates;
 mod explain;
+mod fidelity;
 mod figures;
 mod load;
 mod paper;
 mod robustness;
 mod row;
 mod rows;
+mod sageserve_11;
+mod sageserve_15;
+mod sageserve_16;
+mod sageserve_17;
+mod sageserve_8;
+mod scaling;
+mod scaling_weeks;
 mod seeds;
 mod skylb_10;
 mod skylb_8;
 mod skylb_9;
+mod tenants;
 mod workloads;
 
 pub use context::{Context, Effort, Seeds};

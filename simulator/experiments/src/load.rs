@@ -101,6 +101,7 @@ mod tests {
                     outstanding,
                     waiting,
                     pending_prefill_tokens: 0,
+                    blocks_held: 0,
                 })
                 .collect(),
         }

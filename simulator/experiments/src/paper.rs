@@ -48,6 +48,9 @@ pub(crate) struct PaperComparison {
     pub(crate) paper: PaperFigure,
     /// Least and greatest measured value over the workloads or baselines of the paper's range; each a mean over the seeds.
     pub(crate) ours: (f64, f64),
+    /// Explanation of the difference; empty where nothing needs to.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) because: String,
 }
 
 /// Relative difference that counts as equal: seeds differ by that much.
@@ -100,11 +103,18 @@ impl Source {
                 finite().fold(f64::NAN, f64::min),
                 finite().fold(f64::NAN, f64::max),
             ),
+            because: String::new(),
         }
     }
 }
 
 impl PaperComparison {
+    /// Adds what explains the difference.
+    pub(crate) fn because(mut self, reason: impl Into<String>) -> Self {
+        self.because = reason.into();
+        self
+    }
+
     fn ours_text(&self) -> String {
         let (low, high) = self.ours;
         PaperFigure {
@@ -134,15 +144,19 @@ impl PaperComparison {
 
 /// The comparisons as a table.
 pub(crate) fn table(comparisons: &[PaperComparison]) -> Table {
+    let has_reasons = comparisons.iter().any(|one| !one.because.is_empty());
     let columns = ["figure", "paper", "measured", "measured is", "source"];
-    Table::new(columns).with_rows(comparisons.iter().map(|one| {
-        [
+    let reason = has_reasons.then_some("difference");
+    Table::new(columns.into_iter().chain(reason)).with_rows(comparisons.iter().map(|one| {
+        let cells = [
             one.what.clone(),
             one.paper.to_string(),
             one.ours_text(),
             one.relation().to_owned(),
             one.paper.source.to_owned(),
-        ]
+        ];
+        let reason = has_reasons.then(|| one.because.clone());
+        cells.into_iter().chain(reason)
     }))
 }
 

@@ -8,8 +8,9 @@ use anyhow::bail;
 use crate::context::Context;
 use crate::document::{Document, write_index};
 use crate::{
-    assumptions, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, robustness, skylb_8,
-    skylb_9, skylb_10,
+    assumptions, batch, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, fidelity,
+    robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16, sageserve_17, scaling_weeks,
+    skylb_8, skylb_9, skylb_10, tenants,
 };
 
 /// An experiment.
@@ -42,6 +43,17 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("dualmap-12", "DualMap, Figure 12: replicas that come and go", dualmap_12::run),
     experiment("dualmap-13", "DualMap, Figure 13a: goodput from 8 to 32 replicas", dualmap_13::run),
     experiment("assumptions", "DualMap: which assumption makes the difference", assumptions::run),
+    experiment("sageserve-8", "SageServe, Figure 8: interactive and non-interactive requests in separate pools and in one", sageserve_8::run),
+    experiment("sageserve-11", "SageServe, Figure 11: instance hours of scaling strategies on a peak day", sageserve_11::figure_11),
+    experiment("sageserve-13", "SageServe, Figure 13: latency and waste of scaling strategies", sageserve_11::figure_13),
+    experiment("sageserve-a", "SageServe, appendix A: other GPUs and other mixes", sageserve_11::appendix_a),
+    experiment("sageserve-15", "SageServe, Figure 15: orders of service", sageserve_15::run),
+    experiment("sageserve-16", "SageServe, Figure 16a: bursts that no forecast knows", sageserve_16::run),
+    experiment("sageserve-17", "SageServe, Figure 17: models of the forecast", sageserve_17::run),
+    experiment("scaling-weeks", "Scaling over weeks: hours and latency of every strategy", scaling_weeks::run),
+    experiment("batch", "Batch work beside interactive requests", batch::run),
+    experiment("tenants", "Fairness between tenants", tenants::run),
+    experiment("fidelity", "The aggregated model of weeks beside requests", fidelity::run),
     experiment("default", "The default policy against every other one and the oracle", default::run),
     experiment("robustness", "The default policy on engines as people run them", robustness::run),
 ];

@@ -17,7 +17,8 @@ pub(crate) struct Row {
     pub(crate) x: f64,
     /// Seed of the workload and of the run.
     pub(crate) seed: u64,
-    pub(crate) summary: Summary,
+    /// Figures of the requests; none where requests were not played one by one.
+    pub(crate) summary: Option<Summary>,
     /// Figures beyond the summary.
     pub(crate) more: BTreeMap<&'static str, f64>,
 }

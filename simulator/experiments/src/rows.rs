@@ -156,10 +156,10 @@ pub(crate) mod tests {
             system: system.into(),
             x,
             seed,
-            summary: Summary {
+            summary: Some(Summary {
                 throughput_tokens_per_s: tokens,
                 ..Summary::default()
-            },
+            }),
             more: BTreeMap::from([("busy_share", 0.5)]),
         }
     }

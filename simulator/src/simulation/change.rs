@@ -66,7 +66,7 @@ impl Simulation<'_> {
     }
 
     /// Changes the state of a replica that is in one of these states, and tells its router.
-    fn leave(
+    pub(super) fn leave(
         &mut self,
         replica: usize,
         from: &[State],

@@ -58,6 +58,11 @@ impl EventQueue {
         self.number += 1;
     }
 
+    /// Time of the next event.
+    pub(super) fn next_at(&self) -> Option<Ns> {
+        self.entries.peek().map(|Reverse((at, ..))| *at)
+    }
+
     pub(super) fn next(&mut self) -> Option<(Ns, SimEvent)> {
         let Reverse((at, _, event)) = self.entries.pop()?;
         Some((at, event))

@@ -5,6 +5,7 @@
 //! after it has left the engine.
 //!
 //! - `event_queue`: the order of events
+//! - [`LiveRun`]: a run in steps, whose fleet the caller changes
 //! - `lifecycle`: a request from its client and back
 //! - `balancer`: a router, its members and its timeouts
 //! - `replica`: an engine, its wake-ups and its probes
@@ -20,6 +21,7 @@ mod balancer;
 mod change;
 mod event_queue;
 mod lifecycle;
+mod live;
 mod oracle;
 mod regions;
 mod replica;
@@ -34,6 +36,7 @@ use isotherm_router::{End, Time};
 use self::balancer::Balancer;
 use self::event_queue::{EventQueue, Ns, SimEvent};
 use self::lifecycle::InFlightRequest;
+pub use self::live::{LiveRun, RegionLoad};
 use self::regions::Link;
 use self::replica::{Probe, Replica};
 use self::table::Table;
@@ -122,7 +125,7 @@ impl<'a> Simulation<'a> {
 
     fn run(&mut self) {
         let limit = nanos(self.setup.limit);
-        while self.open > 0 || self.clients.next_start().is_some() {
+        while self.has_work() {
             let Some((at, what)) = self.queue.next() else {
                 return;
             };
@@ -135,6 +138,11 @@ impl<'a> Simulation<'a> {
             self.events += 1;
             self.handle(what);
         }
+    }
+
+    /// Whether requests are on their way or still to be sent.
+    fn has_work(&self) -> bool {
+        self.open > 0 || self.clients.next_start().is_some()
     }
 
     fn handle(&mut self, what: SimEvent) {

@@ -208,7 +208,7 @@ impl Simulation<'_> {
 }
 
 impl Replica {
-    fn new(region: usize, setup: ReplicaSetup) -> Self {
+    pub(super) fn new(region: usize, setup: ReplicaSetup) -> Self {
         Self {
             region,
             engine: Engine::new(setup.engine()),

@@ -40,6 +40,7 @@ impl Simulation<'_> {
                 outstanding: count(stats.running + waiting),
                 waiting: count(waiting),
                 pending_prefill_tokens: replica.engine.backlog_tokens(),
+                blocks_held: stats.blocks_held,
             });
             self.drain_engine(number);
         }

@@ -257,6 +257,7 @@ mod tests {
             outstanding: 2,
             waiting: 0,
             pending_prefill_tokens: tokens,
+            blocks_held: 0,
         });
         Sample {
             at: s(at),

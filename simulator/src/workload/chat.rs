@@ -16,7 +16,7 @@
 use core::time::Duration;
 
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{Session, Step, Workload};
+use super::{RequestClass, Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// People who chat.
@@ -157,6 +157,7 @@ impl Chat {
                     follows,
                     starts: Duration::from_secs_f64(starts),
                     adapter: None,
+                    class: RequestClass::default(),
                     steps,
                 });
                 follows = Some(sessions.len() - 1);

@@ -8,7 +8,7 @@
 use super::chat::{Book, Chat};
 use super::replay::{duration, scaled};
 use super::rng::SeededRng;
-use super::{Session, Workload};
+use super::{RequestClass, Session, Workload};
 
 /// Usual length of a day in seconds; the workload plays a single day.
 const DAY_S: f64 = 600.0;
@@ -54,6 +54,7 @@ pub fn generate(scale: f64, seed: u64) -> Workload {
                     follows: None,
                     starts: duration(at),
                     adapter: None,
+                    class: RequestClass::default(),
                     steps: chat.conversation(opening, &mut rng),
                 });
             }

@@ -34,6 +34,8 @@ pub use standard::{Standard, standard};
 
 use core::time::Duration;
 
+use isotherm_router::Tier;
+
 use crate::prompt::{Piece, Prompt};
 
 /// All clients of one run.
@@ -64,8 +66,23 @@ pub struct Session {
     pub starts: Duration,
     /// Adapter that its requests name, by number.
     pub adapter: Option<u32>,
+    /// Tier, tenant and deadlines of its requests.
+    pub class: RequestClass,
     /// Requests of the session. A step comes after the step that it waits for.
     pub steps: Vec<Step>,
+}
+
+/// Urgency and sender of a session's requests. A router without tiers and without fairness ignores it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestClass {
+    /// Workload tier.
+    pub tier: Tier,
+    /// Budget for the first token; none: that of the tier.
+    pub ttft_slo: Option<Duration>,
+    /// Time from sending until a batch request is to be served.
+    pub deadline: Option<Duration>,
+    /// Tenant of the session; 0 is the common one.
+    pub tenant: u64,
 }
 
 /// A request of a session.
@@ -93,6 +110,7 @@ impl Session {
             follows: None,
             starts,
             adapter: None,
+            class: RequestClass::default(),
             steps: vec![Step {
                 after: None,
                 think: Duration::ZERO,
@@ -101,6 +119,13 @@ impl Session {
                 answer_id: answer.id,
             }],
         }
+    }
+
+    /// The session with this class of requests.
+    #[must_use]
+    pub fn with_class(mut self, class: RequestClass) -> Self {
+        self.class = class;
+        self
     }
 }
 

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{Session, Step, Workload};
+use super::{RequestClass, Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 const THOUGHTS: LogNormal = LogNormal::new(2_500.0, 1.0);
@@ -84,6 +84,7 @@ impl ReasoningChat {
                     follows,
                     starts: duration(starts),
                     adapter: None,
+                    class: RequestClass::default(),
                     steps,
                 });
                 follows = Some(sessions.len() - 1);

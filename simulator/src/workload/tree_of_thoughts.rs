@@ -11,7 +11,7 @@
 use core::time::Duration;
 
 use super::rng::{LogNormal, SeededRng};
-use super::{Session, Step, Workload};
+use super::{RequestClass, Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// Clients of one region.
@@ -101,6 +101,7 @@ impl TreeOfThoughts {
                         follows,
                         starts: Duration::from_secs_f64(starts),
                         adapter: None,
+                        class: RequestClass::default(),
                         steps: self.tree(instructions, of.branches, &mut rng),
                     });
                     follows = Some(sessions.len() - 1);

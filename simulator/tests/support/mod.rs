@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use isotherm_engine::model::{Config, Preset};
 use isotherm_router::{PolicyName, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{Session, Step, Workload};
+use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
 use isotherm_simulator::{Outcome, Setup, run};
 
 pub fn engine() -> Config {
@@ -55,6 +55,7 @@ pub fn chats(clients: u64, turns: u64) -> Workload {
             follows: None,
             starts: Duration::from_millis(130 * client),
             adapter: None,
+            class: RequestClass::default(),
             steps,
         }
     });

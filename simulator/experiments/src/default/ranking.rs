@@ -172,8 +172,8 @@ mod tests {
     /// Throughput and p90 of one run.
     fn run(system: &str, seed: u64, throughput: f64, p90: f64) -> Row {
         let mut row = row("w", system, 0.0, seed, throughput);
-        row.summary.slo_attainment = 0.5;
-        row.summary.ttft_p90_s = p90;
+        let summary = row.summary.as_mut().unwrap();
+        (summary.slo_attainment, summary.ttft_p90_s) = (0.5, p90);
         row
     }
 

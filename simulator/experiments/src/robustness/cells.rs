@@ -117,7 +117,7 @@ pub(super) mod tests {
     /// A run with this goodput at every objective, and this p90.
     pub(in super::super) fn run(group: &str, system: &str, goodput: f64, p90_s: f64) -> Row {
         let mut row = row(group, system, 0.0, 1, 1.0);
-        let summary = &mut row.summary;
+        let summary = row.summary.as_mut().unwrap();
         (summary.goodput_1s_per_s, summary.goodput_2s_per_s) = (goodput, goodput);
         (summary.goodput_5s_per_s, summary.goodput_10s_per_s) = (goodput, goodput);
         (summary.ttft_p50_s, summary.ttft_p90_s, summary.ttft_p99_s) = (1.0, p90_s, 9.0);

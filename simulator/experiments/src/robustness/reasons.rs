@@ -118,7 +118,8 @@ mod tests {
             let group = format!("pool-8, {profile}");
             let mut ours = run(&group, OURS, goodput, 1.0);
             let mut theirs = run(&group, "prefix_tree / blind", 10.0, 1.0);
-            (ours.summary.hit_ratio, theirs.summary.hit_ratio) = (0.5, 0.6);
+            ours.summary.as_mut().unwrap().hit_ratio = 0.5;
+            theirs.summary.as_mut().unwrap().hit_ratio = 0.6;
             rows.extend([ours, theirs]);
         }
         let rows = Rows(rows);

@@ -6,17 +6,18 @@ use core::time::Duration;
 use isotherm_engine::model as engine;
 use isotherm_router::{
     Decision, End, Event, ForwardDecision, RejectReason, Request, RequestId, Scope, SessionKey,
-    Tier,
+    TenantId,
 };
 
-use super::super::Simulation;
 use super::super::adapters::adapter_key;
 use super::super::event_queue::SimEvent;
 use super::super::regions::peer;
+use super::super::{Simulation, nanos, time};
 use super::InFlightRequest;
 use crate::chain;
 use crate::record::RequestRecord;
 use crate::setup::Arrangement;
+use crate::workload::RequestClass;
 
 impl Simulation<'_> {
     /// A client sends a step.
@@ -40,6 +41,8 @@ impl Simulation<'_> {
             region,
             sent: Duration::from_nanos(self.now),
             prompt_tokens,
+            tier: client.class.tier,
+            tenant: client.class.tenant,
             warmup: self.clients.is_warmup(number),
             ..RequestRecord::default()
         });
@@ -78,19 +81,25 @@ impl Simulation<'_> {
             Scope::Local
         };
         let session = self.clients.session(flight.session);
+        let class = session.map_or_else(RequestClass::default, |session| session.class);
+        // A deadline is the client's, wherever the request waits.
+        let deadline = class.deadline.and_then(|left| {
+            let sent = self.records.iter().nth(flight.record as usize)?.sent;
+            Some(time(nanos(sent + left)))
+        });
         let request = Request {
             id: self.balancers[at].open_request(number),
             fingerprint: Arc::clone(&flight.fingerprint),
             session: session.map(|session| SessionKey(session.key)),
-            tier: Tier::default(),
-            ttft_slo: None,
-            deadline: None,
+            tier: class.tier,
+            ttft_slo: class.ttft_slo,
+            deadline,
             prompt_tokens: flight.presumed_tokens,
             output_tokens_max: None,
             subset: None,
             adapter: session.and_then(|session| session.adapter).map(adapter_key),
             scope,
-            tenant: isotherm_router::TenantId::default(),
+            tenant: TenantId(class.tenant),
             tells_start: true,
         };
         self.send_event(at, Event::Arrived(request));

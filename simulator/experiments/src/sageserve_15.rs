@@ -1,0 +1,331 @@
+//! SageServe, Figure 15: the order of service between fast and normal interactive requests, on one instance.
+//!
+//! The paper orders inside the engine; selective pushing keeps the queue in the router, where the same orders apply. The paper states neither the
+//! load nor the thresholds of DPA. With 25 % of the normal requests late at a third quartile of 5.6 s their objective is about that, not the
+//! minute of its table: 1 s and 5.6 s here. The load is the one at which first come, first served has that quartile.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use isotherm_report::number::{percent, short};
+use isotherm_report::{Conclusion, Section, Table};
+use isotherm_router::{
+    InteractiveTier, PolicyName, Push, QueueLimits, QueueOrder, RouterConfig, Tier, TierRules,
+};
+use isotherm_simulator::scaling::calibrate::arrivals;
+use isotherm_simulator::workload::rng::SeededRng;
+use isotherm_simulator::workload::{RequestClass, Workload};
+use isotherm_simulator::{Arrangement, Outcome, Setup};
+
+use crate::context::{Case, Context, WorkloadSource, config};
+use crate::document::Document;
+use crate::figures::Figure;
+use crate::paper::{PaperComparison, Source};
+use crate::row::Row;
+use crate::rows::{Panel, Rows};
+use crate::scaling::engines::{Engine, profiles};
+
+const SEEDS: u64 = 5;
+const SLOS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(5_600)];
+/// Third quartile under first come, first served, s.
+const QUARTILE_S: f64 = 5.6;
+/// Loads that are tried, of the capacity.
+const LOADS: [f64; 7] = [0.90, 0.94, 0.97, 1.0, 1.02, 1.04, 1.06];
+const LENGTH_S: [f64; 2] = [1_800.0, 400.0];
+const ENGINE: Engine = Engine::Llama2H100;
+const FCFS: &str = "FCFS";
+const EDF: &str = "EDF";
+const PF: &str = "PF";
+const DPA: &str = "DPA";
+const AUTO: &str = "auto (isotherm)";
+const ORDERS: [&str; 5] = [FCFS, EDF, PF, DPA, AUTO];
+/// Late fast and normal requests of the paper, and the third quartiles in s.
+const PAPER: [(&str, [f64; 4]); 4] = [
+    (FCFS, [0.45, 0.25, 5.6, 5.6]),
+    (EDF, [0.31, 0.34, 2.4, 6.1]),
+    (PF, [0.24, 0.60, 0.9, 12.1]),
+    (DPA, [0.28, 0.38, 2.1, 7.9]),
+];
+/// Thresholds of DPA that are tried, s.
+const EXPIRED_S: [f64; 4] = [1.0, 5.0, 30.0, 120.0];
+const URGENT_S: [f64; 3] = [0.3, 1.0, 3.0];
+/// Thresholds of the row DPA: the defaults.
+const DEFAULT_DPA: (f64, f64) = (30.0, 1.0);
+
+const LATE_FAST: Figure = late("late fast", "late_fast");
+const LATE_NORMAL: Figure = late("late normal", "late_normal");
+const P75_FAST: Figure = late_s("p75 TTFT fast, s", "ttft_p75_fast_s");
+const P75_NORMAL: Figure = late_s("p75 TTFT normal, s", "ttft_p75_normal_s");
+const P75_ALL: Figure = late_s("p75 TTFT, s", "ttft_p75_s");
+const SOURCE: Source = Source("SageServe, section 7.2.6, text on Figure 15");
+const GROUP: &str = "one instance";
+const SWEEP: &str = "DPA";
+
+const fn late(name: &'static str, key: &'static str) -> Figure {
+    Figure::more(name, key, percent).less_is_better()
+}
+
+const fn late_s(name: &'static str, key: &'static str) -> Figure {
+    Figure::more(name, key, short).less_is_better()
+}
+
+/// Runs it.
+pub(crate) fn run(context: &Context) -> Document {
+    let profiles = profiles(context, &[ENGINE]);
+    let capacity = profiles
+        .first()
+        .map_or(1.0, |profile| profile.capacity_per_s);
+    let length_s = LENGTH_S[usize::from(context.effort.quick)];
+    let at = |system: &str, load: f64| {
+        case(
+            GROUP,
+            system,
+            load,
+            order(system, DEFAULT_DPA),
+            load * capacity,
+            length_s,
+        )
+    };
+    let loads = context.points(&LOADS);
+    let tried: Vec<Case> = LOADS.iter().map(|load| at(FCFS, *load)).collect();
+    let tried = play(context, &tried);
+    let distance = |load: &f64| {
+        (tried.at(GROUP, *load).mean(FCFS, P75_ALL) / QUARTILE_S)
+            .ln()
+            .abs()
+    };
+    let load = LOADS
+        .into_iter()
+        .min_by(|a, b| distance(a).total_cmp(&distance(b)))
+        .unwrap_or(1.0);
+    let mut cases: Vec<Case> = ORDERS.iter().map(|system| at(system, load)).collect();
+    for expired in EXPIRED_S {
+        for urgent in URGENT_S
+            .into_iter()
+            .filter(|_| loads.len() > 2 || expired > 1.0)
+        {
+            let system = format!("DPA, {expired} s and {urgent} s");
+            let order = order(DPA, (expired, urgent));
+            cases.push(case(SWEEP, &system, load, order, load * capacity, length_s));
+        }
+    }
+    let rows = play(context, &cases);
+    let panel = rows.at(GROUP, load);
+    Document {
+        about: vec![format!(
+            "One instance of Llama-2-70B on 8 H100, half of the requests fast (objective {} s), half normal ({} s), at {} of the capacity: the load at which first come, \
+             first served has a third quartile nearest to the paper's {QUARTILE_S} s ({} s). DPA: {} s expired, {} s urgent.",
+            SLOS[0].as_secs_f64(),
+            SLOS[1].as_secs_f64(),
+            percent(load),
+            panel.shown(FCFS, P75_ALL),
+            DEFAULT_DPA.0,
+            DEFAULT_DPA.1
+        )],
+        paper: paper(panel),
+        conclusions: conclusions(panel),
+        sections: vec![
+            Section::new("Orders").table(table(&rows, GROUP)),
+            Section::new("Thresholds of DPA: expired and urgent").table(table(&rows, SWEEP)),
+        ],
+        rows,
+        ..Document::default()
+    }
+}
+
+fn order(system: &str, (expired, urgent): (f64, f64)) -> QueueOrder {
+    match system {
+        EDF => QueueOrder::Edf,
+        PF => QueueOrder::PriorityFirst,
+        DPA => QueueOrder::Dpa {
+            expired: Duration::from_secs_f64(expired),
+            urgent: Duration::from_secs_f64(urgent),
+        },
+        AUTO => QueueOrder::Auto,
+        _ => QueueOrder::Fcfs,
+    }
+}
+
+fn case(
+    group: &str,
+    system: &str,
+    load: f64,
+    order: QueueOrder,
+    rate_per_s: f64,
+    length_s: f64,
+) -> Case {
+    // A plain policy serves the first of the line; the default policy chooses among the first ones.
+    let policy = if order == QueueOrder::Auto {
+        PolicyName::Isotherm
+    } else {
+        PolicyName::LeastOutstanding
+    };
+    let base = config(policy, Push::Pending);
+    let wait_max = base.queue.wait_max;
+    let tier = |ttft_slo, weight| InteractiveTier {
+        ttft_slo,
+        weight,
+        wait_max,
+    };
+    let router = RouterConfig {
+        queue: QueueLimits {
+            order,
+            ..base.queue
+        },
+        ttft_slo: SLOS[1],
+        tiers: Some(TierRules {
+            fast: tier(SLOS[0], 4.0),
+            normal: tier(SLOS[1], 1.0),
+            ..TierRules::new(SLOS[1], wait_max)
+        }),
+        ..base
+    };
+    let source: WorkloadSource = Arc::new(move |seed| workload(rate_per_s, length_s, seed));
+    Case {
+        group: group.to_owned(),
+        system: system.to_owned(),
+        x: load,
+        setup: Setup::one_region(ENGINE.config(), 1, Arrangement::Router(router)),
+        source,
+    }
+}
+
+/// Poisson arrivals, each fast or normal by lot.
+fn workload(rate_per_s: f64, length_s: f64, seed: u64) -> Workload {
+    let mut workload = arrivals(rate_per_s, length_s, seed);
+    let mut rng = SeededRng::new(seed ^ 0x7137);
+    for session in &mut workload.sessions {
+        session.class = RequestClass {
+            tier: if rng.chance(0.5) {
+                Tier::InteractiveFast
+            } else {
+                Tier::InteractiveNormal
+            },
+            ..RequestClass::default()
+        };
+    }
+    workload
+}
+
+fn play(context: &Context, cases: &[Case]) -> Rows {
+    let jobs = context.jobs(SEEDS, cases);
+    Rows(context.map(&jobs, |(case, seed)| {
+        let outcome = context.play(case, *seed);
+        let mut row: Row = case.row(*seed, &outcome);
+        row.more.extend(tiers(&outcome));
+        row
+    }))
+}
+
+fn tiers(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
+    let times = |tier: Option<Tier>| {
+        let requests = outcome
+            .requests
+            .iter()
+            .filter(|one| tier.is_none_or(|tier| one.tier == tier));
+        let mut times: Vec<f64> = requests
+            .map(|one| one.ttft().map_or(f64::INFINITY, |ttft| ttft.as_secs_f64()))
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times
+    };
+    let late = |times: &[f64], slo: Duration| {
+        let late = times
+            .iter()
+            .filter(|time| **time > slo.as_secs_f64())
+            .count();
+        late as f64 / times.len().max(1) as f64
+    };
+    let quartile = |times: &[f64]| times.get(times.len() * 3 / 4).copied().unwrap_or(f64::NAN);
+    let (fast, normal) = (
+        times(Some(Tier::InteractiveFast)),
+        times(Some(Tier::InteractiveNormal)),
+    );
+    BTreeMap::from([
+        ("late_fast", late(&fast, SLOS[0])),
+        ("late_normal", late(&normal, SLOS[1])),
+        ("ttft_p75_fast_s", quartile(&fast)),
+        ("ttft_p75_normal_s", quartile(&normal)),
+        ("ttft_p75_s", quartile(&times(None))),
+    ])
+}
+
+fn table(rows: &Rows, group: &str) -> Table {
+    let figures = [LATE_FAST, LATE_NORMAL, P75_FAST, P75_NORMAL];
+    let columns = core::iter::once("order").chain(figures.map(|figure| figure.name));
+    let cells = rows.cells().into_iter().filter(|row| row.group == group);
+    Table::new(columns).with_rows(cells.map(|row| {
+        let panel = rows.at(&row.group, row.x);
+        let shown = figures.map(|figure| panel.shown(&row.system, figure));
+        core::iter::once(row.system.clone())
+            .chain(shown)
+            .collect::<Vec<_>>()
+    }))
+}
+
+fn paper(panel: Panel<'_>) -> Vec<PaperComparison> {
+    let mut paper = Vec::new();
+    for (system, [fast, normal, fast_s, normal_s]) in PAPER {
+        let share = |what: &str, value, figure| {
+            SOURCE.share(
+                format!("{what}, {system}"),
+                (value, value),
+                &[panel.mean(system, figure)],
+            )
+        };
+        let reason = "The load and the lengths of the paper's requests are not published; the order of the systems is what compares.";
+        paper.push(share("late fast requests", fast, LATE_FAST).because(reason));
+        paper.push(share("late normal requests", normal, LATE_NORMAL));
+        for (tier, value, figure) in [("fast", fast_s, P75_FAST), ("normal", normal_s, P75_NORMAL)]
+        {
+            let over = value / QUARTILE_S;
+            let what = format!("p75 TTFT over FCFS, {tier}, {system}");
+            paper.push(SOURCE.times(what, (over, over), &[panel.ratio(system, FCFS, figure)]));
+        }
+    }
+    paper
+}
+
+fn conclusions(panel: Panel<'_>) -> Vec<Conclusion> {
+    let ascending = |systems: [&str; 4], figure: Figure| {
+        let values = systems.map(|system| panel.mean(system, figure));
+        values
+            .windows(2)
+            .all(|pair| matches!(pair, [low, high] if low <= high))
+    };
+    let fast = Conclusion::claim(
+        "Late fast requests: PF has the fewest, then DPA, EDF and FCFS",
+        ascending([PF, DPA, EDF, FCFS], LATE_FAST),
+    );
+    let normal = Conclusion::claim(
+        "Late normal requests: FCFS has the fewest, then EDF, DPA and PF",
+        ascending([FCFS, EDF, DPA, PF], LATE_NORMAL),
+    );
+    let ours = (panel.mean(AUTO, LATE_FAST), panel.mean(AUTO, LATE_NORMAL));
+    let dominates = |system: &&str| {
+        let (fast, normal) = (
+            panel.mean(system, LATE_FAST),
+            panel.mean(system, LATE_NORMAL),
+        );
+        fast <= ours.0 && normal <= ours.1 && (fast, normal) != ours
+    };
+    let dominating: Vec<&str> = ORDERS
+        .into_iter()
+        .filter(|system| *system != AUTO)
+        .filter(dominates)
+        .collect();
+    let auto = Conclusion::claim(
+        "No order has fewer late requests of both tiers than the default policy's",
+        dominating.is_empty(),
+    );
+    vec![
+        fast.measured(panel.list(&ORDERS, LATE_FAST)),
+        normal.measured(panel.list(&ORDERS, LATE_NORMAL)),
+        auto.measured(format!(
+            "fast {}; normal {}",
+            panel.list(&ORDERS, LATE_FAST),
+            panel.list(&ORDERS, LATE_NORMAL)
+        )),
+    ]
+}

@@ -1,0 +1,135 @@
+//! The strategies by name.
+
+use core::time::Duration;
+
+use isotherm_planner::{PoolRules, UtilisationRules};
+use isotherm_simulator::scaling::cluster::Cluster;
+use isotherm_simulator::scaling::forecast::{arima_60, in_sample};
+use isotherm_simulator::scaling::instances::StartTimes;
+use isotherm_simulator::scaling::scaler::{
+    ChironScaler, Forecaster, LongTermRules, LongTermScaler, PlannerScaler, ReactiveScaler, Scaler,
+    Strategy, Thresholds,
+};
+
+pub(crate) const REACTIVE: &str = "Reactive";
+pub(crate) const LT_I: &str = "LT-I";
+pub(crate) const LT_U: &str = "LT-U";
+pub(crate) const LT_UA: &str = "LT-UA";
+pub(crate) const CHIRON: &str = "Chiron";
+/// Isotherm's planner with its defaults: a plan for an hour.
+pub(crate) const OURS: &str = "Isotherm";
+/// Isotherm's planner where an instance starts within minutes: a plan for five minutes, instances full at 80 %.
+pub(crate) const SHORT: &str = "Isotherm, 5 min";
+/// The paper's strategies, in its order.
+pub(crate) const PAPER: [&str; 5] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON];
+/// Every strategy.
+pub(crate) const ALL: [&str; 7] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON, OURS, SHORT];
+/// Interval of the plans of [`SHORT`], and the load at which an instance is full.
+const SHORT_INTERVAL: Duration = Duration::from_secs(300);
+const SHORT_FULL: f64 = 0.80;
+
+/// Effective memory utilisation at which the paper's θ is measured: where instances are added.
+const FULL: f64 = 0.70;
+
+/// How a strategy is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// As the published code.
+    Paper,
+    /// By the text, with forecasts from the past.
+    Honest,
+}
+
+impl Mode {
+    pub(crate) const ALL: [Self; 2] = [Self::Paper, Self::Honest];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Paper => "paper mode",
+            Self::Honest => "honest mode",
+        }
+    }
+
+    /// Times until an instance serves.
+    pub(crate) const fn times(self, strategy: &str) -> StartTimes {
+        match self {
+            // The code starts Chiron's instances at once.
+            Self::Paper if matches!(strategy.as_bytes(), b"Chiron") => StartTimes {
+                own_s: 0.0,
+                own_max_s: 0.0,
+                other_s: 0.0,
+                remote_s: 0.0,
+                drain_s: StartTimes::CODE.drain_s,
+            },
+            Self::Paper => StartTimes::CODE,
+            Self::Honest => StartTimes::TEXT,
+        }
+    }
+}
+
+/// The scaler of a strategy; `keeps` are deployments that Chiron does not scale.
+pub(crate) fn scaler(
+    strategy: &str,
+    mode: Mode,
+    cluster: &Cluster,
+    keeps: &[usize],
+) -> Box<dyn Scaler> {
+    let paced = match strategy {
+        LT_I => Strategy::Immediate,
+        LT_U => Strategy::Utilisation,
+        LT_UA => Strategy::UtilisationAndGap,
+        CHIRON => return Box::new(ChironScaler::new(cluster.deployments.len(), keeps)),
+        OURS => return Box::new(PlannerScaler::new(PoolRules::default())),
+        SHORT => {
+            return Box::new(PlannerScaler::new(PoolRules {
+                interval: SHORT_INTERVAL,
+                utilisation: UtilisationRules {
+                    up: SHORT_FULL,
+                    ..UtilisationRules::default()
+                },
+                ..PoolRules::default()
+            }));
+        }
+        _ => {
+            let thresholds = match mode {
+                Mode::Paper => Thresholds::REACTIVE_CODE,
+                Mode::Honest => Thresholds::TEXT,
+            };
+            return Box::new(ReactiveScaler::new(thresholds));
+        }
+    };
+    let deployments = cluster.deployments.iter();
+    let theta = deployments.map(|deployment| deployment.profile.input_tokens_per_s(FULL));
+    let (mut rules, forecaster) = match mode {
+        Mode::Paper => (LongTermRules::CODE, Forecaster::InSample(known(cluster))),
+        Mode::Honest => (LongTermRules::TEXT, Forecaster::Causal(arima_60)),
+    };
+    if paced != Strategy::Utilisation {
+        // Only LT-U of the code grows past its plan by the utilisation.
+        rules.grows_past = None;
+    }
+    Box::new(LongTermScaler::new(
+        paced,
+        rules,
+        forecaster,
+        theta.collect(),
+    ))
+}
+
+/// Forecasts of the published code for each deployment in each region.
+fn known(cluster: &Cluster) -> Vec<Vec<f64>> {
+    let minutes =
+        |length_s: f64| (0..(length_s / 60.0) as usize).map(|minute| minute as f64 * 60.0);
+    let series = cluster
+        .deployments
+        .iter()
+        .flat_map(|deployment| &deployment.traffic);
+    series
+        .map(|series| {
+            let tokens: Vec<f64> = minutes(series.length_s())
+                .map(|at| series.at(at).input_tokens_per_s())
+                .collect();
+            in_sample(&tokens)
+        })
+        .collect()
+}

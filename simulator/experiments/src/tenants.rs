@@ -1,0 +1,228 @@
+//! Fairness between tenants: the skew of a real service, and one tenant who sends ten times its share.
+//!
+//! Shares are those of ServeGen's large model: 24 tenants, the largest with 16 %, and 18 % of all others, here sixteen more. Each tenant's requests
+//! begin with its own instructions, so locality is worth something. For the middle third of the run the second largest sends ten times as
+//! much. *Alone*: the same run without the burst.
+
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use isotherm_engine::model::Preset;
+use isotherm_report::number::{percent, short, times};
+use isotherm_report::{Conclusion, Section, Table};
+use isotherm_router::{FairnessRules, PolicyName, Push, QueueLimits, QueueOrder, RouterConfig};
+use isotherm_simulator::prompt::{Piece, Prompt};
+use isotherm_simulator::workload::rng::{LogNormal, SeededRng};
+use isotherm_simulator::workload::{RequestClass, Session, Workload};
+use isotherm_simulator::{Arrangement, Outcome, RequestRecord, Setup};
+
+use crate::context::{Case, Context, WorkloadSource, config};
+use crate::document::Document;
+use crate::figures::{Figure, HITS};
+use crate::rows::Rows;
+
+const SEEDS: u64 = 3;
+const REPLICAS: usize = 8;
+const LENGTH_S: [f64; 2] = [900.0, 240.0];
+/// Requests a second without the burst, over all replicas.
+const RATE_PER_S: f64 = 10.0;
+/// Shares of ServeGen's 24 largest clients of its large model.
+const SHARES: [f64; 24] = [
+    0.160, 0.072, 0.066, 0.066, 0.063, 0.054, 0.054, 0.044, 0.026, 0.026, 0.023, 0.022, 0.020,
+    0.014, 0.014, 0.012, 0.012, 0.012, 0.011, 0.010, 0.010, 0.009, 0.009, 0.008,
+];
+/// Tenants that share the rest.
+const OTHERS: u64 = 16;
+/// The tenant whose requests burst, and by how much.
+const BURSTING: u64 = 2;
+const BURST: f64 = 10.0;
+/// Instructions that begin each of a tenant's requests; the rest of the prompt, and answers.
+const INSTRUCTIONS: (f64, f64) = (700.0, 2_500.0);
+const PROMPT: LogNormal = LogNormal::new(300.0, 0.8);
+const ANSWER: LogNormal = LogNormal::new(120.0, 0.6);
+const TOKENS: (u32, u32) = (8, 6_000);
+const ALONE: &str = "alone";
+const UNFAIR: &str = "unfair";
+const FCFS: &str = "FCFS";
+const VTC: &str = "VTC";
+const FAIR: &str = "Isotherm";
+const SYSTEMS: [&str; 5] = [ALONE, UNFAIR, FCFS, VTC, FAIR];
+/// Work by which a tenant may be ahead.
+const QUANTUM: Duration = Duration::from_secs(2);
+const VTC_QUANTUM: Duration = Duration::from_millis(1);
+const OTHERS_P90: Figure =
+    Figure::more("p90 TTFT of the others, s", "others_p90_s", short).less_is_better();
+const WORST_P90: Figure =
+    Figure::more("worst tenant's p90 TTFT, s", "worst_p90_s", short).less_is_better();
+const BURSTING_P90: Figure = Figure::more(
+    "p90 TTFT of the bursting tenant, s",
+    "bursting_p90_s",
+    short,
+)
+.less_is_better();
+const GROUP: &str = "one tenant ×10";
+
+/// Runs it.
+pub(crate) fn run(context: &Context) -> Document {
+    let length_s = LENGTH_S[usize::from(context.effort.quick)];
+    let cases = SYSTEMS.map(|system| case(system, length_s));
+    let jobs = context.jobs(SEEDS, &cases);
+    let rows = Rows(context.map(&jobs, |(case, seed)| {
+        let outcome = context.play(case, *seed);
+        let mut row = case.row(*seed, &outcome);
+        row.more.extend(figures(&outcome));
+        row
+    }));
+    let panel = rows.at(GROUP, 0.0);
+    let slower = panel.ratio(FAIR, ALONE, OTHERS_P90);
+    let hits = panel.ratio(FAIR, UNFAIR, HITS);
+    let conclusions = vec![
+        Conclusion::claim(
+            "The others' p90 is at most 1.2 of that without the burst",
+            slower <= 1.2,
+        )
+        .measured(format!(
+            "{}; in s: {}",
+            times(slower),
+            panel.list(&SYSTEMS, OTHERS_P90)
+        )),
+        Conclusion::claim(
+            "Cache hits are at least 0.95 of those without fairness",
+            hits >= 0.95,
+        )
+        .measured(format!("{}: {}", times(hits), panel.list(&SYSTEMS, HITS))),
+    ];
+    let figures = [OTHERS_P90, WORST_P90, BURSTING_P90, HITS];
+    let columns = core::iter::once("").chain(figures.map(|figure| figure.name));
+    let table = Table::new(columns).with_rows(SYSTEMS.map(|system| {
+        let shown = figures.map(|figure| panel.shown(system, figure));
+        core::iter::once(system.to_owned())
+            .chain(shown)
+            .collect::<Vec<_>>()
+    }));
+    Document {
+        about: vec![format!(
+            "{REPLICAS} replicas of Llama-3.1-8B on one L4 each, {RATE_PER_S} requests a second of {} tenants with the skew of ServeGen's large model (largest {}). For the middle \
+                 third, tenant {BURSTING} sends {BURST} times as much. {ALONE}: without that. {UNFAIR}: the default policy without fairness. {FCFS}: first come, first served. {VTC}: a \
+                 quantum of {} ms. {FAIR}: {} ms.",
+            SHARES.len() as u64 + OTHERS,
+            percent(SHARES[0]),
+            VTC_QUANTUM.as_millis(),
+            QUANTUM.as_millis()
+        )],
+        conclusions,
+        sections: vec![Section::new("Tenants").table(table)],
+        rows: rows.clone(),
+        ..Document::default()
+    }
+}
+
+fn case(system: &'static str, length_s: f64) -> Case {
+    let base = config(PolicyName::Isotherm, Push::Pending);
+    let fairness = |quantum| FairnessRules {
+        quantum,
+        tenants_max: FairnessRules::TENANTS_MAX,
+        weights: BTreeMap::new(),
+    };
+    let router = RouterConfig {
+        queue: QueueLimits {
+            order: if system == FCFS {
+                QueueOrder::Fcfs
+            } else {
+                base.queue.order
+            },
+            ..base.queue
+        },
+        fairness: match system {
+            VTC => Some(fairness(VTC_QUANTUM)),
+            FAIR => Some(fairness(QUANTUM)),
+            _ => None,
+        },
+        ..base
+    };
+    let burst = if system == ALONE { 1.0 } else { BURST };
+    let source: WorkloadSource = Arc::new(move |seed| workload(burst, length_s, seed));
+    Case {
+        group: GROUP.to_owned(),
+        system: system.to_owned(),
+        x: 0.0,
+        setup: Setup::one_region(
+            Preset::Llama31_8bL4.config(),
+            REPLICAS,
+            Arrangement::Router(router),
+        ),
+        source,
+    }
+}
+
+fn shares() -> Vec<f64> {
+    let rest = (1.0 - SHARES.iter().sum::<f64>()) / OTHERS as f64;
+    SHARES
+        .into_iter()
+        .chain(core::iter::repeat_n(rest, OTHERS as usize))
+        .collect()
+}
+
+/// Each tenant has its own stream of random values: a burst of one changes nothing of the others.
+fn workload(burst: f64, length_s: f64, seed: u64) -> Workload {
+    let mut sessions = Vec::new();
+    for (tenant, share) in (1..).zip(shares()) {
+        let mut rng = SeededRng::new(seed.wrapping_mul(1_009).wrapping_add(tenant));
+        let (low, high) = INSTRUCTIONS;
+        let own = |id: u64| id * 1_024 + tenant;
+        let instructions = Piece::new(own(0), (low + (high - low) * rng.unit()) as u32);
+        let mut at = 0.0;
+        loop {
+            let is_burst = (length_s / 3.0..length_s * 2.0 / 3.0).contains(&at);
+            let factor = if tenant == BURSTING && is_burst {
+                burst
+            } else {
+                1.0
+            };
+            at += rng.exponential(1.0 / (RATE_PER_S * share * factor));
+            if at >= length_s {
+                break;
+            }
+            let mut text = |lengths: LogNormal| {
+                let mut piece = lengths.text(&mut rng, TOKENS);
+                piece.id = own(piece.id);
+                piece
+            };
+            let (rest, answer) = (text(PROMPT), text(ANSWER));
+            let prompt = Prompt::new([instructions, rest]);
+            let class = RequestClass {
+                tenant,
+                ..RequestClass::default()
+            };
+            let start = Duration::from_secs_f64(at);
+            sessions.push(Session::one(rng.key(), start, prompt, answer).with_class(class));
+        }
+    }
+    sessions.sort_by_key(|session| session.starts);
+    Workload {
+        name: GROUP.to_owned(),
+        sessions,
+        ..Workload::default()
+    }
+}
+
+fn figures(outcome: &Outcome) -> [(&'static str, f64); 3] {
+    let p90 = |is_wanted: &dyn Fn(&RequestRecord) -> bool| {
+        let requests = outcome.requests.iter().filter(|one| is_wanted(one));
+        let mut times: Vec<f64> = requests
+            .map(|one| one.ttft().map_or(f64::INFINITY, |time| time.as_secs_f64()))
+            .collect();
+        times.sort_by(f64::total_cmp);
+        times.get(times.len() * 9 / 10).copied().unwrap_or(f64::NAN)
+    };
+    let tenants = (1..).zip(shares()).map(|(tenant, _)| tenant);
+    let worst = tenants
+        .filter(|tenant| *tenant != BURSTING)
+        .map(|tenant| p90(&|one| one.tenant == tenant));
+    [
+        ("others_p90_s", p90(&|one| one.tenant != BURSTING)),
+        ("worst_p90_s", worst.fold(f64::NAN, f64::max)),
+        ("bursting_p90_s", p90(&|one| one.tenant == BURSTING)),
+    ]
+}

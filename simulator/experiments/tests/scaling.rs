@@ -1,0 +1,72 @@
+//! Scaling experiments end to end in their quick form, on synthetic twins.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is wrong"
+)]
+
+use std::fs;
+
+use isotherm_experiments::registry;
+use isotherm_experiments::{Context, Effort};
+
+const SEED: u64 = 3;
+
+/// Report of a quick run.
+fn report(name: &str) -> serde_json::Value {
+    println!("seed {SEED}");
+    let output = std::env::temp_dir().join(format!("isotherm-{name}-{}", std::process::id()));
+    let context = Context::new(Effort {
+        seed: Some(SEED),
+        quick: true,
+        ..Effort::default()
+    });
+    registry::run(&registry::named(name).unwrap(), &context, &output, None).unwrap();
+    let json = fs::read_to_string(output.join(name).join("data.json")).unwrap();
+    fs::remove_dir_all(output).unwrap();
+    serde_json::from_str(&json).unwrap()
+}
+
+/// Figure of the first run of a system in a group.
+fn figure(report: &serde_json::Value, group: &str, system: &str, name: &str) -> f64 {
+    let rows = report["rows"].as_array().unwrap();
+    let row = rows
+        .iter()
+        .find(|row| row["group"] == group && row["system"] == system);
+    row.unwrap()["more"][name].as_f64().unwrap()
+}
+
+#[test]
+fn forecasts_cost_less_than_a_fixed_fleet_and_more_than_the_future() {
+    let report = report("sageserve-17");
+    for group in ["O365 A", "O365 C", "ServeGen large", "ServeGen small"] {
+        let ratio = |model: &str| figure(&report, group, model, "capacity_over_demand");
+        assert!(ratio("knows the future") < ratio("max"), "{group}");
+        assert!(ratio("max") < ratio("best fixed fleet") * 1.1, "{group}");
+        assert!(
+            report["rows"][0]["summary"].is_null(),
+            "no request was played"
+        );
+    }
+    let known = figure(
+        &report,
+        "O365 C",
+        "published code: in-sample, one minute ahead",
+        "error_share",
+    );
+    let honest = figure(&report, "O365 C", "ARIMA(3,1,2), 60 min", "error_share");
+    assert!(known < honest, "{known} {honest}");
+}
+
+#[test]
+fn tenants_are_kept_apart_by_fairness() {
+    let report = report("tenants");
+    let p90 = |system: &str| figure(&report, "one tenant ×10", system, "others_p90_s");
+    assert!(
+        p90("Isotherm") < p90("FCFS"),
+        "{} {}",
+        p90("Isotherm"),
+        p90("FCFS")
+    );
+}

@@ -1,0 +1,182 @@
+//! Traffic of a model in one region: rates and lengths over time.
+//!
+//! Rates are requests a second, by tier. Traces that count tokens become requests by the mean prompt. Between two points
+//! of a trace with windows of ten minutes the rate is interpolated; minutes stand as they are.
+
+/// Traffic over time, at equal intervals from time zero.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// Interval between two points in seconds.
+    pub interval_s: f64,
+    /// Traffic of each interval.
+    pub points: Vec<Point>,
+}
+
+/// Traffic of one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Point {
+    /// Interactive requests a second.
+    pub interactive_per_s: f64,
+    /// Non-interactive requests a second.
+    pub batch_per_s: f64,
+    /// Mean prompt length in tokens.
+    pub prompt_tokens: f64,
+    /// Mean answer length in tokens.
+    pub output_tokens: f64,
+}
+
+/// Intervals from this length on are interpolated, s.
+const INTERPOLATED_S: f64 = 300.0;
+
+impl Series {
+    /// Duration of the series in seconds.
+    #[must_use]
+    pub fn length_s(&self) -> f64 {
+        self.interval_s * self.points.len() as f64
+    }
+
+    /// Traffic at a time; the last point holds after the end.
+    #[must_use]
+    pub fn at(&self, time_s: f64) -> Point {
+        let place = (time_s / self.interval_s.max(1e-9)).max(0.0);
+        let point = |index: usize| {
+            let last = self.points.len().saturating_sub(1);
+            self.points.get(index.min(last)).copied()
+        };
+        if self.interval_s < INTERPOLATED_S {
+            return point(place as usize).unwrap_or_default();
+        }
+        // A window's mean belongs to its middle.
+        let place = (place - 0.5).max(0.0);
+        let (before, after) = (point(place as usize), point(place as usize + 1));
+        let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+        before.towards(&after, place.fract())
+    }
+
+    /// The series with every rate multiplied by `factor`.
+    #[must_use]
+    pub fn scaled(&self, factor: f64) -> Self {
+        self.mapped(|point| Point {
+            interactive_per_s: point.interactive_per_s * factor,
+            batch_per_s: point.batch_per_s * factor,
+            ..point
+        })
+    }
+
+    /// The part of the series from one time to another, in seconds.
+    #[must_use]
+    pub fn between(&self, from_s: f64, to_s: f64) -> Self {
+        let index = |time_s: f64| (time_s / self.interval_s.max(1e-9)) as usize;
+        let points = self.points.iter().take(index(to_s)).skip(index(from_s));
+        Self {
+            interval_s: self.interval_s,
+            points: points.copied().collect(),
+        }
+    }
+
+    /// The series with the same total of requests, of which this share is non-interactive.
+    #[must_use]
+    pub fn with_batch_share(&self, share: f64) -> Self {
+        let mean = |of: fn(&Point) -> f64| {
+            self.points.iter().map(of).sum::<f64>() / self.points.len().max(1) as f64
+        };
+        let interactive = mean(|point| point.interactive_per_s);
+        let batch = mean(|point| point.batch_per_s);
+        let all = interactive + batch;
+        let factor = |wanted: f64, there: f64| if there > 0.0 { wanted / there } else { 0.0 };
+        let of_interactive = factor(all * (1.0 - share), interactive);
+        let of_batch = factor(all * share, batch);
+        self.mapped(|point| Point {
+            interactive_per_s: point.interactive_per_s * of_interactive,
+            batch_per_s: point.batch_per_s * of_batch,
+            ..point
+        })
+    }
+
+    /// The series in which the first minute of every hour has `factor` times the interactive rate.
+    #[must_use]
+    pub fn with_hourly_bursts(&self, factor: f64) -> Self {
+        let points = self.points.iter().enumerate().map(|(index, point)| {
+            let in_hour_s = (index as f64 * self.interval_s) % 3_600.0;
+            let is_burst = in_hour_s < 60.0;
+            Point {
+                interactive_per_s: point.interactive_per_s * if is_burst { factor } else { 1.0 },
+                ..*point
+            }
+        });
+        Self {
+            interval_s: self.interval_s,
+            points: points.collect(),
+        }
+    }
+
+    fn mapped(&self, change: impl Fn(Point) -> Point) -> Self {
+        Self {
+            interval_s: self.interval_s,
+            points: self.points.iter().copied().map(change).collect(),
+        }
+    }
+}
+
+impl Point {
+    /// Interactive prompt tokens a second.
+    #[must_use]
+    pub fn input_tokens_per_s(&self) -> f64 {
+        self.interactive_per_s * self.prompt_tokens
+    }
+
+    fn towards(&self, other: &Self, share: f64) -> Self {
+        let mix = |from: f64, to: f64| from + (to - from) * share;
+        Self {
+            interactive_per_s: mix(self.interactive_per_s, other.interactive_per_s),
+            batch_per_s: mix(self.batch_per_s, other.batch_per_s),
+            prompt_tokens: mix(self.prompt_tokens, other.prompt_tokens),
+            output_tokens: mix(self.output_tokens, other.output_tokens),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn series(interval_s: f64, rates: &[f64]) -> Series {
+        let point = |&rate: &f64| Point {
+            interactive_per_s: rate,
+            batch_per_s: rate / 4.0,
+            prompt_tokens: 1_000.0,
+            output_tokens: 200.0,
+        };
+        Series {
+            interval_s,
+            points: rates.iter().map(point).collect(),
+        }
+    }
+
+    #[test]
+    fn minutes_are_steps_and_long_windows_are_interpolated() {
+        let minutes = series(60.0, &[1.0, 3.0]);
+        assert_eq!(minutes.at(59.0).interactive_per_s, 1.0);
+        assert_eq!(minutes.at(61.0).interactive_per_s, 3.0);
+        assert_eq!(minutes.at(1e6).interactive_per_s, 3.0, "after the end");
+        let windows = series(600.0, &[1.0, 3.0]);
+        assert_eq!(windows.at(300.0).interactive_per_s, 1.0);
+        assert_eq!(windows.at(600.0).interactive_per_s, 2.0);
+        assert_eq!(series(60.0, &[]).at(0.0), Point::default());
+    }
+
+    #[test]
+    fn a_batch_share_keeps_the_total_and_bursts_come_once_an_hour() {
+        let half = series(60.0, &[1.0, 3.0]).with_batch_share(0.5);
+        let sum = |of: fn(&Point) -> f64| half.points.iter().map(of).sum::<f64>();
+        assert!((sum(|point| point.interactive_per_s) - 2.5).abs() < 1e-9);
+        assert!((sum(|point| point.batch_per_s) - 2.5).abs() < 1e-9);
+        let bursts = series(60.0, &[1.0; 121]).with_hourly_bursts(9.0);
+        let high = bursts
+            .points
+            .iter()
+            .filter(|point| point.interactive_per_s > 8.0);
+        assert_eq!(high.count(), 3);
+        assert_eq!(bursts.between(3_600.0, 7_200.0).points.len(), 60);
+    }
+}
