@@ -88,14 +88,12 @@ pub(crate) struct InFlightRequest {
     pub(crate) dispatched_at: Time,
     /// Whether the response has begun.
     pub(crate) has_begun: bool,
-    /// When the response began.
-    pub(crate) began_at: Option<Time>,
     /// Tier under which the request counts.
     pub(crate) tier: Tier,
     /// The time by which the first token is due.
     pub(crate) due: Time,
-    /// Work that the tenant was charged by estimate.
-    pub(crate) charged: Duration,
+    /// What the tenant was charged, in a pool with fairness between tenants.
+    pub(crate) account: Option<Box<WorkAccount>>,
     /// Whether the driver tells when the response begins.
     pub(crate) tells_start: bool,
     /// Whether the replica hangs, and the driver was told to end the request.
@@ -124,6 +122,15 @@ pub(crate) struct InFlightRequest {
     pub(crate) is_behind_load: bool,
     /// The claim on the prefill replica that computes the prompt, if one does.
     pub(crate) prefill: Option<Box<InFlightPrefill>>,
+}
+
+/// Work of a request that its tenant was charged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WorkAccount {
+    /// Work by estimate.
+    pub(crate) charged: Duration,
+    /// When the response began.
+    pub(crate) began_at: Option<Time>,
 }
 
 /// The claim of a request on the prefill replica that computes its prompt.
@@ -195,6 +202,11 @@ impl PoolState {
         self.sessions.set_bytes_max(shares.sessions);
         self.peers
             .set_rules(self.config.region, of(shares.peers), self.now);
+    }
+
+    /// Whether the use of the replicas' memory between probes decides anything, here or at a peer.
+    pub(crate) fn needs_memory_use(&self) -> bool {
+        self.config.tiers.is_some() || !self.peers.is_empty()
     }
 
     /// The entry of a tenant whose request arrives.

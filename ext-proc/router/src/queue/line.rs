@@ -255,9 +255,14 @@ impl Span {
         }
     }
 
+    /// Whether positions of several lanes are merged.
+    pub(super) const fn is_merged(&self) -> bool {
+        self.second.is_some()
+    }
+
     /// Whether a position is in front of another one of the span.
     pub(super) fn comparison(&self) -> impl Fn(&&LinePlace, &&LinePlace) -> bool + Copy + use<> {
-        let is_merged = self.second.is_some();
+        let is_merged = self.is_merged();
         move |a, b| {
             if is_merged {
                 a.without_lane() <= b.without_lane()

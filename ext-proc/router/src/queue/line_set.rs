@@ -7,7 +7,8 @@
 //! Rejected: one line whose requests of other tenants are skipped. A tenant that is ahead may have most of a long queue, and
 //! each look at the line would walk over it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use core::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use itertools::{Either, Itertools};
 use smallvec::SmallVec;
@@ -16,8 +17,8 @@ use super::{LinePlace, QueueSeq};
 use crate::queue::line::Span;
 use crate::tenants::{Charge, TenantSlot};
 
-/// Tenants that a window shows, at most. Each of them has a request, so that a policy sees as many requests as it looks at.
-const TENANTS_SHOWN_MAX: usize = 64;
+/// Tenants that a window shows, at most: each costs a look-up for each look at the line.
+const TENANTS_SHOWN_MAX: usize = 32;
 
 /// A tenant's name and charge, for its place among the tenants of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub(super) struct TenantLines {
 #[derive(Debug)]
 struct TenantLine {
     places: BTreeSet<LinePlace>,
+    /// The first position, which most looks at the line need alone.
+    first: LinePlace,
     charge: Charge,
     /// The request that began the line.
     since: QueueSeq,
@@ -136,11 +139,13 @@ impl TenantLines {
             self.by_charge.insert((tenant.charge, since, tenant.slot));
             TenantLine {
                 places: BTreeSet::new(),
+                first: place,
                 charge: tenant.charge,
                 since,
             }
         });
         line.places.insert(place);
+        line.first = line.first.min(place);
     }
 
     fn remove(&mut self, place: LinePlace, tenant: TenantSlot) -> bool {
@@ -148,9 +153,12 @@ impl TenantLines {
             return false;
         };
         let was_here = line.places.remove(&place);
-        if line.places.is_empty() {
-            self.by_charge.remove(&(line.charge, line.since, tenant));
-            self.lines.remove(&tenant);
+        match line.places.first() {
+            Some(first) => line.first = *first,
+            None => {
+                self.by_charge.remove(&(line.charge, line.since, tenant));
+                self.lines.remove(&tenant);
+            }
         }
         was_here
     }
@@ -168,30 +176,39 @@ impl TenantLines {
 /// The tenants that are shown where the requests of two sets may be served, by the least charge of both; `None` without fairness between
 /// tenants.
 pub(super) fn window(sets: [Option<&LineSet>; 2], quantum: Charge) -> Option<Window> {
-    let lines = || {
-        sets.into_iter()
-            .flatten()
-            .filter_map(LineSet::tenant_lines)
-            .map(|lines| &lines.by_charge)
-    };
-    lines().next()?;
-    let mut by_charge = lines().kmerge().peekable();
-    let least = by_charge
-        .peek()
-        .map_or(Charge::default(), |(least, ..)| *least);
-    let limit = least.plus(quantum);
-    let mut tenants = SmallVec::new();
-    let shown = by_charge.take_while(|(charge, ..)| *charge <= limit);
-    for (.., slot) in shown.take(2 * TENANTS_SHOWN_MAX) {
-        // A tenant with requests in both sets comes twice, and not always at once.
-        if tenants.len() < TENANTS_SHOWN_MAX && !tenants.contains(slot) {
-            tenants.push(*slot);
-        }
+    let [first, second] = sets.map(|set| set.and_then(LineSet::tenant_lines));
+    let [first, second] = [first.or(second)?, second.unwrap_or(first?)];
+    if second.lines.is_empty() || core::ptr::eq(first, second) {
+        return Some(Window::new(first.by_charge.iter(), quantum));
     }
-    Some(Window { tenants, limit })
+    let both = first.by_charge.iter().merge(&second.by_charge);
+    Some(Window::new(both, quantum))
 }
 
 impl Window {
+    /// The first tenants, least charged first. A tenant with requests in both sets comes twice, and not always at once.
+    fn new<'a>(
+        by_charge: impl Iterator<Item = &'a (Charge, QueueSeq, TenantSlot)>,
+        quantum: Charge,
+    ) -> Self {
+        let mut window = Self {
+            tenants: SmallVec::new(),
+            limit: Charge::MAX,
+        };
+        for (charge, _, slot) in by_charge.take(2 * TENANTS_SHOWN_MAX) {
+            if window.tenants.is_empty() {
+                window.limit = charge.plus(quantum);
+            }
+            if *charge > window.limit || window.tenants.len() == TENANTS_SHOWN_MAX {
+                break;
+            }
+            if !window.tenants.contains(slot) {
+                window.tenants.push(*slot);
+            }
+        }
+        window
+    }
+
     /// Whether a tenant of this charge is not ahead of the others.
     pub(super) fn admits(&self, charge: Charge) -> bool {
         charge <= self.limit
@@ -207,18 +224,91 @@ pub(super) fn positions<'a>(
     let Some(window) = window else {
         return Either::Left(of_common_lines(sets, span));
     };
-    let mut ranges = Vec::with_capacity(2 * window.tenants.len());
+    let mut heads = Vec::with_capacity(window.tenants.len());
     for lines in sets.into_iter().flatten().filter_map(LineSet::tenant_lines) {
         for line in window
             .tenants
             .iter()
             .filter_map(|slot| lines.lines.get(slot))
         {
-            ranges.extend(span.ranges().map(|(from, to)| line.places.range(from..=to)));
+            heads.extend(span.ranges().filter_map(|range| line.head(range, span)));
         }
     }
-    Either::Right(ranges.into_iter().kmerge_by(span.comparison()).copied())
+    let mut heads = BinaryHeap::from(heads);
+    Either::Right(core::iter::from_fn(move || {
+        let head = heads.pop()?;
+        heads.extend(head.next());
+        Some(head.place)
+    }))
 }
+
+/// The first position that is left of a tenant's line in a span; the greatest is in front of the others.
+#[derive(Clone, Copy, Debug)]
+struct LineHead<'a> {
+    place: LinePlace,
+    /// The end of the span.
+    last: LinePlace,
+    /// Whether positions of several lanes are merged.
+    is_merged: bool,
+    places: &'a BTreeSet<LinePlace>,
+}
+
+impl<'a> LineHead<'a> {
+    fn next(&self) -> Option<Self> {
+        if self.places.len() == 1 {
+            return None;
+        }
+        let mut rest = self
+            .places
+            .range(self.place.next()..=self.last.max(self.place.next()));
+        let place = *rest.next().filter(|place| **place <= self.last)?;
+        Some(Self { place, ..*self })
+    }
+
+    const fn key(&self) -> u128 {
+        if self.is_merged {
+            self.place.without_lane()
+        } else {
+            self.place.number()
+        }
+    }
+}
+
+impl TenantLine {
+    fn head(&self, (from, last): (LinePlace, LinePlace), span: &Span) -> Option<LineHead<'_>> {
+        let place = if self.first >= from {
+            self.first
+        } else {
+            *self.places.range(from..=last).next()?
+        };
+        (place <= last).then_some(LineHead {
+            place,
+            last,
+            is_merged: span.is_merged(),
+            places: &self.places,
+        })
+    }
+}
+
+impl Ord for LineHead<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.key().cmp(&self.key())
+    }
+}
+
+impl PartialOrd for LineHead<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for LineHead<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for LineHead<'_> {}
 
 fn of_common_lines<'a>(
     sets: [Option<&'a LineSet>; 2],

@@ -56,9 +56,10 @@ impl Queue {
         self.with_requests(positions)
     }
 
-    /// Whether the window of the tenants may hide requests.
-    pub(crate) const fn hides_tenants(&self) -> bool {
-        self.is_fair
+    /// Whether the window of the tenants may hide requests: some tenant is ahead of another one.
+    pub(crate) fn hides_tenants(&self) -> bool {
+        let charges = self.eligible.charges().filter(|_| self.is_fair);
+        charges.is_some_and(|(least, most)| least < most)
     }
 
     /// Whether a replica may serve any waiting request.

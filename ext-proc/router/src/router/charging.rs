@@ -11,7 +11,7 @@ use core::time::Duration;
 
 use super::Router;
 use super::feedback::ResponseUsage;
-use crate::pool_state::InFlightRequest;
+use crate::pool_state::{InFlightRequest, WorkAccount};
 use crate::queue::{Band, QueuedRequest, TenantAccount};
 use crate::tenants::{TenantSlot, Work};
 use crate::{End, FairnessStatus, Placement, ReplicaId, TenantCharge, TenantStatus};
@@ -65,12 +65,13 @@ impl Router {
     /// Charges the estimated work of a request that is dispatched now.
     pub(super) fn charge_dispatch(
         &mut self,
-        slot: TenantSlot,
-        band: Band,
-        work_s: f64,
-    ) -> Duration {
+        (slot, band): (TenantSlot, Band),
+        replica: ReplicaId,
+        uncached: f64,
+        outstanding: u32,
+    ) -> Option<Box<WorkAccount>> {
         if !self.is_fair() {
-            return Duration::ZERO;
+            return None;
         }
         if !self.pool.queue.has_tenant(slot, band) {
             self.lift(slot, band);
@@ -78,15 +79,20 @@ impl Router {
         let least = self.pool.queue.charges(band).map(|(least, _)| least);
         let start = least.unwrap_or_else(|| self.pool.tenants.charge(slot));
         self.pool.tenants.raise_floor(start);
-        let work = duration(work_s);
-        self.charge(slot, Work::plus(work));
-        work
+        let replicas = &self.pool.replicas;
+        let answer = replicas.output_tokens();
+        let charged = duration(replicas.work_of_s(replica, uncached, answer, outstanding));
+        self.charge(slot, Work::plus(charged));
+        Some(Box::new(WorkAccount {
+            charged,
+            began_at: None,
+        }))
     }
 
     /// Replaces the estimated work of a request that has ended by what was measured.
     pub(super) fn settle(&mut self, request: &InFlightRequest, measured: Duration) {
-        if self.is_fair() {
-            let change = Work::difference(measured, request.charged);
+        if let Some(account) = request.account.as_ref().filter(|_| self.is_fair()) {
+            let change = Work::difference(measured, account.charged);
             self.charge(request.tenant, change);
             self.pool.tenants.owe(request.tenant, change);
         }
@@ -103,17 +109,6 @@ impl Router {
         let id = self.pool.tenants.id_of(slot);
         let weight = id.and_then(|id| rules?.weights.get(&id).copied());
         weight.unwrap_or(1.0)
-    }
-
-    /// Work of a request on a replica, by estimate: uncached prompt tokens, and the mean answer.
-    pub(super) fn estimated_work_s(
-        &self,
-        replica: ReplicaId,
-        uncached: f64,
-        outstanding: u32,
-    ) -> f64 {
-        let replicas = &self.pool.replicas;
-        replicas.work_of_s(replica, uncached, replicas.output_tokens(), outstanding)
     }
 
     /// Work of a request that has ended. Tokens that the engine did not tell are estimated.
@@ -143,7 +138,11 @@ impl Router {
         let (replica, outstanding) = (request.replica, request.outstanding);
         let prompt_s = replicas.work_of_s(replica, request.uncached_tokens, 0.0, outstanding);
         let elapsed = |since| self.pool.now.since(since).as_secs_f64();
-        let work_s = match request.began_at {
+        let began_at = request
+            .account
+            .as_ref()
+            .and_then(|account| account.began_at);
+        let work_s = match began_at {
             Some(began_at) => prompt_s + elapsed(began_at) / f64::from(outstanding.max(1)),
             None => prompt_s.min(elapsed(request.dispatched_at)),
         };
@@ -151,8 +150,13 @@ impl Router {
     }
 
     /// The change of a tenant's account that goes to the siblings with a placement.
-    pub(super) fn take_charge(&mut self, slot: TenantSlot, work: Duration) -> Option<TenantCharge> {
-        let tenant = self.pool.tenants.id_of(slot).filter(|_| self.is_fair())?;
+    pub(super) fn take_charge(
+        &mut self,
+        slot: TenantSlot,
+        account: Option<&WorkAccount>,
+    ) -> Option<TenantCharge> {
+        let work = account?.charged;
+        let tenant = self.pool.tenants.id_of(slot)?;
         let owed = self.pool.tenants.take_owed(slot);
         Some(TenantCharge {
             tenant,

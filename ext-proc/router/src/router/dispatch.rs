@@ -37,8 +37,10 @@ impl Router {
         let work = self.prompt_work(&request, &selected, replica);
         let (prefiller, computed) = self.split_prefill(&request, work.uncached);
         let (now, pool) = (self.pool.now, &mut self.pool);
-        let occupied = work.uncached + pool.replicas.output_tokens();
-        pool.replicas.occupy(index, occupied, now);
+        if pool.needs_memory_use() {
+            let occupied = work.uncached + pool.replicas.output_tokens();
+            pool.replicas.occupy(index, occupied, now);
+        }
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let Some((permit, claim)) = pool.replicas.dispatched(index, computed, now) else {
             return;
@@ -47,9 +49,9 @@ impl Router {
         let followed_session = self.record_session(&request, replica);
         let is_behind_load = self.use_adapter(index, request.adapter);
         let outstanding = self.pool.replicas.get(index).map_or(1, Replica::requests);
-        let work_s = self.estimated_work_s(replica, work.uncached, outstanding);
-        let charged = self.charge_dispatch(queued.tenant, band, work_s);
-        let charge = self.take_charge(queued.tenant, charged);
+        let payer = (queued.tenant, band);
+        let account = self.charge_dispatch(payer, replica, work.uncached, outstanding);
+        let charge = self.take_charge(queued.tenant, account.as_deref());
         let computed = claim.tokens;
         let recorded =
             self.record_prompt(&request, index, replica, &work.matched, (computed, charge));
@@ -76,10 +78,9 @@ impl Router {
                 claim,
                 dispatched_at: now,
                 has_begun: false,
-                began_at: None,
                 tier: self.tier_of(request.tier),
                 due,
-                charged,
+                account,
                 tells_start: request.tells_start,
                 is_abandoned: false,
                 fingerprint: request.fingerprint,

@@ -194,8 +194,10 @@ impl Router {
         } else if let Some(request) = self.pool.in_flight.remove(&id) {
             self.release_adapter(&request);
             self.end_of_tenant(&request);
-            let work = self.aborted_work(&request);
-            self.settle(&request, work);
+            if request.account.is_some() {
+                let work = self.aborted_work(&request);
+                self.settle(&request, work);
+            }
             let (evidence, now) = (self.abort_evidence(&request), self.pool.now);
             // A gateway that does not show responses closes its stream when the request has been sent.
             if request.tells_start && !request.has_begun {

@@ -90,7 +90,9 @@ impl Router {
         if core::mem::replace(&mut request.has_begun, true) {
             return;
         }
-        request.began_at = Some(now);
+        if let Some(account) = &mut request.account {
+            account.began_at = Some(now);
+        }
         self.tier_counts
             .first_token(request.tier, now <= request.due);
         let (claim, permit) = (&request.claim, request.permit);

@@ -150,28 +150,41 @@ fn queue(c: &mut Criterion) {
     ] {
         let name = format!("{policy}, {replicas} replicas, {waiting} wait");
         let make = || Load::waiting(policy, replicas, waiting);
-        let mut load = Later::new(&make);
-        for (group, timed) in [("dispatch", true), ("wait", false)] {
-            c.benchmark_group(group)
-                .bench_function(BenchmarkId::from_parameter(&name), |b| {
-                    let load = load.get();
-                    b.iter_custom(|iterations| {
-                        median(iterations, || {
-                            let request = load.request(Kind::Mixed);
-                            let start = Instant::now();
-                            load.finish(End::Answered);
-                            let finished = start.elapsed();
-                            let effect = black_box(load.decide(request));
-                            assert!(!matches!(effect, Some(Effect::Reject { .. })));
-                            if timed {
-                                finished
-                            } else {
-                                start.elapsed() - finished
-                            }
-                        })
-                    });
+        queue_of(c, &name, &mut Later::new(&make));
+    }
+}
+
+/// Times both events of a full queue.
+fn queue_of(c: &mut Criterion, name: &str, load: &mut Later<'_>) {
+    for (group, timed) in [("dispatch", true), ("wait", false)] {
+        c.benchmark_group(group)
+            .bench_function(BenchmarkId::from_parameter(name), |b| {
+                let load = load.get();
+                b.iter_custom(|iterations| {
+                    median(iterations, || {
+                        let request = load.request(Kind::Mixed);
+                        let start = Instant::now();
+                        load.finish(End::Answered);
+                        let finished = start.elapsed();
+                        let effect = black_box(load.decide(request));
+                        assert!(!matches!(effect, Some(Effect::Reject { .. })));
+                        if timed {
+                            finished
+                        } else {
+                            start.elapsed() - finished
+                        }
+                    })
                 });
-        }
+            });
+    }
+}
+
+/// 100,000 waiting requests of 10,000 tenants in tiers: one finishes and its replica takes one of them, one more comes and waits.
+fn tenants(c: &mut Criterion) {
+    for policy in [PolicyName::Isotherm, PolicyName::PrefixTree] {
+        let make = || Load::waiting_in_tiers(policy, 100, 100_000, 10_000);
+        let name = format!("{policy}, 100000 wait, 10000 tenants");
+        queue_of(c, &name, &mut Later::new(&make));
     }
 }
 
@@ -181,6 +194,6 @@ criterion_group! {
         .sample_size(30)
         .warm_up_time(Duration::from_millis(300))
         .measurement_time(Duration::from_secs(1));
-    targets = decisions, evictions, lengths, policies, regions, queue
+    targets = decisions, evictions, lengths, policies, regions, queue, tenants
 }
 criterion_main!(benches);

@@ -4,14 +4,14 @@
 //! eight blocks. Four requests of five go on with a conversation, one starts a new one.
 
 use core::time::Duration;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{
-    AdapterKey, Effect, End, Event, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
-    RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope, ServedBy, SessionKey,
-    Tier, Time,
+    AdapterKey, Effect, End, Event, FairnessRules, IndexLimits, PeerId, PeerReport, PolicyName,
+    Push, QueueLimits, RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope,
+    ServedBy, SessionKey, TenantId, Tier, TierRules, Time,
 };
 
 use crate::numbers::{Numbers, mix};
@@ -61,6 +61,8 @@ pub struct Load {
     next_conversation: u64,
     pub(crate) scope: Scope,
     pub(crate) adapter: Option<AdapterKey>,
+    /// Tenants that send requests in turn, each in the next tier; 0 for the common tenant and its tier.
+    tenants: u64,
     pub(crate) running: VecDeque<RequestId>,
 }
 
@@ -78,6 +80,7 @@ impl Load {
             next_conversation: 0,
             scope: Scope::Local,
             adapter: None,
+            tenants: 0,
             running: VecDeque::new(),
         };
         for id in 0..replicas {
@@ -168,6 +171,33 @@ impl Load {
         load
     }
 
+    /// The pool of [`Self::waiting`], with tiers, and with fairness between so many tenants.
+    #[must_use]
+    pub fn waiting_in_tiers(
+        policy: PolicyName,
+        replicas: u32,
+        requests: usize,
+        tenants: u64,
+    ) -> Self {
+        let mut config = with_tiers(config(policy, 64 << 20), tenants);
+        config.push = Push::Outstanding { max: 1 };
+        let mut load = Self::new(config, replicas, 0);
+        load.tenants = tenants;
+        for _ in 0..requests + replicas as usize {
+            let request = load.request(Kind::Mixed);
+            load.decide(request);
+        }
+        load
+    }
+
+    /// A pool as by [`Self::new`], with tiers, and with fairness between so many tenants.
+    #[must_use]
+    pub fn in_tiers(config: RouterConfig, replicas: u32, nodes: usize, tenants: u64) -> Self {
+        let mut load = Self::new(with_tiers(config, tenants), replicas, nodes);
+        load.tenants = tenants;
+        load
+    }
+
     /// A peer region reports its load.
     pub fn heartbeat(&mut self, id: u16) {
         let event = self.heartbeat_event(id);
@@ -249,11 +279,12 @@ impl Load {
     pub fn asks(&mut self, session: u64, prompt: Fingerprint, tokens: u32) -> Request {
         let id = RequestId(self.next_request);
         self.next_request += 1;
+        let (tenant, tier) = self.sender(id.0);
         Request {
             id,
             fingerprint: Arc::new(prompt),
             session: Some(SessionKey(session)),
-            tier: Tier::default(),
+            tier,
             ttft_slo: None,
             deadline: None,
             prompt_tokens: tokens,
@@ -261,9 +292,22 @@ impl Load {
             subset: None,
             adapter: self.adapter,
             scope: self.scope.clone(),
-            tenant: isotherm_router::TenantId::default(),
+            tenant,
             tells_start: true,
         }
+    }
+
+    /// The tenant and the tier of a request.
+    fn sender(&self, number: u64) -> (TenantId, Tier) {
+        if self.tenants == 0 {
+            return (TenantId::default(), Tier::default());
+        }
+        let tier = if number.is_multiple_of(3) {
+            Tier::InteractiveFast
+        } else {
+            Tier::InteractiveNormal
+        };
+        (TenantId(1 + mix(number) % self.tenants), tier)
     }
 
     /// The measured work: lookup, selection, fallbacks and insertion.
@@ -339,6 +383,19 @@ pub fn config(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
         },
         probe_stale_after: FOR_EVER,
         ..RouterConfig::default()
+    }
+}
+
+/// A configuration with tiers, and with fairness between so many tenants.
+fn with_tiers(config: RouterConfig, tenants: u64) -> RouterConfig {
+    RouterConfig {
+        tiers: Some(TierRules::new(config.ttft_slo, FOR_EVER)),
+        fairness: Some(FairnessRules {
+            quantum: Duration::from_secs(10),
+            tenants_max: usize::try_from(tenants).unwrap_or(usize::MAX),
+            weights: BTreeMap::new(),
+        }),
+        ..config
     }
 }
 
@@ -421,6 +478,18 @@ mod tests {
         let request = load.request(Kind::Mixed);
         assert!(load.decide(request).is_none());
         assert_eq!(load.stats().queue_length, 1_000);
+    }
+
+    #[test]
+    fn tenants_wait_in_tiers() {
+        let mut load = Load::waiting_in_tiers(PolicyName::Isotherm, 10, 500, 100);
+        let waiting = |load: &Load| load.router.tiers(load.now()).map(|tier| tier.waiting);
+        let [fast, normal, held] = waiting(&load);
+        assert_eq!((fast + normal, held), (500, 0));
+        assert!(fast > 100 && normal > 200, "{fast} {normal}");
+        assert_eq!(load.router.fairness_status().backlogged, 100);
+        load.finish(End::Answered);
+        assert_eq!(waiting(&load).iter().sum::<usize>(), 499);
     }
 
     #[test]

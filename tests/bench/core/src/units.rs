@@ -28,7 +28,7 @@ pub struct Unit {
 }
 
 /// All units.
-pub const UNITS: [Unit; 12] = [
+pub const UNITS: [Unit; 15] = [
     extract("extract-4-kb", 4 << 10, || reading(4 << 10)),
     extract("extract-64-kb", 64 << 10, || reading(64 << 10)),
     extract("extract-400-kb", 400 << 10, || reading(400 << 10)),
@@ -56,14 +56,24 @@ pub const UNITS: [Unit; 12] = [
         let load = Load::new(config(PolicyName::Isotherm, 1 << 30), 100, 20_000);
         repeated(load, Kind::Mixed, decide)
     }),
+    unit("decide-isotherm-tiers", || {
+        let config = config(PolicyName::Isotherm, 1 << 30);
+        let load = Load::in_tiers(config, 100, 20_000, 1_000);
+        repeated(load, Kind::Mixed, decide)
+    }),
+    unit("queue-isotherm", || {
+        let load = Load::waiting(PolicyName::Isotherm, 100, 10_000);
+        repeated(load, Kind::Mixed, finish_and_decide)
+    }),
+    unit("queue-isotherm-tiers", || {
+        let load = Load::waiting_in_tiers(PolicyName::Isotherm, 100, 10_000, 1_000);
+        repeated(load, Kind::Mixed, finish_and_decide)
+    }),
     unit("queue-10000", || {
         repeated(
             Load::waiting(PolicyName::PrefixTree, 100, 10_000),
             Kind::Mixed,
-            |load, request| {
-                load.finish(End::Answered);
-                black_box(load.decide(request));
-            },
+            finish_and_decide,
         )
     }),
     unit("heartbeat-50-peers", || {
@@ -129,6 +139,11 @@ fn long_prompt() -> Fingerprint {
 fn deciding(index_bytes_max: usize, replicas: u32, nodes: usize, kind: Kind) -> Work {
     let config = config(PolicyName::PrefixTree, index_bytes_max);
     repeated(Load::new(config, replicas, nodes), kind, decide)
+}
+
+fn finish_and_decide(load: &mut Load, request: Request) {
+    load.finish(End::Answered);
+    black_box(load.decide(request));
 }
 
 fn decide(load: &mut Load, request: Request) {
