@@ -39,18 +39,10 @@ pub struct StatusPage {
     token_file: Option<PathBuf>,
 }
 
+/// The gate of a pool. A pool is named by its model.
 #[derive(Deserialize)]
-struct Page {
-    pools: Vec<PagePool>,
-}
-
-#[derive(Deserialize)]
-struct PagePool {
-    #[serde(default)]
-    model: Option<String>,
-    #[serde(default)]
-    pool: Option<String>,
-    #[serde(default)]
+struct PoolGate {
+    pool: String,
     held: u64,
 }
 
@@ -110,12 +102,11 @@ impl StatusPage {
 }
 
 fn parse(body: &[u8]) -> Result<BTreeMap<String, PoolHold>, String> {
-    let page: Page = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let pools = page.pools.into_iter().filter_map(|pool| {
-        let model = pool.model.or(pool.pool)?;
-        Some((model, PoolHold { held: pool.held }))
-    });
-    Ok(pools.collect())
+    let gates: Vec<PoolGate> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let holds = gates
+        .into_iter()
+        .map(|gate| (gate.pool, PoolHold { held: gate.held }));
+    Ok(holds.collect())
 }
 
 #[cfg(test)]
@@ -124,10 +115,11 @@ mod tests {
 
     #[test]
     fn the_page_is_read_by_model_and_unknown_members_are_ignored() {
-        let page = br#"{"pools":[{"pool":"p","model":"m","utilisation":0.42,"credit":1,"held":3,"released":{"below_60":9}},{"pool":"q"}]}"#;
+        let page = br#"[{"pool":"m","has_gate":true,"utilisation":0.42,"credit":1,"held":3,"released":{"below_60":9}},
+            {"pool":"q","has_gate":false,"held":0}]"#;
         let pools = parse(page).unwrap();
         assert_eq!(pools.get("m"), Some(&PoolHold { held: 3 }));
         assert_eq!(pools.get("q"), Some(&PoolHold { held: 0 }));
-        assert!(parse(b"[]").is_err());
+        assert!(parse(b"{}").is_err());
     }
 }

@@ -263,6 +263,40 @@ async fn a_batch_survives_kills_of_its_worker_the_service_and_replicas() -> anyh
     Ok(())
 }
 
+/// The gate of a pool with tiers lets the lines pass, and the worker reads what the gate holds.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_passes_the_gate_of_a_pool_with_tiers() -> anyhow::Result<()> {
+    const LINES: usize = 60;
+    let _permit = permit::shared().await?;
+    let tiers = json!({ "non_interactive": { "signal_ms": 100, "wait_ms_max": 5_000 } });
+    let stack = isotherm_e2e::engines("batch-tiers", 2, 40.0)
+        .service(move |config| config.set("pools/0/tiers", tiers))
+        .start()
+        .await?;
+    let path = |name: &str| stack.directory().join(name).to_string_lossy().into_owned();
+    let (output, errors) = (path("output.jsonl"), path("errors.jsonl"));
+    fs::write(path("input.jsonl"), input(LINES))?;
+    let arguments = [
+        "run",
+        &path("input.jsonl"),
+        "--output",
+        &output,
+        "--errors",
+        &errors,
+    ];
+    let mut command = BatchCommand::sending(&stack, "batch-run", &path("queue.db"), &arguments);
+    let mut run = command.start()?;
+    run.wait_until_ended(WAIT_MAX).await?;
+    check_output(&fs::read_to_string(&output)?, LINES)?;
+    let log = run.log();
+    ensure!(!log.contains("does not say what it holds"), "{log}");
+    let gates = stack.service().get("/api/batch").await?;
+    let released = gates[0]["released"].as_object().context("no gate")?;
+    let released: u64 = released.values().filter_map(Value::as_u64).sum();
+    ensure!(released >= LINES as u64, "{gates}");
+    Ok(())
+}
+
 /// Needs Debian's package `postgresql`; skipped without it.
 #[tokio::test(flavor = "multi_thread")]
 async fn three_workers_share_a_postgresql_that_is_killed() -> anyhow::Result<()> {
