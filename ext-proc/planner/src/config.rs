@@ -112,7 +112,7 @@ pub struct ReplicaBounds {
     /// The most.
     pub max: u32,
     /// The most replicas by which the number falls in one step. The next step follows after the stabilisation time, when
-    /// the demand has been measured with the smaller cache; at least one minute.
+    /// the demand has been measured with the smaller cache.
     pub step_down: u32,
 }
 
