@@ -77,20 +77,9 @@ async fn siblings_answer_alike_while_demand_rises_and_falls_and_a_service_restar
 
     set_usage(&engines, 0.02);
     wait_for_number(&[&first, &second], 1).await;
-    let drains = |service: &ScaledService| {
-        let request = service.request("GET", "/api/replicas", "");
-        async {
-            request
-                .await
-                .1
-                .as_array()
-                .unwrap()
-                .iter()
-                .filter(|replica| replica["draining"] == true)
-                .count()
-        }
-    };
-    assert_eq!((drains(&first).await, drains(&second).await), (1, 1));
+    for service in [&first, &second] {
+        assert_eq!(service.draining().await, 1);
+    }
 
     // The leader ends. The other one goes on from its number, and leads; the first one returns and follows.
     let links = first.links;

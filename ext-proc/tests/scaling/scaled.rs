@@ -124,9 +124,8 @@ impl ScaledService {
 
     /// KEDA's client.
     pub async fn client(&self) -> ExternalScalerClient<Channel> {
-        ExternalScalerClient::connect(format!("http://{}", self.keda))
-            .await
-            .unwrap()
+        let endpoint = Channel::from_shared(format!("http://{}", self.keda)).unwrap();
+        ExternalScalerClient::new(endpoint.connect().await.unwrap())
     }
 
     /// The value of the metric, as KEDA reads it; `None` with an error.
@@ -164,6 +163,15 @@ impl ScaledService {
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.unwrap().to_bytes();
         (status, serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    /// Replicas that drain.
+    pub async fn draining(&self) -> usize {
+        let (_, replicas) = self.request("GET", "/api/replicas", "").await;
+        let replicas = replicas.as_array().unwrap().iter();
+        replicas
+            .filter(|replica| replica["draining"] == true)
+            .count()
     }
 
     /// The pool in `GET /api/scaling`.

@@ -102,18 +102,9 @@ async fn a_drain_returns_when_the_replica_is_empty_and_an_undrain_takes_it_back(
         .request("POST", &path("drain?wait_ms=5000"), "")
         .await;
     assert_eq!(status, 204, "{body}");
-    let draining = || async {
-        let (_, replicas) = service.request("GET", "/api/replicas", "").await;
-        replicas
-            .as_array()
-            .unwrap()
-            .iter()
-            .filter(|replica| replica["draining"] == true)
-            .count()
-    };
-    assert_eq!(draining().await, 1);
+    assert_eq!(service.draining().await, 1);
     let (status, body) = service.request("POST", &path("undrain"), "").await;
-    assert_eq!((status, draining().await), (204, 0), "{body}");
+    assert_eq!((status, service.draining().await), (204, 0), "{body}");
     let (status, body) = service
         .request("POST", &path("drain?wait_ms=99000000"), "")
         .await;
