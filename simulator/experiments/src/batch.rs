@@ -55,7 +55,7 @@ pub(crate) fn run(context: &Context) -> Document {
     let Some(profile) = profiles.first() else {
         return Document::default();
     };
-    let length_s = LENGTH_S[usize::from(context.effort.quick)];
+    let length_s = context.pick(LENGTH_S);
     let shares = context.points(&SHARES);
     let mut cases = Vec::new();
     for &share in &shares {

@@ -174,6 +174,11 @@ impl Context {
         }
     }
 
+    /// The first value, or the second one in a quick run.
+    pub(crate) fn pick<T>(&self, [full, quick]: [T; 2]) -> T {
+        if self.effort.quick { quick } else { full }
+    }
+
     /// Points of an axis, only the ends in a quick run.
     pub(crate) fn points<T: Copy>(&self, full: &[T]) -> Vec<T> {
         match full {

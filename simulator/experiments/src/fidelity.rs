@@ -3,7 +3,7 @@
 //! The same traffic, start-up times and strategies in both: one region, six tenths of the rate of model C, hours around the rise of a day.
 //! The differences are the error of every figure of the aggregated model.
 
-use std::time::Duration;
+use core::time::Duration;
 
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
@@ -11,6 +11,7 @@ use isotherm_simulator::scaling::cluster::Cluster;
 use isotherm_simulator::scaling::latencies::Latencies;
 use isotherm_simulator::scaling::requests::RequestOutcome;
 use isotherm_simulator::scaling::scaler::STEP_S;
+use isotherm_simulator::scaling::traffic::{Point, Series};
 
 use crate::context::Context;
 use crate::document::Document;
@@ -24,7 +25,7 @@ use crate::scaling::strategies::{LT_I, LT_U, Mode, OURS, REACTIVE, SHORT, scaler
 const SEEDS: u64 = 1;
 /// Hours of Tuesday that are played: the rise from the night to the peak.
 const FROM_S: f64 = DAY_S + 11.0 * 3_600.0;
-const HOURS_PLAYED: [f64; 2] = [8.0, 3.0];
+const HOURS_PLAYED: [f64; 2] = [8.0, 1.5];
 /// Part of the traffic of all regions.
 const SHARE: f64 = 0.6;
 const START: usize = 8;
@@ -46,11 +47,20 @@ pub(crate) fn run(context: &Context) -> Document {
     let Some(profile) = profiles.first() else {
         return Document::default();
     };
-    let length_s = HOURS_PLAYED[usize::from(context.effort.quick)] * 3_600.0;
+    let length_s = context.pick(HOURS_PLAYED) * 3_600.0;
     let traffic = traces
         .o365_c
         .between(FROM_S, FROM_S + length_s)
         .scaled(SHARE);
+    // Requests are played without batch work, so the aggregated model is as well.
+    let interactive = |point: &Point| Point {
+        batch_per_s: 0.0,
+        ..*point
+    };
+    let traffic = Series {
+        points: traffic.points.iter().map(interactive).collect(),
+        ..traffic
+    };
     let mut deployment = deployment("Llama2-70B", profile, vec![traffic]);
     (deployment.start, deployment.bounds) = (START, BOUNDS);
     let cluster = cluster(vec![deployment], 0.0);

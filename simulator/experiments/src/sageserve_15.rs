@@ -76,7 +76,7 @@ pub(crate) fn run(context: &Context) -> Document {
     let capacity = profiles
         .first()
         .map_or(1.0, |profile| profile.capacity_per_s);
-    let length_s = LENGTH_S[usize::from(context.effort.quick)];
+    let length_s = context.pick(LENGTH_S);
     let at = |system: &str, load: f64| {
         case(
             GROUP,

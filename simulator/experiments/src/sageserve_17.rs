@@ -230,7 +230,7 @@ fn conclusions(traces: &Traces, all: &[Hindsight], is_quick: bool) -> Vec<Conclu
             let found = hindsight
                 .model(model)
                 .map_or(f64::NAN, |figures| figures.ratio);
-            if !((found / expected - 1.0).abs() <= SAME) {
+            if found.is_nan() || (found / expected - 1.0).abs() > SAME {
                 differing.push(format!(
                     "{model} on {name}: {} instead of {}",
                     hundredths(found),

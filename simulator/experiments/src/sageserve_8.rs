@@ -107,13 +107,13 @@ fn trials(context: &Context, traces: &Traces, profiles: &[Arc<Profile>]) -> Vec<
     for seed in context.seeds(SEEDS) {
         for mode in Mode::ALL {
             for name in [UNIFIED, SILOED] {
-                let models = MODELS.iter().zip(profiles).enumerate();
-                let deployments = models.flat_map(|(index, ((model, _), profile))| {
-                    let traffic = series[index % 2].clone();
+                let models = MODELS.iter().zip(profiles).zip(series.iter().cycle());
+                let models = models.enumerate();
+                let deployments = models.flat_map(|(index, (((model, _), profile), traffic))| {
                     if name == UNIFIED {
-                        vec![deployment(model, profile, vec![traffic])]
+                        vec![deployment(model, profile, vec![traffic.clone()])]
                     } else {
-                        silos(index, model, profile, &traffic)
+                        silos(index, model, profile, traffic)
                     }
                 });
                 // Monday is played and not counted, so that every pool has settled.

@@ -65,7 +65,7 @@ const GROUP: &str = "one tenant ×10";
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
-    let length_s = LENGTH_S[usize::from(context.effort.quick)];
+    let length_s = context.pick(LENGTH_S);
     let cases = SYSTEMS.map(|system| case(system, length_s));
     let jobs = context.jobs(SEEDS, &cases);
     let rows = Rows(context.map(&jobs, |(case, seed)| {

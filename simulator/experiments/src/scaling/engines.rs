@@ -55,7 +55,7 @@ fn llama2(preset: Preset) -> Config {
 
 /// Measures engines, by requests through the routing core and the engine model.
 pub(crate) fn profiles(context: &Context, engines: &[Engine]) -> Vec<Arc<Profile>> {
-    let length_s = LENGTH_S[usize::from(context.effort.quick)];
+    let length_s = context.pick(LENGTH_S);
     let seed = context.first_seed();
     context.map(engines, |engine| {
         let calibration = Calibration {

@@ -51,10 +51,10 @@ impl Mode {
     }
 
     /// Times until an instance serves.
-    pub(crate) const fn times(self, strategy: &str) -> StartTimes {
+    pub(crate) fn times(self, strategy: &str) -> StartTimes {
         match self {
             // The code starts Chiron's instances at once.
-            Self::Paper if matches!(strategy.as_bytes(), b"Chiron") => StartTimes {
+            Self::Paper if strategy == CHIRON => StartTimes {
                 own_s: 0.0,
                 own_max_s: 0.0,
                 other_s: 0.0,
