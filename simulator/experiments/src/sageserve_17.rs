@@ -24,7 +24,7 @@ use crate::scaling::scenario;
 /// Training windows of the figure, minutes.
 const WINDOWS: [usize; 4] = [60, 90, 120, 180];
 const HOUR: usize = 60;
-/// Capacity over demand of `docs`' design, on the recorded traces: O365 A, O365 C, ServeGen large, small.
+/// Capacity over demand of the design, on the recorded traces: O365 A, O365 C, ServeGen large, small.
 const DESIGN: [(&str, [f64; 4]); 6] = [
     ("knows the future", [1.34, 1.14, 1.11, 1.10]),
     ("best fixed fleet", [2.39, 3.04, 1.73, 1.68]),
@@ -47,7 +47,7 @@ pub(crate) fn run(context: &Context) -> Document {
         ("ServeGen large", &traces.servegen_large),
         ("ServeGen small", &traces.servegen_small),
     ];
-    let minutes = series.map(|(name, series)| (name, tokens(series, context.effort.quick)));
+    let minutes = series.map(|(name, series)| (name, demand(series, context.effort.quick)));
     let hindsight = context.map(&minutes, |(_, minutes)| Hindsight::of(minutes));
     let errors = context.map(&minutes[..2], |(_, minutes)| errors(minutes));
     let mut rows = Vec::new();
@@ -77,7 +77,7 @@ pub(crate) fn run(context: &Context) -> Document {
     Document {
         about: vec![
             scenario::about(&traces),
-            "Input tokens a second of each minute. Error: the mean of |forecast - actual| over the mean of the actual, for the 60 minutes after each hour.".into(),
+            "Demand of each minute: input tokens a second of Office 365, requests a second of ServeGen. Error: the mean of |forecast - actual| over the mean of the actual, for the 60 minutes after each hour.".into(),
         ],
         paper: vec![
             SOURCE
@@ -108,17 +108,21 @@ fn row(group: &str, system: &str, more: [(&'static str, f64); 3]) -> Row {
     }
 }
 
-/// Input tokens a second of each minute.
-fn tokens(series: &Series, is_quick: bool) -> Vec<f64> {
+/// Demand of each minute: input tokens a second where the trace counts tokens, else requests a second.
+fn demand(series: &Series, is_quick: bool) -> Vec<f64> {
     let days = if is_quick { 3.0 } else { f64::INFINITY };
     let minutes = (series.length_s() / 60.0).min(days * 1_440.0) as usize;
+    let counts_tokens = series.interval_s <= 60.0;
     // Windows of ten minutes stand as they are: interpolation would look ahead.
     let at = |minute: usize| {
         let place = (minute as f64 * 60.0 / series.interval_s) as usize;
-        series
-            .points
-            .get(place)
-            .map_or(0.0, |point| point.input_tokens_per_s())
+        series.points.get(place).map_or(0.0, |point| {
+            if counts_tokens {
+                point.input_tokens_per_s()
+            } else {
+                point.interactive_per_s
+            }
+        })
     };
     (0..minutes).map(at).collect()
 }
