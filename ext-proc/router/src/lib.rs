@@ -27,7 +27,7 @@ mod tenants;
 mod tier_rules;
 mod tier_status;
 mod time;
-mod timing;
+mod wait_state;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{

@@ -92,7 +92,7 @@ pub(crate) struct InFlightRequest {
     pub(crate) tier: Tier,
     /// The time by which the first token is due.
     pub(crate) due: Time,
-    /// What the tenant was charged, in a pool with fairness between tenants.
+    /// Charge of the tenant, in a pool with fairness between tenants.
     pub(crate) account: Option<Box<WorkAccount>>,
     /// Whether the driver tells when the response begins.
     pub(crate) tells_start: bool,
@@ -204,9 +204,12 @@ impl PoolState {
             .set_rules(self.config.region, of(shares.peers), self.now);
     }
 
-    /// Whether the use of the replicas' memory between probes decides anything, here or at a peer.
-    pub(crate) fn needs_memory_use(&self) -> bool {
-        self.config.tiers.is_some() || !self.peers.is_empty()
+    /// Registers the memory that a dispatched request needs, where its use between probes decides anything, here or at a peer.
+    pub(crate) fn occupy(&mut self, replica: ReplicaIndex, uncached_tokens: f64) {
+        if self.config.tiers.is_some() || !self.peers.is_empty() {
+            let tokens = uncached_tokens + self.replicas.output_tokens();
+            self.replicas.occupy(replica, tokens, self.now);
+        }
     }
 
     /// The entry of a tenant whose request arrives.

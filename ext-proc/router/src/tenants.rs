@@ -7,7 +7,6 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::queue::TenantAccount;
 use crate::{TenantId, TenantLimits, TenantStatus};
 
 /// Work of a tenant, divided by its weight, since a common origin: a virtual time in nanoseconds.
@@ -122,6 +121,13 @@ impl TenantSlot {
 
 /// Idle entries that are considered for a new tenant, at most.
 const YIELDING_MAX: usize = 8;
+
+/// A tenant's name and charge, for its place among the tenants of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TenantAccount {
+    pub(crate) slot: TenantSlot,
+    pub(crate) charge: Charge,
+}
 
 /// One entry of the table.
 #[derive(Debug, Default)]

@@ -119,7 +119,7 @@ pub enum QueueOrder {
     Auto,
     /// First come, first served, whatever the tier.
     Fcfs,
-    /// Earliest due time first, overdue requests included.
+    /// Earliest due time first, late requests included.
     Edf,
     /// All fast requests before all normal ones, each first come, first served.
     PriorityFirst,
@@ -168,7 +168,7 @@ pub enum RegionChoice {
 }
 
 impl RegionChoice {
-    /// Utilisation from which a region is passed over by [`Self::Utilisation`].
+    /// Utilisation from which a region is skipped by [`Self::Utilisation`].
     pub const UTILISATION_MAX: f64 = 0.70;
 }
 

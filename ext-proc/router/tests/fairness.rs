@@ -92,7 +92,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 struct Run {
     script: Script,
     next: u64,
-    /// Requests and their tenants and prompts: those that wait, and those in flight.
+    /// Requests that wait and requests in flight, with their tenants and prompts.
     waiting: BTreeMap<u64, (u64, u32)>,
     in_flight: BTreeMap<u64, (u64, u32)>,
     /// Measured work of each tenant, in seconds.

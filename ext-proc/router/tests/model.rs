@@ -9,7 +9,7 @@ use isotherm_router::{End, PeerReport, PolicyName, PromptCost, Tier};
 use proptest::prelude::*;
 use support::naive::Naive;
 use support::naive::ops::{Op, Reach, Server};
-use support::naive::tiers::{PoolRules, Standing};
+use support::naive::tiers::{PoolRules, RequestTags};
 
 /// Random operations, as often as they matter.
 fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
@@ -149,8 +149,8 @@ fn ops(at_most: usize) -> impl Strategy<Value = Vec<Op>> {
     prop::collection::vec(op, 1..at_most)
 }
 
-/// What a request says about its tier and its tenant.
-fn standing() -> impl Strategy<Value = Standing> {
+/// Tier and tenant of a request, budget and deadline.
+fn standing() -> impl Strategy<Value = RequestTags> {
     let tier = prop_oneof![
         3 => Just(Tier::InteractiveFast),
         3 => Just(Tier::InteractiveNormal),
@@ -158,11 +158,13 @@ fn standing() -> impl Strategy<Value = Standing> {
     ];
     let budget = prop::option::weighted(0.3, prop_oneof![0_u64..3_000, Just(u64::MAX)]);
     let deadline = prop::option::weighted(0.5, prop_oneof![0_u64..9_000, Just(u64::MAX)]);
-    (tier, budget, deadline, 0_u64..5).prop_map(|(tier, budget_ms, deadline_ms, tenant)| Standing {
-        tier,
-        budget_ms,
-        deadline_ms,
-        tenant,
+    (tier, budget, deadline, 0_u64..5).prop_map(|(tier, budget_ms, deadline_ms, tenant)| {
+        RequestTags {
+            tier,
+            budget_ms,
+            deadline_ms,
+            tenant,
+        }
     })
 }
 
@@ -226,7 +228,7 @@ fn plain(ops: &[Op]) -> Vec<Op> {
     ops.retain(|op| !matches!(op, Op::SetRules(_) | Op::Reconfigure { .. }));
     for op in &mut ops {
         if let Op::Arrive { standing, .. } = op {
-            *standing = Standing::default();
+            *standing = RequestTags::default();
         }
     }
     ops
@@ -274,7 +276,7 @@ fn a_replica_added_after_a_restricted_request_is_no_candidate_of_it() {
         session: 0,
         subset: Some(vec![5, 3]),
         reach: Reach::Home,
-        standing: Standing::default(),
+        standing: RequestTags::default(),
     };
     let wait = Op::Sleep { ms: 50 };
     let ops = [Op::Add, Op::Add, arrive, Op::Add, Op::ProbeAll, wait];

@@ -7,10 +7,11 @@
 mod support;
 
 use arbitrary::{Result, Unstructured};
-use isotherm_router::{End, PeerReport, PolicyName, PromptCost};
+use isotherm_router::{End, PeerReport, PolicyName, PromptCost, Tier};
 use libfuzzer_sys::fuzz_target;
 use support::naive::Naive;
 use support::naive::ops::{Op, Reach, Server};
+use support::naive::tiers::{PoolRules, RequestTags};
 
 /// The most operations in a run.
 const OPS_MAX: usize = 400;
@@ -41,7 +42,7 @@ fn start(input: &mut Unstructured<'_>) -> Result<(PolicyName, bool)> {
 }
 
 fn op(input: &mut Unstructured<'_>) -> Result<Op> {
-    Ok(match input.int_in_range(0_u8..=65)? {
+    Ok(match input.int_in_range(0_u8..=67)? {
         0..=10 => Op::Arrive {
             blocks: blocks(input)?,
             session: input.int_in_range(0..=7)?,
@@ -62,7 +63,9 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
                 }
                 _ => Reach::Forwarded,
             },
+            standing: tags(input)?,
         },
+        66..=67 => Op::SetRules(rules(input)?),
         11..=18 => Op::Finish {
             which: small(input)?,
             end: *input.choose(&[End::Answered, End::Answered, End::Refused, End::Failed])?,
@@ -169,6 +172,40 @@ fn op(input: &mut Unstructured<'_>) -> Result<Op> {
             wait_ms: input.int_in_range(1..=5_000)?,
             published: input.arbitrary()?,
         },
+    })
+}
+
+/// Tier and tenant of a request, budget and deadline.
+fn tags(input: &mut Unstructured<'_>) -> Result<RequestTags> {
+    let some_ms = |input: &mut Unstructured<'_>| {
+        Ok(match input.int_in_range(0_u8..=3)? {
+            0 => Some(u64::from(input.int_in_range(0_u16..=9_000)?)),
+            1 => Some(u64::MAX),
+            _ => None,
+        })
+    };
+    Ok(RequestTags {
+        tier: *input.choose(&[
+            Tier::InteractiveFast,
+            Tier::InteractiveNormal,
+            Tier::NonInteractive,
+        ])?,
+        budget_ms: some_ms(input)?,
+        deadline_ms: some_ms(input)?,
+        tenant: input.int_in_range(0..=4)?,
+    })
+}
+
+fn rules(input: &mut Unstructured<'_>) -> Result<PoolRules> {
+    Ok(PoolRules {
+        has_tiers: input.ratio(4, 5)?,
+        order: input.int_in_range(0..=4)?,
+        quantum_ms: if input.ratio(1, 3)? {
+            Some(input.int_in_range(0..=2_000)?)
+        } else {
+            None
+        },
+        batch_max: input.int_in_range(0..=5)?,
     })
 }
 

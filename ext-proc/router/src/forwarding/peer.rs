@@ -32,7 +32,7 @@ pub(crate) enum ForwardEnd {
     },
 }
 
-/// What a forwarded request adds to a peer's load.
+/// Load that a forwarded request adds to a peer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ForwardedLoad {
     /// Tokens that the request needs memory for, at most.

@@ -37,7 +37,7 @@ use crate::pool_state::PoolState;
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::timing::Timing;
+use crate::wait_state::WaitState;
 use crate::{PromptCost, Reason, Request};
 
 /// Oldest queued requests that are considered for one freed replica.
@@ -60,7 +60,7 @@ pub(crate) struct View<'a> {
     /// The pool's SLO of the time to first token, in seconds.
     pub(crate) ttft_slo_s: f64,
     /// Waits of the request, and its objective.
-    pub(crate) timing: Timing,
+    pub(crate) timing: WaitState,
 }
 
 impl PoolState {
@@ -70,7 +70,7 @@ impl PoolState {
             pool: self,
             candidates,
             ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
-            timing: Timing::new(self.common_objective()),
+            timing: WaitState::new(self.common_objective()),
         }
     }
 }

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 
 use super::line::Span;
-use super::line_set::{self, LineSet, TenantAccount, Window};
+use super::line_set::{self, LineSet, Window};
 use super::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::{Charge, TenantSlot};
+use crate::tenants::{Charge, TenantAccount, TenantSlot};
 
 #[derive(Debug)]
 pub(super) struct EligibleSet {

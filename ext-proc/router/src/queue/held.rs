@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use super::eligible::EligibleSet;
 use super::forwardable::ForwardableSet;
 use super::line::Span;
-use super::{LinePlace, Queue, QueueSeq, QueuedRequest, TenantAccount};
+use super::{LinePlace, Queue, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
+use crate::tenants::TenantAccount;
 use crate::{PeerId, Time};
 
 #[derive(Debug, Default)]

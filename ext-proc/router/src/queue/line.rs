@@ -24,7 +24,7 @@ enum LineOrder {
     Arrival,
     /// By due time.
     Due,
-    /// By due time, overdue requests behind the others.
+    /// By due time, late requests behind the others.
     DueLateLast,
     /// By tier, then by arrival.
     Tier,
@@ -120,7 +120,7 @@ impl LineRules {
         }
     }
 
-    /// The spans of the line without overdue requests, where those come last.
+    /// The spans of the line without late requests, where those come last.
     pub(super) fn in_time(&self, now: Time) -> Spans {
         if self.order != LineOrder::DueLateLast {
             return self.spans(now);
@@ -135,19 +135,19 @@ impl LineRules {
         smallvec![Span::one((from, LinePlace::LAST))]
     }
 
-    /// The overdue requests, where they come last.
+    /// The late requests, where they come last.
     pub(super) fn late(&self, now: Time) -> Option<Span> {
         let now = self.key_of(now)?;
         let last = LinePlace::new(FAST, now, QueueSeq::LAST);
         (self.order == LineOrder::DueLateLast).then_some(Span::one((LinePlace::FIRST, last)))
     }
 
-    /// Whether a request is overdue and comes last.
+    /// Whether a request is late and comes last.
     pub(crate) fn is_late(&self, place: LinePlace, now: Time) -> bool {
         self.late(now).is_some_and(|late| late.contains(place))
     }
 
-    /// A number by which positions compare as the line does. Overdue requests that come last are in front of the others, as they
+    /// A number by which positions compare as the line does. Late requests that come last are in front of the others, as they
     /// arrived earlier: they are no reason to count an overtake.
     pub(crate) fn rank(&self, place: LinePlace, now: Time) -> (usize, LinePlace) {
         if let LineOrder::Dpa { .. } = self.order {

@@ -15,17 +15,10 @@ use smallvec::SmallVec;
 
 use super::{LinePlace, QueueSeq};
 use crate::queue::line::Span;
-use crate::tenants::{Charge, TenantSlot};
+use crate::tenants::{Charge, TenantAccount, TenantSlot};
 
 /// Tenants that a window shows, at most: each costs a look-up for each look at the line.
 const TENANTS_SHOWN_MAX: usize = 32;
-
-/// A tenant's name and charge, for its place among the tenants of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TenantAccount {
-    pub(crate) slot: TenantSlot,
-    pub(crate) charge: Charge,
-}
 
 /// Positions in order.
 #[derive(Debug)]

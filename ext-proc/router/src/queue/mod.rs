@@ -25,12 +25,12 @@ use self::eligible::EligibleSet;
 use self::forwardable::ForwardableSet;
 use self::held::HeldRequests;
 pub(crate) use self::line::LineRules;
-pub(crate) use self::line_set::TenantAccount;
+
 pub(crate) use self::place::{LinePlace, QueueSeq};
 pub(crate) use self::request::{Band, QueuedRequest};
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::{Charge, TenantSlot};
+use crate::tenants::{Charge, TenantAccount, TenantSlot};
 use crate::{PeerId, RequestId, Time};
 
 #[derive(Debug, Default)]
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn overdue_requests_come_behind_the_others() {
+    fn late_requests_come_behind_the_others() {
         let config = crate::RouterConfig {
             ttft_slo: core::time::Duration::ZERO,
             ..crate::RouterConfig::default()

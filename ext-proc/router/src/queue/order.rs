@@ -67,7 +67,7 @@ impl Queue {
         self.eligible.has_for(replica)
     }
 
-    /// The requests of [`Self::eligible`] without overdue ones, where those come last.
+    /// The requests of [`Self::eligible`] without late ones, where those come last.
     pub(crate) fn within_slo(
         &self,
         replica: ReplicaIndex,
@@ -76,7 +76,7 @@ impl Queue {
         self.with_requests(self.line(Some(replica), spans))
     }
 
-    /// The first overdue request with a long prompt that this replica may serve.
+    /// The first late request with a long prompt that this replica may serve.
     pub(crate) fn long_prompt_past_slo(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
         let late = self.rules.late(self.now)?;
         let long_prompts = &self.long_prompts;
@@ -86,7 +86,7 @@ impl Queue {
     }
 
     /// The requests behind `after` whose affinity replica this one is, in the order of [`Self::eligible`] and up to the end of the
-    /// span: overdue ones that come last are not mixed with the others.
+    /// span: late ones that come last are not mixed with the others.
     pub(crate) fn with_affinity(
         &self,
         replica: ReplicaIndex,
@@ -125,7 +125,7 @@ impl Queue {
         self.first_shown(&mut at_limit, window.as_ref())
     }
 
-    /// The waiting requests of some spans, as far as the tenants' window shows them: those that a replica may serve, or all.
+    /// The waiting requests of some spans, as far as the tenants' window shows them: all, or the ones that a replica may serve.
     fn line(
         &self,
         replica: Option<ReplicaIndex>,

@@ -1,7 +1,7 @@
 //! Effective memory utilisation (SageServe 4 and 6.1): the share of the memory for KV caches in use.
 //!
 //! Gauges lag, so the tokens of the requests that were sent since a probe are added to what it shows. Without a capacity, the
-//! gauge counts as it is; without a gauge, the requests at the replica count beside those that it held when it was last full.
+//! gauge counts as it is; without a gauge, the requests at the replica count beside the number that it held when it was last full.
 
 use super::{Replica, Replicas};
 use crate::Time;
@@ -46,7 +46,7 @@ impl Replica {
         })
     }
 
-    /// Requests at the replica beside those that it held when it was last seen full.
+    /// Requests at the replica beside the number that it held when it was last seen full.
     fn use_by_requests(&self) -> Option<MemoryUse> {
         let capacity = self.headroom.capacity().filter(|capacity| *capacity > 0)?;
         Some(MemoryUse {

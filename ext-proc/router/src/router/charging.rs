@@ -12,8 +12,8 @@ use core::time::Duration;
 use super::Router;
 use super::feedback::ResponseUsage;
 use crate::pool_state::{InFlightRequest, WorkAccount};
-use crate::queue::{Band, QueuedRequest, TenantAccount};
-use crate::tenants::{TenantSlot, Work};
+use crate::queue::{Band, QueuedRequest};
+use crate::tenants::{TenantAccount, TenantSlot, Work};
 use crate::{End, FairnessStatus, Placement, ReplicaId, TenantCharge, TenantStatus};
 
 /// The most work of one request, and of one placement of a sibling.

@@ -1,5 +1,7 @@
 //! Dispatch: a request goes to its replica, with fallbacks for Envoy's retries.
 
+use core::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::Router;
@@ -12,7 +14,7 @@ use crate::queue::QueuedRequest;
 use crate::replica::Replica;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::tenants::TenantSlot;
-use crate::{Decision, Effect, ReplicaId, Request, RequestId, Target, TenantCharge, TenantStatus};
+use crate::{Decision, Effect, ReplicaId, Request, Target, TenantCharge, TenantStatus, WorkClass};
 
 /// A prompt on its replica, in tokens.
 struct PromptWork {
@@ -33,14 +35,13 @@ impl Router {
         let Some(replica) = self.pool.replicas.id_of(index) else {
             return;
         };
-        let fallbacks = self.fallbacks(&request, queued.pinned.as_deref(), &selected);
         let work = self.prompt_work(&request, &selected, replica);
+        let pinned = queued.pinned.as_deref();
+        let mut decision = self.decision(&request, pinned, &selected, (replica, &work));
+        (decision.class, decision.queued_for) = (class, self.pool.now.since(queued.arrived));
         let (prefiller, computed) = self.split_prefill(&request, work.uncached);
         let (now, pool) = (self.pool.now, &mut self.pool);
-        if pool.needs_memory_use() {
-            let occupied = work.uncached + pool.replicas.output_tokens();
-            pool.replicas.occupy(index, occupied, now);
-        }
+        pool.occupy(index, work.uncached);
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let Some((permit, claim)) = pool.replicas.dispatched(index, computed, now) else {
             return;
@@ -52,24 +53,11 @@ impl Router {
         let payer = (queued.tenant, band);
         let account = self.charge_dispatch(payer, replica, work.uncached, outstanding);
         let charge = self.take_charge(queued.tenant, account.as_deref());
-        let computed = claim.tokens;
-        let recorded =
-            self.record_prompt(&request, index, replica, &work.matched, (computed, charge));
-        let matched_bytes = request.fingerprint.bytes_at(work.matched.depth);
-        let share = request.fingerprint.share_at(work.matched.depth);
-        let decision = Decision {
-            replica,
-            fallbacks,
-            prefiller: prefill.as_ref().map(|prefill| prefill.replica),
-            reason: selected.reason,
-            matched_bytes,
-            matched_tokens: share_of(request.prompt_tokens, share),
-            queued_for: now.since(queued.arrived),
-            class,
-        };
-        self.earn_share();
-        self.tier_counts.dispatched(self.tier_of(request.tier));
-        self.announce(request.id, queued.tenant, decision);
+        let told = (claim.tokens, charge);
+        let recorded = self.record_prompt(&request, index, replica, &work.matched, told);
+        let matched_bytes = decision.matched_bytes;
+        decision.prefiller = prefill.as_ref().map(|prefill| prefill.replica);
+        self.announce(&request, queued.tenant, decision);
         self.pool.in_flight.insert(
             request.id,
             InFlightRequest {
@@ -138,11 +126,35 @@ impl Router {
         sessions.record(request.session?, replica)
     }
 
-    fn announce(&mut self, id: RequestId, tenant: TenantSlot, decision: Decision) {
+    /// The decision to send a request to a replica, before its class and its wait are known.
+    fn decision(
+        &self,
+        request: &Request,
+        pinned: Option<&[ReplicaIndex]>,
+        selected: &Dispatch,
+        (replica, work): (ReplicaId, &PromptWork),
+    ) -> Decision {
+        let share = request.fingerprint.share_at(work.matched.depth);
+        Decision {
+            replica,
+            fallbacks: self.fallbacks(request, pinned, selected),
+            prefiller: None,
+            reason: selected.reason,
+            matched_bytes: request.fingerprint.bytes_at(work.matched.depth),
+            matched_tokens: share_of(request.prompt_tokens, share),
+            queued_for: Duration::ZERO,
+            class: WorkClass::default(),
+        }
+    }
+
+    fn announce(&mut self, request: &Request, tenant: TenantSlot, decision: Decision) {
+        self.earn_share();
+        self.tier_counts.dispatched(self.tier_of(request.tier));
         let send = |tenant: &mut TenantStatus| tenant.in_flight += 1;
         self.pool.tenants.change(tenant, send);
         *self.counters.decisions.entry(decision.reason).or_default() += 1;
-        self.effects.push_back(Effect::Dispatch(id, decision));
+        self.effects
+            .push_back(Effect::Dispatch(request.id, decision));
     }
 
     /// The prefill replica that a dispatch would name, for explanations.

@@ -23,7 +23,7 @@ const SHARE_EARNED_MAX: f64 = 1.0;
 
 /// State of the gate.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Gate {
+pub(super) struct BatchGate {
     last_signal: Time,
     /// Requests released since the last signal.
     spent: u32,
@@ -279,7 +279,7 @@ impl Router {
         }
     }
 
-    /// Promotes the held requests whose deadlines are near, behind those that wait already. Returns whether there were some.
+    /// Promotes the held requests whose deadlines are near, behind the requests that wait already. Returns whether there were some.
     pub(super) fn promote_due(&mut self) -> bool {
         for promoted in 0..PROMOTED_PER_EVENT_MAX {
             let left = self.batch_rules().map(|rules| rules.promote_left);

@@ -38,7 +38,7 @@ use self::claims::Claims;
 use self::corrections::Corrections;
 use self::fairness::PastSloCredit;
 use self::forward_queued::ForwardCursor;
-use self::gate::Gate;
+use self::gate::BatchGate;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
@@ -75,7 +75,7 @@ pub struct Router {
     claims: Claims,
     unpinning: UnpinQueue,
     quarantine: Quarantine,
-    gate: Gate,
+    gate: BatchGate,
     tier_counts: TierCounts,
 }
 
@@ -107,7 +107,7 @@ impl Router {
             claims: Claims::default(),
             unpinning: UnpinQueue::default(),
             quarantine: Quarantine::default(),
-            gate: Gate::default(),
+            gate: BatchGate::default(),
             tier_counts: TierCounts::default(),
         };
         router.set_line_rules();

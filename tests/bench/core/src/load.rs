@@ -61,7 +61,7 @@ pub struct Load {
     next_conversation: u64,
     pub(crate) scope: Scope,
     pub(crate) adapter: Option<AdapterKey>,
-    /// Tenants that send requests in turn, each in the next tier; 0 for the common tenant and its tier.
+    /// Tenants that conversations belong to; 0 for the common tenant and its tier.
     tenants: u64,
     pub(crate) running: VecDeque<RequestId>,
 }
@@ -279,7 +279,7 @@ impl Load {
     pub fn asks(&mut self, session: u64, prompt: Fingerprint, tokens: u32) -> Request {
         let id = RequestId(self.next_request);
         self.next_request += 1;
-        let (tenant, tier) = self.sender(id.0);
+        let (tenant, tier) = self.sender(session);
         Request {
             id,
             fingerprint: Arc::new(prompt),
@@ -297,17 +297,17 @@ impl Load {
         }
     }
 
-    /// The tenant and the tier of a request.
-    fn sender(&self, number: u64) -> (TenantId, Tier) {
+    /// The tenant and the tier of a conversation.
+    fn sender(&self, conversation: u64) -> (TenantId, Tier) {
         if self.tenants == 0 {
             return (TenantId::default(), Tier::default());
         }
-        let tier = if number.is_multiple_of(3) {
+        let tier = if conversation.is_multiple_of(3) {
             Tier::InteractiveFast
         } else {
             Tier::InteractiveNormal
         };
-        (TenantId(1 + mix(number) % self.tenants), tier)
+        (TenantId(1 + mix(conversation) % self.tenants), tier)
     }
 
     /// The measured work: lookup, selection, fallbacks and insertion.
@@ -486,8 +486,8 @@ mod tests {
         let waiting = |load: &Load| load.router.tiers(load.now()).map(|tier| tier.waiting);
         let [fast, normal, held] = waiting(&load);
         assert_eq!((fast + normal, held), (500, 0));
-        assert!(fast > 100 && normal > 200, "{fast} {normal}");
-        assert_eq!(load.router.fairness_status().backlogged, 100);
+        assert!(fast > 50 && normal > 200, "{fast} {normal}");
+        assert!(load.router.fairness_status().backlogged > 40);
         load.finish(End::Answered);
         assert_eq!(waiting(&load).iter().sum::<usize>(), 499);
     }

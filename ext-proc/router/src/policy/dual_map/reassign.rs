@@ -116,7 +116,7 @@ mod tests {
                 affinity: None,
                 known: Cell::default(),
             };
-            let account = crate::queue::TenantAccount {
+            let account = crate::tenants::TenantAccount {
                 slot: queued.tenant,
                 charge: crate::tenants::Charge::default(),
             };

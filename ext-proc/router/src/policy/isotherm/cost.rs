@@ -7,7 +7,7 @@ use crate::adapters::AdapterCost;
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::timing::{Objective, Timing};
+use crate::wait_state::{Objective, WaitState};
 
 /// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
 const LATENESS: f64 = 24.0;
@@ -82,7 +82,7 @@ impl<'a> CostModel<'a> {
     /// Prices a replica for a prompt of so many tokens of which it holds nothing.
     pub(super) fn price_unheld(&self, replica: ReplicaIndex, tokens: f64) -> CandidateCost {
         let prompt = PromptWork::here(tokens);
-        let timing = Timing::new(self.view.common_objective());
+        let timing = WaitState::new(self.view.common_objective());
         let adapter = AdapterCost::default();
         self.priced(replica, PrefixMatch::default(), prompt, timing, adapter)
     }
@@ -111,7 +111,7 @@ impl<'a> CostModel<'a> {
         replica: ReplicaIndex,
         matched: PrefixMatch,
         prompt: PromptWork,
-        timing: Timing,
+        timing: WaitState,
         adapter: AdapterCost,
     ) -> CandidateCost {
         let costs = self.costs(replica, prompt, timing, adapter);
@@ -143,7 +143,7 @@ impl<'a> CostModel<'a> {
         &self,
         replica: ReplicaIndex,
         prompt: PromptWork,
-        timing: Timing,
+        timing: WaitState,
         adapter: AdapterCost,
     ) -> Costs {
         let view = self.view;
@@ -180,7 +180,7 @@ impl<'a> CostModel<'a> {
     }
 
     /// The least cost of this work on a prompt, wherever it is done.
-    fn least_of(&self, prompt: PromptWork, timing: Timing) -> f64 {
+    fn least_of(&self, prompt: PromptWork, timing: WaitState) -> f64 {
         let view = self.view;
         let latency = view.replicas.fastest();
         let work_s = prompt.tokens * latency.prefill.each_s;
@@ -196,7 +196,7 @@ impl<'a> CostModel<'a> {
         self.costs_of(&work, timing).least()
     }
 
-    fn costs_of(&self, work: &Work, timing: Timing) -> Costs {
+    fn costs_of(&self, work: &Work, timing: WaitState) -> Costs {
         let mut delayed =
             work.outstanding + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX);
         if self.waiting_for_each > 0.0 {

@@ -6,14 +6,14 @@ use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{View, cheapest_prefiller, uncached_tokens};
 use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::timing::Timing;
+use crate::wait_state::WaitState;
 
 /// A request with the lookups that all candidates share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateQuery<'a> {
     pub(super) request: &'a Request,
     /// Waits of the request, and its objective.
-    pub(super) timing: Timing,
+    pub(super) timing: WaitState,
     /// The longest prefix of the prompt that any replica holds.
     pub(super) known: PrefixMatch,
     /// A much shorter prefix, where a replica holds it. A replica without it holds next to nothing.

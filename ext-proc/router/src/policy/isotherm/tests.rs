@@ -13,7 +13,7 @@ use crate::policy::View;
 use crate::pool_state::PoolState;
 use crate::replica::{AnswerMeasurement, PromptMeasurement, Replica, RequestMeasurement};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::timing::Timing;
+use crate::wait_state::WaitState;
 use crate::{
     AdapterKey, AdapterReport, Load, Push, ReplicaId, Request, RequestId, Role, RouterConfig,
     Scope, SessionKey, Source, Tier, Time,
@@ -237,7 +237,7 @@ proptest! {
             candidates.set(replica, left_out.is_none_or(|other| replica != ReplicaIndex(other)));
         }
         let view = pool.0.view(&candidates);
-        let timing = Timing { waited_s: 0.5, ..view.timing };
+        let timing = WaitState { waited_s: 0.5, ..view.timing };
         let view = View { timing, ..view };
         let cost_model = CostModel::new(&view);
         let request = request(conversation, blocks);

@@ -106,7 +106,7 @@ impl Naive {
             "{older:?} came before {id:?}"
         );
         // Other policies put requests past the SLO last, and those are overtaken without bound. Where the line is not the order of
-        // arrival, requests are overtaken by those that came later, too.
+        // arrival, later requests may be in front.
         let half = self.config.queue.wait_max / 2;
         let is_by_arrival = self.config.queue.order == QueueOrder::Auto;
         let is_plain =

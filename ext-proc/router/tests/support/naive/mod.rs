@@ -18,7 +18,7 @@ use isotherm_router::{
 use self::ops::Op;
 use self::peers::{Peers, Since};
 use self::replica::{InFlightRequest, Replica};
-use self::tiers::{Gate, PoolRules};
+use self::tiers::{GateState, PoolRules};
 
 /// The model, with the router that it watches.
 pub struct Naive {
@@ -39,7 +39,7 @@ pub struct Naive {
     next_request: u64,
     /// Places in the order of arrival that were given out.
     places: u64,
-    gate: Gate,
+    gate: GateState,
     rules: PoolRules,
     next_replica: u32,
     /// All effects, in order.
@@ -68,7 +68,7 @@ impl Naive {
             answered: BTreeSet::new(),
             next_request: 0,
             places: 0,
-            gate: Gate::default(),
+            gate: GateState::default(),
             rules: PoolRules::default(),
             next_replica: 0,
             log: Vec::new(),

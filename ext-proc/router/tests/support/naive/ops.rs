@@ -9,7 +9,7 @@ use isotherm_router::{
 
 use super::Naive;
 use super::replica::Replica;
-use super::tiers::{PoolRules, Standing};
+use super::tiers::{PoolRules, RequestTags};
 
 /// Shares of the memory in use that probes tell.
 const USAGES: [f32; 3] = [0.9, 0.55, 0.3];
@@ -47,7 +47,7 @@ pub enum Op {
         session: u64,
         subset: Option<Vec<usize>>,
         reach: Reach,
-        standing: Standing,
+        standing: RequestTags,
     },
     /// Rules of tiers, of the order of service and of fairness begin to hold.
     SetRules(PoolRules),

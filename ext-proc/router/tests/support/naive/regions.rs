@@ -8,7 +8,7 @@ use super::super::prompt;
 use super::Naive;
 use super::ops::Reach;
 use super::peers::{self, Since};
-use super::tiers::Standing;
+use super::tiers::RequestTags;
 
 impl Naive {
     pub(super) fn returns(&mut self, which: usize) {
@@ -19,7 +19,7 @@ impl Naive {
             tried.push(peer.0);
             let session = request.session.unwrap().0;
             let blocks = self.peers.blocks_of(&request);
-            let standing = Standing::of(&request, self.now);
+            let standing = RequestTags::of(&request, self.now);
             self.arrive(&blocks, session, None, &Reach::Regions(tried), &standing);
         }
     }

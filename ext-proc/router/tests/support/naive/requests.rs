@@ -17,7 +17,7 @@ use super::replica::BREAKS;
 use super::replica::Evidence;
 use super::replica::InFlightRequest;
 use super::replica::SETTLE;
-use super::tiers::Standing;
+use super::tiers::RequestTags;
 
 impl Naive {
     pub(super) fn arrive(
@@ -26,7 +26,7 @@ impl Naive {
         session: u64,
         subset: Option<&[usize]>,
         reach: &Reach,
-        standing: &Standing,
+        standing: &RequestTags,
     ) {
         self.tick();
         let mut request = request(self.next_request, session, blocks);
@@ -109,7 +109,7 @@ impl Naive {
         };
         for _ in 0..BREAKS {
             let subset = [replica.0 as usize];
-            self.arrive(&[], 0, Some(&subset), &Reach::Home, &Standing::default());
+            self.arrive(&[], 0, Some(&subset), &Reach::Home, &RequestTags::default());
             let at_it = |(_, flight): &(&RequestId, &InFlightRequest)| flight.replica == replica;
             let last = self.in_flight.iter().rfind(at_it).map(|(id, _)| *id);
             if let Some(id) = last {

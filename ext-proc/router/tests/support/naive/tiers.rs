@@ -14,9 +14,9 @@ use super::peers::Since;
 /// Time after which batch work without a deadline is due.
 const DEADLINE: Duration = Duration::from_secs(24 * 3_600);
 
-/// What a request says about its tier and its tenant.
+/// Tier and tenant of a request, budget and deadline.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Standing {
+pub struct RequestTags {
     pub tier: Tier,
     pub budget_ms: Option<u64>,
     /// Time left until the deadline.
@@ -33,9 +33,9 @@ pub struct PoolRules {
     pub batch_max: usize,
 }
 
-/// What the gate may do.
+/// State of the gate for batch work.
 #[derive(Debug, Default)]
-pub struct Gate {
+pub struct GateState {
     last_signal: Time,
     /// Requests released since.
     released: u32,
@@ -82,7 +82,7 @@ impl PoolRules {
     }
 }
 
-impl Standing {
+impl RequestTags {
     pub fn of(request: &Request, now: Time) -> Self {
         let whole_ms = |time: Duration| u64::try_from(time.as_millis()).unwrap();
         Self {
@@ -125,7 +125,7 @@ impl Naive {
 
     /// A request has ended, or time has passed.
     pub(super) fn signal(&mut self) {
-        self.gate = Gate {
+        self.gate = GateState {
             last_signal: self.now,
             released: 0,
         };

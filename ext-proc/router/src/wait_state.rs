@@ -37,7 +37,7 @@ impl Objective {
 
 /// Waits of a request so far, and its objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Timing {
+pub(crate) struct WaitState {
     /// Time since the request entered its band, in seconds.
     pub(crate) waited_s: f64,
     /// Time that the request has waited for a particular replica while others were free, in seconds.
@@ -45,7 +45,7 @@ pub(crate) struct Timing {
     pub(crate) objective: Objective,
 }
 
-impl Timing {
+impl WaitState {
     /// A request that has not waited.
     pub(crate) const fn new(objective: Objective) -> Self {
         Self {
@@ -63,9 +63,9 @@ impl PoolState {
     }
 
     /// Waits of a queued request, and its objective.
-    pub(crate) fn timing(&self, queued: &QueuedRequest) -> Timing {
+    pub(crate) fn timing(&self, queued: &QueuedRequest) -> WaitState {
         let since = |then: Time| self.now.since(then).as_secs_f64();
-        Timing {
+        WaitState {
             waited_s: since(queued.entered),
             delayed_s: queued.delayed_since.map_or(0.0, since),
             objective: self.objective(queued),
