@@ -241,10 +241,19 @@ pub(super) fn choice<T: Copy + PartialEq + 'static>(
         Some((_, value)) => Ok(*value),
         None => Err(format!("`{text}` is not one of {message}")),
     };
-    text_shown(accepts, check, move |value| {
+    // YAML reads `off` without quotes as a truth value.
+    let off = choices.iter().find(|(name, _)| *name == "off");
+    let off = off.map(|(_, value)| *value);
+    let text = text_shown(accepts, check, move |value| {
         let chosen = choices.iter().find(|(_, known)| known == value);
         chosen.map_or_else(String::new, |(name, _)| format!("`{name}`"))
-    })
+    });
+    let (parse, show) = (text.parse, text.show);
+    let parse_both = move |node: &Node, option: &str, reader: &mut Reader| match (&node.data, off) {
+        (Data::Bool(false), Some(off)) => Some(off),
+        _ => parse(node, option, reader),
+    };
+    Kind::new(text.accepts, parse_both, show)
 }
 
 pub(super) fn optional<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {

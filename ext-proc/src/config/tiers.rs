@@ -299,6 +299,19 @@ mod tests {
     }
 
     #[test]
+    fn a_choice_of_off_needs_no_quotes() {
+        let engine = |text: &str| {
+            let text = format!("pools: [{{ model: m, engine_priority: {text} }}]");
+            config::parse(&text).map(|config| config.pools[0].engine_priority)
+        };
+        for off in ["off", "'off'"] {
+            assert_eq!(engine(off), Ok(config::EnginePriority::Off));
+        }
+        assert_eq!(engine("vllm"), Ok(config::EnginePriority::Vllm));
+        assert!(engine("on").is_err());
+    }
+
+    #[test]
     fn an_option_without_effect_is_a_mistake() {
         for (text, part) in [
             (
