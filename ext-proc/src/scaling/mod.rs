@@ -25,19 +25,10 @@ pub(crate) use driver::ScalingTask;
 pub(crate) use status::{PoolScalingStatus, ScalingStatus};
 
 /// The planner and its published state. Clones share both.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ScalingHandle {
     planner: Arc<Mutex<Planner>>,
     status: watch::Sender<Arc<ScalingStatus>>,
-}
-
-impl Default for ScalingHandle {
-    fn default() -> Self {
-        Self {
-            planner: Arc::default(),
-            status: watch::Sender::default(),
-        }
-    }
 }
 
 impl ScalingHandle {

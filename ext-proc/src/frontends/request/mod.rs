@@ -74,6 +74,10 @@ enum RequestStage {
 }
 
 /// The state of a request after its headers.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "it is returned and taken apart at once, and a box would be an allocation for each request"
+)]
 pub(super) enum RouteStatus {
     /// The reply is there.
     Replied(Reply),

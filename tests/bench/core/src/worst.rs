@@ -23,6 +23,10 @@ const SESSIONS: u32 = 400_000;
 
 /// An input of a router.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a scenario has few configurations among its inputs"
+)]
 pub enum Input {
     /// An event, after some time.
     Event(Duration, Event),
