@@ -15,13 +15,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
-use super::server::ConnectionLifetime;
+use super::server::{ConnectionLifetime, DRAIN_WAIT_MS_MAX};
 use super::{AdminState, view};
 use crate::clock::millis;
 use crate::pool::{Pool, ReplicaAdapters};
 
-/// The longest wait for a drain: a long answer, and some more.
-pub(super) const DRAIN_WAIT_MS_MAX: u64 = 900_000;
 /// Time between two looks at a draining replica.
 const DRAIN_POLL: Duration = Duration::from_millis(100);
 

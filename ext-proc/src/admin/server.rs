@@ -31,7 +31,6 @@ use tokio::time::{sleep, timeout};
 
 use super::connections::{AdminConnection, AdminConnections};
 use super::error::ApiError;
-use super::replicas::DRAIN_WAIT_MS_MAX;
 
 /// The pages that have connections of their own.
 const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
@@ -39,6 +38,8 @@ const HEALTH: [&str; 2] = ["/healthz", "/readyz"];
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(5);
 /// The longest time for a request, with its body and its response.
 const REQUEST_TIME_MAX: Duration = Duration::from_secs(30);
+/// The longest wait for a drain, in milliseconds: a long answer, and some more.
+pub(super) const DRAIN_WAIT_MS_MAX: u64 = 900_000;
 /// The longest time of a connection, whatever its requests.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(300);
 /// The longest time of a connection with a recording: the longest recording, and the time that the client needs to read

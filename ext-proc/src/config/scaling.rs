@@ -22,7 +22,7 @@ use super::text::{model_name, socket_address, webhook_url};
 /// The most kinds of GPU.
 const KINDS_MAX: usize = 64;
 
-/// What the service does with the number of replicas that it computes.
+/// Use of the number of replicas that the service computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsRefStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ScalingMode {
@@ -60,7 +60,7 @@ section! {
 section! {
     /// `pools[].scaling`.
     pub(super) struct RawScaling {
-        /// What the service does with the number. `advise`: the metrics, `GET /api/scaling` and `isotherm scaling` show it. `act`: KEDA and the webhook get it, too, and surplus replicas drain.
+        /// The use of the number. `advise`: the metrics, `GET /api/scaling` and `isotherm scaling` show it. `act`: KEDA and the webhook get it, too, and surplus replicas drain.
         mode as "mode": ScalingMode = ScalingMode::Advise,
             choice(ScalingMode::VARIANTS.iter().map(|mode| (mode.as_ref(), *mode)));
         /// The pace at which the number follows the plan. `forecast`: up one start-up time before the forecast demand, down after `stabilisation_ms`. The other four are SageServe's: at once (LT-I), by utilisation up to the plan (LT-U), the same and beyond the plan where the forecast was far off (LT-UA), by utilisation alone.
@@ -73,9 +73,9 @@ section! {
         utilisation as "utilisation": RawUtilisation = RawUtilisation::default(), section_kind();
         /// With `pace: utilisation_and_gap` only: when the number leaves the plan because the demand is far from its forecast.
         gap as "gap": RawGap = RawGap::default(), section_kind();
-        /// How long all wishes must be lower before the number falls, and the time between two steps down.
+        /// The time for which all wishes must be lower before the number falls, and the time between two steps down.
         stabilisation as "stabilisation_ms": Duration = PoolRules::default().stabilisation, millis(0..=86_400_000);
-        /// How long replicas are surplus before the service offers them as spot capacity.
+        /// The time for which replicas are surplus before the service offers them as spot capacity.
         donate_after as "donate_after_ms": Duration = PoolRules::default().donate_after, millis(0..=86_400_000);
         /// The signal of the demand: `work`, measured in busy replicas, or `input_tokens` a second, as in the paper.
         signal as "signal": Signal = Signal::default(), choice(Signal::VARIANTS.iter().map(|signal| (signal.as_ref(), *signal)));
@@ -175,7 +175,7 @@ section! {
 /// How the service scales a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolScalingConfig {
-    /// What the service does with the number.
+    /// Use of the number.
     pub mode: ScalingMode,
     /// Rules of the planner.
     pub rules: PoolRules,

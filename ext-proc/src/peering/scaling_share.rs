@@ -1,4 +1,4 @@
-//! What services tell each other of demand and numbers of replicas.
+//! Demand and numbers of replicas, as services tell each other.
 
 use std::sync::Arc;
 

@@ -32,7 +32,7 @@ pub struct InFlightGuard {
     is_closed: bool,
     /// Entry of the request in a running recording.
     entry: Option<Box<RecordingEntry>>,
-    /// What the service expects of the request, for the sums of demand.
+    /// Expected request, for the sums of demand.
     expected: ExpectedRequest,
     /// Time at which Envoy sent the request away.
     sent: Option<Time>,

@@ -25,7 +25,7 @@ use crate::sans_io::{DrivenCore, Driver};
 pub(super) struct RegionsDriver {
     pool_registry: Arc<PoolRegistry>,
     core: DrivenCore<DriverState>,
-    /// What services of this region and of others told of their numbers of replicas.
+    /// Shares of services of this region and of others: demand and numbers of replicas.
     pub(super) scaling: broadcast::Sender<ReceivedShare>,
     pub(super) this: Weak<Self>,
 }

@@ -11,12 +11,12 @@ use crate::peering::{Message, ScalingShare};
 /// Shares that wait for the planner. It reads them within seconds; what it misses comes again with the next ones.
 pub(super) const SHARES_MAX: usize = 1_024;
 
-/// What another service told.
+/// Share of another service.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceivedShare {
     /// Region of the service; `None` for a sibling.
     pub(crate) region: Option<Arc<str>>,
-    /// Its share.
+    /// The share.
     pub(crate) share: Arc<ScalingShare>,
 }
 

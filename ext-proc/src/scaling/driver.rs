@@ -42,7 +42,7 @@ pub(crate) struct ScalingTask {
     saved: Instant,
 }
 
-/// What the task remembers of a pool.
+/// Memory of the task about one pool.
 #[derive(Debug, Default)]
 struct ScaledPool {
     survey: WarmthSurvey,
@@ -67,19 +67,19 @@ struct RunningWebhook {
 impl ScalingTask {
     /// Prepares the task, and reads the saved state.
     pub(crate) fn new(
-        handle: ScalingHandle,
-        pool_registry: Arc<PoolRegistry>,
-        regions: Option<RegionsHandle>,
+        handle: &ScalingHandle,
+        pool_registry: &Arc<PoolRegistry>,
+        regions: Option<&RegionsHandle>,
         config: watch::Receiver<Arc<Config>>,
     ) -> Self {
         // The standard library seeds its hashers from the system's randomness.
         let own = (unix_now().as_nanos(), RandomState::new().hash_one(()));
         let now = Instant::now();
         let mut task = Self {
-            handle,
-            pool_registry,
-            shares: regions.as_ref().map(RegionsHandle::scaling_shares),
-            regions,
+            handle: handle.clone(),
+            pool_registry: Arc::clone(pool_registry),
+            shares: regions.map(RegionsHandle::scaling_shares),
+            regions: regions.cloned(),
             config,
             siblings: Siblings::new(own),
             pools: BTreeMap::new(),
@@ -315,7 +315,7 @@ impl ScalingTask {
 }
 
 impl ScaledPool {
-    /// What other services get of the pool.
+    /// Share of the pool for other services.
     fn share(&self, pool: &Pool, plan: Option<&PoolPlan>) -> PoolShare {
         let (minute, sums, waiting_s) = self.last.unwrap_or_default();
         PoolShare {

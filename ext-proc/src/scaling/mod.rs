@@ -20,8 +20,13 @@ use isotherm_planner::{Hold, Planner};
 use isotherm_router::Time;
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 
-pub(crate) use driver::ScalingTask;
+use crate::config::Config;
+use crate::pool::PoolRegistry;
+use crate::regions::RegionsHandle;
+use driver::ScalingTask;
+
 pub(crate) use status::{PoolScalingStatus, ScalingStatus};
 
 /// The planner and its published state. Clones share both.
@@ -32,6 +37,18 @@ pub struct ScalingHandle {
 }
 
 impl ScalingHandle {
+    /// Starts the task that plans until the service stops.
+    pub(crate) fn start(
+        &self,
+        pool_registry: &Arc<PoolRegistry>,
+        regions: &Option<RegionsHandle>,
+        config: watch::Receiver<Arc<Config>>,
+        stopped: watch::Receiver<bool>,
+    ) -> JoinHandle<()> {
+        let task = ScalingTask::new(self, pool_registry, regions.as_ref(), config);
+        tokio::spawn(task.run(stopped))
+    }
+
     /// The state after the last plan.
     pub(crate) fn status(&self) -> Arc<ScalingStatus> {
         Arc::clone(&self.status.borrow())

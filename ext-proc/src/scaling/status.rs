@@ -24,7 +24,7 @@ pub(crate) struct ScalingStatus {
 /// State of one pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PoolScalingStatus {
-    /// What the service does with the number.
+    /// Use of the number.
     pub(crate) mode: ScalingMode,
     /// The plan.
     pub(crate) plan: PoolPlan,

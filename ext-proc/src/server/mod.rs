@@ -37,7 +37,7 @@ use crate::metrics::{
 use crate::pool::{PoolRegistry, follow_sources};
 use crate::probe;
 use crate::regions::{RegionsRuntime, RegionsServer};
-use crate::scaling::{ScalingHandle, ScalingTask, keda};
+use crate::scaling::{ScalingHandle, keda};
 use crate::shutdown;
 use crate::spans::Spans;
 use envoys::EnvoyConnections;
@@ -172,7 +172,6 @@ impl Server {
         let (addresses, admin_address) = (self.addresses()?, self.admin_address()?);
         let (stopping, stopped) = watch::channel(false);
         let (serving, is_serving) = watch::channel(false);
-
         let pool_registry = self.pool_registry;
         let probes = probe::spawn(&pool_registry, self.probe_metrics)
             .context("cannot start a thread for probes")?;
@@ -181,15 +180,14 @@ impl Server {
         let (reloader, mut reloads) = follow_file(self.config, self.file, &pool_registry);
         let health =
             readiness::announce(Arc::clone(&pool_registry), serving, stopped.clone()).await;
-
         let envoys = EnvoyConnections::default();
         let regions = self.region.as_ref().map(RegionsServer::handle);
         let region = self
             .region
             .map(|region| region.start(reloader.config(), envoys.count()));
-        let config = reloader.config().borrow().clone();
+        let config = reloader.config();
         let services = grpc::Services::start(
-            &config,
+            &config.borrow().clone(),
             &pool_registry,
             self.metrics,
             &stopped,
@@ -199,13 +197,9 @@ impl Server {
         if let Some(tls) = self.listeners.tls.clone() {
             reloads.spawn(tls.follow());
         }
-        let mut listeners = listen_all(self.listeners, &services, &stopped)?;
-        if let Some(keda) = self.keda {
-            listeners.spawn(keda::serve(self.scaling.clone(), keda, stopped.clone()));
-        }
-        let (handle, pools) = (self.scaling.clone(), Arc::clone(&pool_registry));
-        let scaling = ScalingTask::new(handle, pools, regions.clone(), reloader.config());
-        let scaling = tokio::spawn(scaling.run(stopped.clone()));
+        let keda = self.keda.map(|keda| (self.scaling.clone(), keda));
+        let listeners = listen_all(self.listeners, keda, &services, &stopped)?;
+        let plans = ScalingHandle::start(&self.scaling, &pool_registry, &regions, config, stopped);
         let (admin_stopping, admin_stopped) = watch::channel(false);
         let admin = Admin {
             pool_registry: Arc::clone(&pool_registry),
@@ -218,8 +212,7 @@ impl Server {
             serving: is_serving,
         };
         let admin = serve_admin(admin, self.admin, self.metrics_listener, admin_stopped);
-        let (listen, pools) = (listen::joined(&addresses), pool_registry.pools().len());
-        tracing::info!(listen, admin = %admin_address, pools, "serving");
+        announce(&addresses, admin_address, &pool_registry);
         Ok(ServerTasks {
             drain_max,
             pool_registry,
@@ -231,10 +224,16 @@ impl Server {
             reloads,
             sources,
             probes,
-            scaling,
+            plans,
             spans: services.spans,
         })
     }
+}
+
+/// Logs that the service serves, and where.
+fn announce(addresses: &[Listen], admin: SocketAddr, pool_registry: &PoolRegistry) {
+    let (listen, pools) = (listen::joined(addresses), pool_registry.pools().len());
+    tracing::info!(listen, %admin, pools, "serving");
 }
 
 /// Applies the configuration file to the pools whenever it changes.
@@ -269,6 +268,7 @@ fn serve_admin(
 /// Starts the threads that serve connections, and the tasks that accept them.
 fn listen_all(
     listeners: Listeners,
+    keda: Option<(ScalingHandle, TcpListener)>,
     services: &grpc::Services,
     stopped: &watch::Receiver<bool>,
 ) -> anyhow::Result<JoinSet<anyhow::Result<()>>> {
@@ -281,6 +281,9 @@ fn listen_all(
             accepting.await;
             Ok(())
         });
+    }
+    if let Some((scaling, listener)) = keda {
+        tasks.spawn(keda::serve(scaling, listener, stopped.clone()));
     }
     if let Some(socket) = listeners.health {
         let stop = is_true(stopped.clone());
@@ -301,7 +304,7 @@ struct ServerTasks {
     reloads: JoinSet<()>,
     sources: JoinHandle<()>,
     probes: JoinHandle<()>,
-    scaling: JoinHandle<()>,
+    plans: JoinHandle<()>,
     spans: Option<Spans>,
 }
 
@@ -345,11 +348,11 @@ impl ServerTasks {
             self.listeners.shutdown().await;
         }
         // The task saves its state when the service stops.
-        if tokio::time::timeout(SAVE_MAX, &mut self.scaling)
+        if tokio::time::timeout(SAVE_MAX, &mut self.plans)
             .await
             .is_err()
         {
-            self.scaling.abort();
+            self.plans.abort();
         }
         self.probes.abort();
         if let Some(spans) = self.spans.take() {
