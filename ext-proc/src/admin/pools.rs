@@ -6,13 +6,14 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::{Push, Stats};
+use isotherm_router::{Push, Stats, TierStatus};
 use serde::Deserialize;
 
 use super::error::ApiError;
-use super::{AdminState, tiers, view};
+use super::{AdminState, view};
 use crate::clock::millis;
 use crate::pool::{Pool, PoolRegistry, sources};
+use crate::tier;
 
 /// The query that names a pool.
 #[derive(Debug, Deserialize)]
@@ -71,7 +72,7 @@ fn pool_view(pool: &Pool) -> view::PoolView {
         in_flight: stats.in_flight,
         index_nodes: stats.index.nodes,
         index_bytes: stats.index.bytes,
-        tiers: tiers::tier_views(pool),
+        tiers: tier_views(pool),
         counters: counters_view(&stats),
         learned: learned_view(pool),
     }
@@ -111,5 +112,24 @@ fn counters_view(stats: &Stats) -> view::CountersView {
         measured_prompt_tokens: counters.measured_prompt_tokens,
         measured_cached_tokens: counters.measured_cached_tokens,
         predicted_cached_tokens: counters.predicted_cached_tokens,
+    }
+}
+
+/// The tiers of a pool; none in a pool without them.
+fn tier_views(pool: &Pool) -> Vec<view::TierView> {
+    let tiers = pool.tiers().into_iter().flatten();
+    tiers.map(|status| tier_view(&status)).collect()
+}
+
+fn tier_view(status: &TierStatus) -> view::TierView {
+    view::TierView {
+        tier: tier::name(status.tier).to_owned(),
+        waiting: status.waiting,
+        oldest_wait_ms: millis(status.oldest_wait),
+        arrived: status.arrived,
+        dispatched: status.dispatched,
+        rejected: status.rejected,
+        within_slo: status.within_slo,
+        past_slo: status.past_slo,
     }
 }

@@ -1,18 +1,16 @@
-//! `GET /api/batch` and `GET /api/tenants`, and the tiers in `GET /api/pools`.
+//! `GET /api/batch` and `GET /api/tenants`.
 
 use std::sync::Arc;
 
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::response::Json;
-use isotherm_router::TierStatus;
 
 use super::error::ApiError;
 use super::pools::{PoolQuery, find};
 use super::{AdminState, view};
 use crate::clock::millis;
 use crate::pool::{NamedTenant, Pool, PoolRegistry};
-use crate::tier;
 
 type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
 
@@ -37,25 +35,6 @@ fn named(registry: &PoolRegistry, name: Option<&str>) -> Result<Vec<Arc<Pool>>, 
     match name {
         Some(name) => Ok(vec![find(registry, Some(name))?]),
         None => Ok(registry.pools()),
-    }
-}
-
-/// The tiers of a pool; none in a pool without them.
-pub(super) fn tier_views(pool: &Pool) -> Vec<view::TierView> {
-    let tiers = pool.tiers().into_iter().flatten();
-    tiers.map(|status| tier_view(&status)).collect()
-}
-
-fn tier_view(status: &TierStatus) -> view::TierView {
-    view::TierView {
-        tier: tier::name(status.tier).to_owned(),
-        waiting: status.waiting,
-        oldest_wait_ms: millis(status.oldest_wait),
-        arrived: status.arrived,
-        dispatched: status.dispatched,
-        rejected: status.rejected,
-        within_slo: status.within_slo,
-        past_slo: status.past_slo,
     }
 }
 

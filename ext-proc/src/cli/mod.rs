@@ -51,7 +51,7 @@ enum Command {
     /// Show, add, remove and drain the replicas of a running service.
     Replicas(replicas::Replicas),
     /// Show how many replicas each pool needs, and why; hold a number.
-    Scaling(scaling::Scaling),
+    Scaling(scaling::ScalingArgs),
     /// Show the other regions, or declare a region lost.
     Regions(regions::Regions),
     /// Record live traffic of a running service as a trace that `isotherm-sim` replays.

@@ -14,7 +14,7 @@ use crate::admin::view::{NewHold, PoolScalingView, ScalingView};
 pub(super) const PATH: &str = "/api/scaling";
 
 #[derive(Debug, Args)]
-pub(super) struct Scaling {
+pub(super) struct ScalingArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(subcommand)]
@@ -48,7 +48,7 @@ enum ScalingAction {
     },
 }
 
-pub(super) async fn run(args: Scaling) -> anyhow::Result<ExitCode> {
+pub(super) async fn run(args: ScalingArgs) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
     let hold = match args.action.unwrap_or(ScalingAction::Show { json: false }) {
         ScalingAction::Show { json } => {

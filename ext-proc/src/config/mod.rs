@@ -87,7 +87,7 @@ pub struct Config {
     pub tracing: Option<TracingConfig>,
     /// This service among those of other regions; `None` for a region on its own.
     pub region: Option<RegionConfig>,
-    /// Who learns the numbers of replicas, and what the pools share.
+    /// Receivers of the numbers of replicas, and GPUs that the pools share.
     pub scaling: ScalingConfig,
 }
 
@@ -119,7 +119,7 @@ pub struct PoolConfig {
     pub probe: ProbeConfig,
     /// Sources of replicas.
     pub sources: Sources,
-    /// How many replicas the pool needs; `None` if the service does not compute it.
+    /// Rules for the number of replicas; `None` if the service does not compute it.
     pub scaling: Option<PoolScalingConfig>,
 }
 

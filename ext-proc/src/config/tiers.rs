@@ -22,7 +22,7 @@ section! {
     pub(super) struct RawTiers {
         /// Requests of the tier `interactive-fast`: a user waits, and expects an answer at once.
         fast as "interactive_fast": RawInteractiveTier = RawInteractiveTier::default(), section_kind();
-        /// Requests of the tier `interactive-normal`, and those that state no tier.
+        /// Requests of the tier `interactive-normal`, and requests without a tier.
         normal as "interactive_normal": RawNormalTier = RawNormalTier::default(), section_kind();
         /// Requests of the tier `non-interactive`. They wait at a gate until the pool has capacity to spare.
         batch as "non_interactive": RawBatchTier = RawBatchTier::default(), section_kind();

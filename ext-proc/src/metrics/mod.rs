@@ -154,10 +154,7 @@ impl Metrics {
                 "Requests by result: routed, forwarded, passed (no pool serves them, or the service stops), not_found, \
                  bad_request, models, rejected, aborted (the client disconnected while the request waited)",
             ),
-            bad_headers: register.metric(
-                "bad_headers",
-                "Headers of the filter that could not be parsed",
-            ),
+            bad_headers: register.metric("bad_headers", "Unreadable headers of the filter"),
             queue_wait: register.seconds(
                 "queue_wait",
                 "Time that dispatched requests waited in the queue",

@@ -45,7 +45,7 @@ async fn the_metrics_reference_is_generated_from_the_registry() {
     let pools = pools(Arc::clone(&metrics));
     registry.register_collector(Box::new(PoolCollector(pools)));
     registry.register_collector(Box::new(SampleRegion));
-    registry.register_collector(Box::new(SampleScaling));
+    registry.register_collector(Box::new(SamplePlan));
     let probes = ProbeMetrics::register(&mut registry).pool(&Arc::from("llama"));
     probes.observe(Duration::ZERO, None);
     let mut page = String::new();
@@ -145,9 +145,9 @@ impl Collector for SampleRegion {
 }
 
 #[derive(Debug)]
-struct SampleScaling;
+struct SamplePlan;
 
-impl Collector for SampleScaling {
+impl Collector for SamplePlan {
     fn encode(&self, encoder: DescriptorEncoder) -> std::fmt::Result {
         let plan = PoolPlan {
             epoch: 1,

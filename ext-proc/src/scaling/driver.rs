@@ -388,7 +388,7 @@ impl ScaledPool {
     }
 }
 
-/// Drains the replicas that the plan gives up, and resumes those that it wants back.
+/// Drains the replicas that the plan gives up, and resumes the ones that it wants back.
 fn drain(pool: &Pool, plan: &PoolPlan) {
     for (names, is_drain) in [(&plan.undrain, false), (&plan.drain, true)] {
         for name in names {

@@ -427,8 +427,7 @@ impl RequestConfig {
             ("deadline", &mut self.deadline),
         ] {
             for (index, source) in sources.iter_mut().enumerate() {
-                let is_objective = list != "session";
-                source.resolve(&format!("{list}[{index}]"), is_objective, &mut errors);
+                source.resolve(&format!("{list}[{index}]"), list != "session", &mut errors);
             }
         }
         for (index, source) in self.tenant_sources.iter_mut().enumerate() {

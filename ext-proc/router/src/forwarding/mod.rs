@@ -12,4 +12,4 @@ mod window;
 pub(crate) use forwarded::{ForwardedRequest, ForwardedTable};
 pub(crate) use peer::{ForwardEnd, ForwardedLoad};
 pub(crate) use peer_table::PeerTable;
-pub(crate) use target::ForwardTarget;
+pub(crate) use target::{ChosenRegion, ForwardTarget};

@@ -25,6 +25,13 @@ pub(crate) struct ForwardTarget {
     pub(crate) estimated_ttft: Duration,
 }
 
+/// Region that a request goes to.
+#[derive(Debug)]
+pub(crate) enum ChosenRegion {
+    Own,
+    Peer(ForwardTarget),
+}
+
 impl PeerTable {
     /// Selects a peer for `request` among the `available` ones that were not tried.
     pub(crate) fn select(

@@ -5,8 +5,7 @@
 //! queue.
 
 use super::Router;
-use super::region_choice::ChosenRegion;
-use crate::forwarding::ForwardTarget;
+use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::policy::{Dispatch, Selection, View, least_loaded};
 use crate::queue::{Band, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};

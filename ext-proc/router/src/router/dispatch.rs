@@ -52,42 +52,42 @@ impl Router {
         let outstanding = self.pool.replicas.get(index).map_or(1, Replica::requests);
         let payer = (queued.tenant, band);
         let account = self.charge_dispatch(payer, replica, work.uncached, outstanding);
-        let charge = self.take_charge(queued.tenant, account.as_deref());
-        let told = (claim.tokens, charge);
+        let told = (
+            claim.tokens,
+            self.take_charge(queued.tenant, account.as_deref()),
+        );
         let recorded = self.record_prompt(&request, index, replica, &work.matched, told);
         let matched_bytes = decision.matched_bytes;
         decision.prefiller = prefill.as_ref().map(|prefill| prefill.replica);
         self.announce(&request, queued.tenant, decision);
-        self.pool.in_flight.insert(
-            request.id,
-            InFlightRequest {
-                replica,
-                permit,
-                claim,
-                dispatched_at: now,
-                has_begun: false,
-                tier: self.tier_of(request.tier),
-                due,
-                account,
-                tells_start: request.tells_start,
-                is_abandoned: false,
-                fingerprint: request.fingerprint,
-                session: request.session,
-                tenant: queued.tenant,
-                matched_bytes,
-                recorded,
-                estimated_tokens: queued.estimated_tokens,
-                prompt_tokens: request.prompt_tokens,
-                ahead_tokens,
-                outstanding,
-                answer_tokens: work.remembered,
-                uncached_tokens: work.uncached,
-                followed_session,
-                prefill,
-                adapter: request.adapter,
-                is_behind_load,
-            },
-        );
+        let in_flight = InFlightRequest {
+            replica,
+            permit,
+            claim,
+            dispatched_at: now,
+            has_begun: false,
+            tier: self.tier_of(request.tier),
+            due,
+            account,
+            tells_start: request.tells_start,
+            is_abandoned: false,
+            fingerprint: request.fingerprint,
+            session: request.session,
+            tenant: queued.tenant,
+            matched_bytes,
+            recorded,
+            estimated_tokens: queued.estimated_tokens,
+            prompt_tokens: request.prompt_tokens,
+            ahead_tokens,
+            outstanding,
+            answer_tokens: work.remembered,
+            uncached_tokens: work.uncached,
+            followed_session,
+            prefill,
+            adapter: request.adapter,
+            is_behind_load,
+        };
+        self.pool.in_flight.insert(request.id, in_flight);
     }
 
     /// Selects the prefill replica of a request. Returns it, and the tokens that remain for the request's own replica: none, if

@@ -7,20 +7,13 @@
 use super::Router;
 use super::decide::{Availables, RoutingDecision};
 use crate::RegionChoice;
-use crate::forwarding::ForwardTarget;
+use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::policy::View;
 use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaSet;
 
 /// Smallest share of the prompt in the own region's caches that makes a conversation a warm one.
 const WARM_SHARE_MIN: f64 = 0.5;
-
-/// Region that a request goes to.
-#[derive(Debug)]
-pub(super) enum ChosenRegion {
-    Own,
-    Peer(ForwardTarget),
-}
 
 impl Router {
     /// The region of a request by utilisation; `None` where another rule decides, or the engines here tell nothing of their memory.

@@ -61,7 +61,7 @@ pub(crate) struct FairnessView {
 /// A tenant of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TenantView {
-    /// Name of the tenant; `common tenant` for requests without one, `other tenants` for those that are not tracked.
+    /// Name of the tenant; `common tenant` for requests without one, `other tenants` for all tenants beyond the tracked ones.
     pub tenant: String,
     pub requests: u64,
     /// Requests rejected because of a bound of the tenant.

@@ -155,7 +155,7 @@ pub(crate) struct ForwardReply {
     pub(crate) record: DecisionRecord,
     /// `traceparent` for the other region, if the request is traced.
     pub(crate) traceparent: Option<String>,
-    /// What is left of the request's objectives.
+    /// Rest of the request's objectives.
     pub(crate) objectives: ObjectivesLeft,
 }
 
@@ -169,7 +169,7 @@ pub(crate) struct ObjectivesLeft {
 }
 
 impl ObjectivesLeft {
-    /// The rest of a budget and of the time until a deadline, after a wait.
+    /// Computes the rest of a budget and of the time until a deadline, after a wait.
     pub(crate) fn after(
         wait: Duration,
         ttft_slo: Option<Duration>,

@@ -258,8 +258,8 @@ pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 3] = [
     ),
     (
         "tenant_work_seconds",
-        "Seconds of replicas that a tenant's requests have taken: measured of those that have ended, estimated of those that \
-         run; 0 without fairness. A correction of an estimate may lower it",
+        "Seconds of replicas that a tenant's requests have taken: measured once they have ended, estimated while they run; \
+         0 without fairness. A correction of an estimate may lower it",
         |t| t.work.as_secs_f64(),
     ),
 ];

@@ -57,7 +57,7 @@ const TIER_COUNTERS: [Family<TierStatus, u64>; 5] = [
 const TIER_GAUGES: [Family<TierStatus, f64>; 2] = [
     (
         "tier_queue_length",
-        "Requests of a tier in the queue; of non-interactive, those that the gate holds",
+        "Requests of a tier in the queue; of the tier non-interactive, requests that the gate holds",
         |t| count(t.waiting),
     ),
     (

@@ -5,7 +5,7 @@ use std::time::Instant;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::setup::Setup;
+use super::setup::TierSetup;
 use crate::client::{Client, Refusal};
 use crate::record::{RequestLog, RequestRecord};
 use crate::workload::{Content, OutputLength, message};
@@ -24,7 +24,7 @@ pub(super) struct BatchWorker {
     pub(super) client: Client,
     pub(super) log: RequestLog,
     pub(super) start: Instant,
-    pub(super) setup: Setup,
+    pub(super) setup: TierSetup,
 }
 
 /// Starts every worker. They work until the set is dropped.

@@ -3,14 +3,14 @@
 use rand::{Rng as _, SeedableRng as _};
 use rand_pcg::Pcg64Mcg;
 
-use super::setup::Setup;
+use super::setup::TierSetup;
 use crate::workload::{Chat, ClientId, Conversation};
 
 /// Tenants.
 pub(super) const TENANTS: usize = 5;
 /// The tenant that bursts.
 pub(super) const BURSTING: usize = 0;
-/// Its load during the burst, in shares of a tenant.
+/// Load of the bursting tenant during the burst, in shares of a tenant.
 const BURST: f64 = 10.0;
 /// Users of all tenants that talk at a time, for each replica: about half of what a replica serves.
 const USERS: f64 = 6.0;
@@ -36,7 +36,7 @@ pub(super) struct Draw {
 }
 
 impl Draw {
-    pub(super) fn new(setup: &Setup) -> Self {
+    pub(super) fn new(setup: &TierSetup) -> Self {
         let chat = Chat::multi_turn(setup.seed, setup.replicas);
         let users = USERS * setup.replicas as f64 / TENANTS as f64;
         let mut random = Pcg64Mcg::seed_from_u64(setup.seed);
@@ -88,8 +88,8 @@ impl Draw {
 mod tests {
     use super::*;
 
-    fn setup(seed: u64) -> Setup {
-        Setup {
+    fn setup(seed: u64) -> TierSetup {
+        TierSetup {
             replicas: 4,
             engine: "llama-3.1-8b-l4".into(),
             speed: 10.0,

@@ -16,18 +16,18 @@ pub use report::TiersComparison;
 
 use crate::scenario::DemoOptions;
 use load::Draw;
-use run::{Run, RunPlan};
-use setup::Setup;
+use run::{RunPlan, TierRun};
+use setup::TierSetup;
 
 /// Plays every run; prints the progress on standard error.
 ///
 /// # Errors
 /// When a stack does not start. The report counts requests that fail.
 pub async fn compare(options: &DemoOptions) -> anyhow::Result<TiersComparison> {
-    let setup = Setup::new(options);
+    let setup = TierSetup::new(options);
     let draw = Draw::new(&setup);
     let mut results = Vec::new();
-    for run in Run::ALL {
+    for run in TierRun::ALL {
         let plan = RunPlan::new(run, &draw);
         let label = run.label();
         eprintln!(

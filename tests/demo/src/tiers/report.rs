@@ -4,15 +4,15 @@ use isotherm_report::number::{percent, whole};
 use isotherm_report::{Cell, Conclusion, Report, RunFacts, Section, Table};
 use serde::Serialize;
 
-use super::run::{Run, RunResult};
-use super::setup::Setup;
+use super::run::{RunResult, TierRun};
+use super::setup::TierSetup;
 use crate::metrics::RequestMetrics;
 
 /// Interactive p90 TTFT beside batch work over that alone, at most.
 const INTERACTIVE_MAX: f64 = 1.05;
 /// Batch output over what an oracle leaves it, at least.
 const BATCH_MIN: f64 = 0.9;
-/// The others' p90 TTFT in a burst over that without one, at most.
+/// p90 TTFT of the other tenants in a burst over that without one, at most.
 const BURST_MAX: f64 = 1.2;
 /// Cache hits with fairness over those without, at least.
 const HITS_MIN: f64 = 0.95;
@@ -21,17 +21,17 @@ const HITS_MIN: f64 = 0.95;
 #[derive(Clone, Debug, Serialize)]
 pub struct TiersComparison {
     /// Circumstances of all runs.
-    pub setup: Setup,
+    pub setup: TierSetup,
     /// Runs in order of execution.
     pub runs: Vec<RunResult>,
 }
 
 impl TiersComparison {
-    pub(super) fn new(setup: Setup, runs: Vec<RunResult>) -> Self {
+    pub(super) fn new(setup: TierSetup, runs: Vec<RunResult>) -> Self {
         Self { setup, runs }
     }
 
-    fn run(&self, run: Run) -> Option<&RunResult> {
+    fn run(&self, run: TierRun) -> Option<&RunResult> {
         self.runs.iter().find(|result| result.run == run)
     }
 
@@ -44,14 +44,15 @@ impl TiersComparison {
 
     fn conclusions(&self) -> Vec<Conclusion> {
         let mut conclusions = Vec::new();
-        if let (Some(alone), Some(both)) = (self.run(Run::Interactive), self.run(Run::Both)) {
+        if let (Some(alone), Some(both)) = (self.run(TierRun::Interactive), self.run(TierRun::Both))
+        {
             conclusions.push(at_most(
                 "p90 TTFT of interactive clients beside batch work, over that without",
                 INTERACTIVE_MAX,
                 (both.interactive.ttft_ms.p90, alone.interactive.ttft_ms.p90),
                 "ms",
             ));
-            if let Some(batch) = self.run(Run::Batch) {
+            if let Some(batch) = self.run(TierRun::Batch) {
                 let (ours, left) = (both.batch.output_tokens_per_s, oracle(alone, batch));
                 conclusions.push(at_least(
                     "batch tokens/s beside interactive clients, over what an oracle leaves them",
@@ -61,7 +62,9 @@ impl TiersComparison {
                 ));
             }
         }
-        if let (Some(usual), Some(fair)) = (self.run(Run::Tenants), self.run(Run::FairBurst)) {
+        if let (Some(usual), Some(fair)) =
+            (self.run(TierRun::Tenants), self.run(TierRun::FairBurst))
+        {
             conclusions.push(at_most(
                 "p90 TTFT of the other tenants in a burst with fairness, over that without a burst",
                 BURST_MAX,
@@ -69,7 +72,9 @@ impl TiersComparison {
                 "ms",
             ));
         }
-        if let (Some(fair), Some(unfair)) = (self.run(Run::FairBurst), self.run(Run::UnfairBurst)) {
+        if let (Some(fair), Some(unfair)) =
+            (self.run(TierRun::FairBurst), self.run(TierRun::UnfairBurst))
+        {
             let hits = |run: &RunResult| run.interactive.cache_hit_ratio;
             conclusions.push(at_least(
                 "cache hits in a burst with fairness, over those without fairness",
@@ -80,7 +85,7 @@ impl TiersComparison {
         }
         let failed = |run: &RunResult| run.interactive.failed + run.batch.failed;
         // Without fairness, a burst may fill the queue: its refusals are what the comparison shows.
-        let is_expected = |run: &&RunResult| run.run != Run::UnfairBurst;
+        let is_expected = |run: &&RunResult| run.run != TierRun::UnfairBurst;
         let failed: usize = self.runs.iter().filter(is_expected).map(failed).sum();
         conclusions.push(
             Conclusion::claim(
@@ -234,7 +239,7 @@ mod tests {
         }
     }
 
-    fn result(run: Run, p90: f64, hits: f64, batch: f64, utilisation: &[f64]) -> RunResult {
+    fn result(run: TierRun, p90: f64, hits: f64, batch: f64, utilisation: &[f64]) -> RunResult {
         RunResult {
             run,
             interactive: metrics(p90, hits, 0.0),
@@ -248,19 +253,19 @@ mod tests {
     /// Runs that keep every promise by a little.
     fn kept() -> TiersComparison {
         TiersComparison {
-            setup: Setup {
+            setup: TierSetup {
                 replicas: 4,
                 engine: "e".into(),
                 speed: 10.0,
                 seed: 1,
             },
             runs: vec![
-                result(Run::Interactive, 100.0, 0.5, 0.0, &[0.3, 0.0]),
-                result(Run::Batch, 0.0, 0.0, 1_000.0, &[0.6, 0.6]),
-                result(Run::Both, 104.0, 0.5, 690.0, &[0.6, 0.6]),
-                result(Run::Tenants, 100.0, 0.5, 0.0, &[0.3]),
-                result(Run::FairBurst, 119.0, 0.48, 0.0, &[0.9]),
-                result(Run::UnfairBurst, 900.0, 0.5, 0.0, &[0.9]),
+                result(TierRun::Interactive, 100.0, 0.5, 0.0, &[0.3, 0.0]),
+                result(TierRun::Batch, 0.0, 0.0, 1_000.0, &[0.6, 0.6]),
+                result(TierRun::Both, 104.0, 0.5, 690.0, &[0.6, 0.6]),
+                result(TierRun::Tenants, 100.0, 0.5, 0.0, &[0.3]),
+                result(TierRun::FairBurst, 119.0, 0.48, 0.0, &[0.9]),
+                result(TierRun::UnfairBurst, 900.0, 0.5, 0.0, &[0.9]),
             ],
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::sleep_until;
 
 use super::batch::{self, BatchWorker};
 use super::load::{BURSTING, Draw, TENANTS, TenantConversation};
-use super::setup::{Setup, TENANT_HEADER};
+use super::setup::{TENANT_HEADER, TierSetup};
 use crate::client::Client;
 use crate::drive::Player;
 use crate::metrics::{RequestMetrics, round};
@@ -23,7 +23,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The runs of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Run {
+pub enum TierRun {
     /// Interactive clients alone.
     Interactive,
     /// Batch clients alone.
@@ -38,7 +38,7 @@ pub enum Run {
     UnfairBurst,
 }
 
-impl Run {
+impl TierRun {
     pub(super) const ALL: [Self; 6] = [
         Self::Interactive,
         Self::Batch,
@@ -76,14 +76,14 @@ impl Run {
 
 /// The clients of a run.
 pub(super) struct RunPlan {
-    run: Run,
+    run: TierRun,
     conversations: Vec<TenantConversation>,
 }
 
 impl RunPlan {
-    pub(super) fn new(run: Run, draw: &Draw) -> Self {
+    pub(super) fn new(run: TierRun, draw: &Draw) -> Self {
         let conversations = match run {
-            Run::Batch => Vec::new(),
+            TierRun::Batch => Vec::new(),
             _ => draw.conversations(run.has_burst()),
         };
         Self { run, conversations }
@@ -94,7 +94,7 @@ impl RunPlan {
 #[derive(Clone, Debug, Serialize)]
 pub struct RunResult {
     /// Run.
-    pub run: Run,
+    pub run: TierRun,
     /// All interactive requests.
     pub interactive: RequestMetrics,
     /// The requests of the tenants that do not burst.
@@ -112,7 +112,7 @@ pub struct RunResult {
 ///
 /// # Errors
 /// When the stack does not start.
-pub(super) async fn play(plan: RunPlan, setup: &Setup) -> anyhow::Result<RunResult> {
+pub(super) async fn play(plan: RunPlan, setup: &TierSetup) -> anyhow::Result<RunResult> {
     let run = plan.run;
     let stack = setup.stack("tiers", run.is_fair()).start().await?;
     let (log, batch_log) = (RequestLog::default(), RequestLog::default());
@@ -192,7 +192,12 @@ struct Records {
     batch: Vec<RequestRecord>,
 }
 
-fn result(run: Run, records: &Records, seen: &[(Duration, f64)], setup: &Setup) -> RunResult {
+fn result(
+    run: TierRun,
+    records: &Records,
+    seen: &[(Duration, f64)],
+    setup: &TierSetup,
+) -> RunResult {
     let window: Range<Duration> = setup.window();
     let metrics = |records: &mut dyn Iterator<Item = &RequestRecord>| {
         RequestMetrics::of(records, &window, setup.speed)

@@ -28,7 +28,7 @@ const QUANTUM_MS: f64 = 2_000.0;
 
 /// The circumstances of all runs.
 #[derive(Clone, Debug, Serialize)]
-pub struct Setup {
+pub struct TierSetup {
     /// Replicas.
     pub replicas: usize,
     /// Preset of hardware and model that each replica simulates.
@@ -39,7 +39,7 @@ pub struct Setup {
     pub seed: u64,
 }
 
-impl Setup {
+impl TierSetup {
     pub(super) fn new(options: &DemoOptions) -> Self {
         Self {
             replicas: usize::from(options.replicas.replicas),

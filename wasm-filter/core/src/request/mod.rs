@@ -282,11 +282,10 @@ impl RequestFlow {
             Some(config.secret.hash_of_tenant(tenant, address.as_bytes()))
         });
         edits.extend(session.map(|session| HeaderEdit::set(names::SESSION, session)));
-        edits.extend(
-            self.tenant
-                .map(|tenant| HeaderEdit::set(names::TENANT, tenant)),
-        );
-
+        let tenant = self
+            .tenant
+            .map(|tenant| HeaderEdit::set(names::TENANT, tenant));
+        edits.extend(tenant);
         self.objectives
             .write(&mut edits, &config, found.as_ref(), now_unix_ms);
 
