@@ -129,7 +129,7 @@ fn demand(series: &Series, is_quick: bool) -> Vec<f64> {
 
 /// Errors of each model over the hours of a series.
 fn errors(minutes: &[f64]) -> Vec<(String, f64)> {
-    let start = WINDOWS[WINDOWS.len() - 1];
+    let [.., start] = WINDOWS;
     let over = |forecast: &dyn Fn(&[f64]) -> Vec<f64>| {
         let (mut wrong, mut all) = (0.0, 0.0);
         for at in (start..minutes.len().saturating_sub(HOUR)).step_by(HOUR) {
