@@ -29,9 +29,7 @@ impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
         let (class, band, due) = (queued.class(), queued.band, self.due(&queued));
         let (request, index) = (queued.request, selected.replica);
-        // Both wait for memory, but not for each other.
-        self.pool.index.prefetch_target(index);
-        self.pool.replicas.prefetch(index);
+        self.prefetch_dispatch(index);
         let Some(replica) = self.pool.replicas.id_of(index) else {
             return;
         };
@@ -52,10 +50,8 @@ impl Router {
         let outstanding = self.pool.replicas.get(index).map_or(1, Replica::requests);
         let payer = (queued.tenant, band);
         let account = self.charge_dispatch(payer, replica, work.uncached, outstanding);
-        let told = (
-            claim.tokens,
-            self.take_charge(queued.tenant, account.as_deref()),
-        );
+        let charge = self.take_charge(queued.tenant, account.as_deref());
+        let told = (claim.tokens, charge);
         let recorded = self.record_prompt(&request, index, replica, &work.matched, told);
         let matched_bytes = decision.matched_bytes;
         decision.prefiller = prefill.as_ref().map(|prefill| prefill.replica);
@@ -88,6 +84,13 @@ impl Router {
             is_behind_load,
         };
         self.pool.in_flight.insert(request.id, in_flight);
+    }
+
+    /// Prefetches what a dispatch to this replica changes. Both wait for memory, but not for each other.
+    #[inline]
+    fn prefetch_dispatch(&self, index: ReplicaIndex) {
+        self.pool.index.prefetch_target(index);
+        self.pool.replicas.prefetch(index);
     }
 
     /// Selects the prefill replica of a request. Returns it, and the tokens that remain for the request's own replica: none, if

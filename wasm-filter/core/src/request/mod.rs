@@ -282,10 +282,8 @@ impl RequestFlow {
             Some(config.secret.hash_of_tenant(tenant, address.as_bytes()))
         });
         edits.extend(session.map(|session| HeaderEdit::set(names::SESSION, session)));
-        let tenant = self
-            .tenant
-            .map(|tenant| HeaderEdit::set(names::TENANT, tenant));
-        edits.extend(tenant);
+        let tenant = self.tenant.into_iter();
+        edits.extend(tenant.map(|tenant| HeaderEdit::set(names::TENANT, tenant)));
         self.objectives
             .write(&mut edits, &config, found.as_ref(), now_unix_ms);
 
