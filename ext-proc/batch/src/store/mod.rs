@@ -147,9 +147,17 @@ impl Store {
             let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(SCHEMA_LOCK);
             lock.execute(&mut *transaction).await?;
         }
-        for statement in schema::statements(self.dialect) {
-            // The statements are constants of this program.
-            transaction.execute(AssertSqlSafe(statement)).await?;
+        // `CREATE … IF NOT EXISTS` locks tables that other workers use, even where it changes nothing.
+        let tables = match self.dialect {
+            Dialect::Sqlite => schema::TABLES_SQLITE,
+            Dialect::Postgres => schema::TABLES_POSTGRES,
+        };
+        let tables = sqlx::query(tables).fetch_one(&mut *transaction).await?;
+        if count(&tables, "tables")? == 0 {
+            for statement in schema::statements(self.dialect) {
+                // The statements are constants of this program.
+                transaction.execute(AssertSqlSafe(statement)).await?;
+            }
         }
         let version = sqlx::query("SELECT version FROM isotherm_schema");
         let version = version.fetch_optional(&mut *transaction).await?;

@@ -49,6 +49,12 @@ const STATEMENTS: &[&str] = &[
         PRIMARY KEY (worker, model))",
 ];
 
+/// Whether SQLite has the tables.
+pub(super) const TABLES_SQLITE: &str = "SELECT COUNT(*) AS tables FROM sqlite_master WHERE type = 'table' AND name = 'isotherm_schema'";
+/// Whether PostgreSQL has the tables.
+pub(super) const TABLES_POSTGRES: &str = "SELECT COUNT(*) AS tables FROM pg_catalog.pg_tables
+    WHERE tablename = 'isotherm_schema' AND schemaname = ANY (current_schemas(false))";
+
 /// The statements of a dialect.
 pub(super) fn statements(dialect: Dialect) -> impl Iterator<Item = String> {
     STATEMENTS.iter().map(move |statement| match dialect {
