@@ -6,7 +6,7 @@
 //!
 //! | modules | purpose |
 //! | --- | --- |
-//! | [`line`], [`splitter`], [`endpoint`], [`completion_window`], [`limits`] | what an input file may have |
+//! | [`mod@line`], [`splitter`], [`endpoint`], [`completion_window`], [`limits`] | what an input file may have |
 //! | [`output`] | lines of output and error files |
 //! | [`pace`] | pure: how fast to send, and which lines first |
 //! | [`store`] | the state, in SQLite or PostgreSQL |

@@ -1,7 +1,7 @@
 //! The queue of requests that wait for a replica, in the order of service (`docs/design/queue.md`).
 //!
 //! Requests that a user waits for are the first band, batch requests that the gate holds are the second one ([`held`]). In each
-//! band a request has a fixed position, and [`line`] says in which order positions are served.
+//! band a request has a fixed position, and [`mod@line`] says in which order positions are served.
 //!
 //! A request that the gateway or its adapter restricts to some replicas is indexed under each of them, so that it neither blocks the
 //! others nor has to be searched. Each operation costs the logarithm of the queue's length.
