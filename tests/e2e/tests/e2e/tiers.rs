@@ -265,7 +265,7 @@ async fn a_request_with_a_short_budget_goes_first() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "fails: requests of a fast replica are less work than the least quantum"]
+#[ignore = "failed with short prompts; not repeated with long ones, and the cause is not known"]
 async fn a_tenant_with_a_long_queue_does_not_keep_another_waiting() -> anyhow::Result<()> {
     const MANY: u64 = 8;
     let _permit = permit::shared().await?;
