@@ -17,11 +17,11 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let filter = filter::build(&root, Wasm::Filter)?;
     let bench_filter = filter::build(&root, Wasm::BenchFilter)?;
     let unit = build_release(&root, &["isotherm-bench-core"])?.join("isotherm-bench-unit");
-    // The tests need the interpreter in this profile, too.
+    // The tests need the interpreter in this profile, too. With a test, Cargo selects the features that they have.
     announce("building isotherm-bench-counts");
     let mut build = cargo(&root);
-    build.args(["build", "--locked", "--quiet", "--package"]);
-    process::run(build.arg("isotherm-bench-counts"))?;
+    build.args(["build", "--locked", "--quiet", "--test", "prose"]);
+    process::run(build.args(["--bin", "isotherm-bench-counts"]))?;
     let compiler = filter::version_of(Command::new("rustc").current_dir(&root))?;
     let status = Command::new(target_dir(&root).join("debug/isotherm-bench-counts"))
         .arg("--baseline")

@@ -2,8 +2,8 @@
 //!
 //! The steps run from cheap to expensive. A failed step does not hide the ones after it: every step runs, and the
 //! summary at the end names each failure. The tests come last, so the last lines are the test runner's summary.
-//! Clippy and rustdoc share what they compile. The tests and the programs that they start are built once, by one
-//! selection of packages.
+//! Clippy and rustdoc share what they compile. The tests and the programs that they start are built once: every selection of
+//! targets has a test, since Cargo compiles the dependencies of a build without tests with other features, and so again.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,6 +25,12 @@ const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
 
 /// Seed of the soak step, so that its faults are the same in each run.
 const SOAK_SEED: &str = "19";
+
+/// The tests of a real mesh.
+const MESH: [&str; 2] = ["--test=kubernetes", "--test=mesh"];
+
+/// The tests of `cargo xtask e2e`.
+const END_TO_END: [&str; 4] = ["--test=e2e", "--test=regions", MESH[0], MESH[1]];
 
 /// Packages whose tests `check` runs: the cores and the conventions.
 const CORE_PACKAGES: [&str; 7] = [
@@ -140,10 +146,10 @@ pub(crate) fn list() {
 pub(crate) fn end_to_end(arguments: &[String]) -> anyhow::Result<()> {
     let root = root();
     let (envoy, filter) = (envoy::obtain(&root)?, filter::build(&root, Wasm::Filter)?);
-    run(cargo(&root).args(["build", "--locked", "--quiet", "--bins"]))?;
+    build_programs(&root, &END_TO_END)?;
     let mut tests = cargo(&root);
     tests.args(["test", "--locked", "--no-fail-fast"]);
-    tests.args(["--package", "isotherm-e2e", "--"]);
+    tests.args(END_TO_END).arg("--");
     tests.env("ISOTHERM_ENVOY", envoy);
     test_output::run(tests.env("ISOTHERM_FILTER", filter).args(arguments))
 }
@@ -205,15 +211,6 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
 /// Runs the tests that use the programs of a mesh, and names each program that is missing: these tests then compare with
 /// files that the real program wrote.
 fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
-    const TESTS: [&str; 7] = [
-        "--locked",
-        "--package",
-        "isotherm-e2e",
-        "--test",
-        "kubernetes",
-        "--test",
-        "mesh",
-    ];
     let programs = MeshPrograms::find()?;
     programs.announce_missing();
     let mut chart = cargo(root);
@@ -221,22 +218,27 @@ fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
     chart.args(["--package", "isotherm-ext-proc", "--test", "deploy"]);
     test_output::run(chart.envs(programs.environment()))?;
     let (envoy, filter) = (envoy::obtain(root)?, filter::build(root, Wasm::Filter)?);
-    run(cargo(root).args(["build", "--locked", "--quiet", "--bins"]))?;
     // A network of its own has no way to a registry.
-    run(cargo(root)
-        .args(["test", "--no-run", "--quiet"])
-        .args(TESTS))?;
+    build_programs(root, &MESH)?;
     let mut tests = own_network(root).unwrap_or_else(|| cargo(root));
-    tests.args(["test", "--no-fail-fast"]).args(TESTS);
+    tests.args(["test", "--locked", "--no-fail-fast"]);
+    tests.args(MESH);
     tests.envs(programs.environment());
     tests.env("ISOTHERM_ENVOY", envoy);
     test_output::run(tests.env("ISOTHERM_FILTER", filter))
 }
 
+/// Builds all programs, and some tests, with the features of both.
+fn build_programs(root: &Path, tests: &[&str]) -> anyhow::Result<()> {
+    let mut build = cargo(root);
+    build.args(["build", "--locked", "--quiet", "--bins"]);
+    run(build.args(tests))
+}
+
 /// Runs the system under fire for two minutes, with the programs that the tests start.
 fn run_soak(root: &Path) -> anyhow::Result<()> {
     let (envoy, filter) = (envoy::obtain(root)?, filter::build(root, Wasm::Filter)?);
-    run(cargo(root).args(["build", "--locked", "--quiet", "--bins"]))?;
+    build_programs(root, &END_TO_END)?;
     let mut soak = Command::new(target_dir(root).join("debug/isotherm-demo"));
     soak.current_dir(root).args(["soak", "--minutes", "2"]);
     soak.args(["--seed", SOAK_SEED]);
