@@ -204,7 +204,7 @@ fn result(
     };
     let seen = seen.iter().filter(|(at, _)| window.contains(at));
     let utilisation = Vec::from_iter(seen.map(|(_, value)| *value));
-    let sum: f64 = utilisation.iter().sum();
+    let sum = utilisation.iter().fold(0.0, |sum, value| sum + value);
     let is_other = |record: &&RequestRecord| (BURSTING + 1..TENANTS).contains(&record.region);
     RunResult {
         run,
