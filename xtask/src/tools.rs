@@ -39,6 +39,7 @@ impl Tool {
             let mut install = cargo(root);
             install.args(["install", self.package, "--version", self.version]);
             install.args(["--locked", "--debug", "--quiet", "--force", "--root"]);
+            install.env("CARGO_PROFILE_DEV_DEBUG", "false");
             run(install.arg(&folder))?;
         }
         Ok(program)
