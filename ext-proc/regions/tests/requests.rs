@@ -14,7 +14,7 @@
     reason = "tests, with a world that is a module; the environment may say how long to run"
 )]
 
-#[path = "../../router/tests/support/mod.rs"]
+#[path = "../../router/tests/router/support/mod.rs"]
 mod support;
 mod world;
 

@@ -3,7 +3,7 @@
 //! replica or a peer region would take it, or waits no longer than the policy allows.
 #![no_main]
 
-#[path = "../../../ext-proc/router/tests/support/mod.rs"]
+#[path = "../../../ext-proc/router/tests/router/support/mod.rs"]
 mod support;
 
 use arbitrary::{Result, Unstructured};

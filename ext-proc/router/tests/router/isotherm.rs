@@ -1,0 +1,145 @@
+//! `isotherm`: a warm cache against a wait, both in seconds, by what was measured.
+
+use std::time::Duration;
+
+use crate::support::request;
+use crate::support::script::Script;
+use isotherm_router::{
+    End, Event, PolicyName, Push, Reason, ReplicaId, Request, RequestId, RouterConfig, ServedBy,
+};
+
+fn script(push: Push, replicas: u32) -> Script {
+    let config = RouterConfig {
+        policy: PolicyName::Isotherm,
+        push,
+        ..RouterConfig::default()
+    };
+    Script::new(config, replicas)
+}
+
+/// A prompt of so many blocks, of 64 tokens each, that shares nothing with others.
+fn long(name: u64, blocks: u64) -> Vec<u64> {
+    (0..blocks).map(|i| 1_000_000 + 10_000 * name + i).collect()
+}
+
+/// A first message of this session.
+fn asked(id: u64, blocks: &[u64]) -> Request {
+    request(id, id, blocks)
+}
+
+/// The request is answered: so many of its prompt tokens were cached, and its first token came after so long.
+fn answered(script: &mut Script, id: u64, tokens: (u32, u32), ttft_us: u64) {
+    script.now = script.now.after(Duration::from_micros(ttft_us));
+    script.event(Event::Finished {
+        id: RequestId(id),
+        served_by: ServedBy::Unreported,
+        end: End::Answered,
+        ttft_us: Some(ttft_us),
+        prompt_tokens: Some(tokens.0),
+        cached_tokens: Some(tokens.1),
+        completion_tokens: None,
+    });
+}
+
+#[test]
+fn a_repeated_prompt_goes_to_its_cache_before_anything_is_measured() {
+    for first_ms in [5, 50, 500, 5_000] {
+        let mut script = script(Push::Blind, 4);
+        script.arrive(asked(0, &long(0, 16)));
+        let (_, home) = script.sent().remove(0);
+        answered(&mut script, 0, (1_024, 0), first_ms * 1_000);
+        for id in 1..4 {
+            script.arrive(asked(id, &long(0, 16)));
+            let (_, decision) = script.dispatches().remove(0);
+            let went = (decision.replica.0, decision.reason);
+            assert_eq!(
+                went,
+                (home, Reason::Prefix),
+                "first token after {first_ms} ms"
+            );
+            answered(&mut script, id, (1_024, 1_008), 20_000);
+        }
+    }
+}
+
+#[test]
+fn a_long_prompt_waits_for_its_cache_and_a_short_one_does_not() {
+    for (blocks, waits) in [(200, true), (2, false)] {
+        let mut script = script(Push::Pending, 2);
+        script.arrive(asked(0, &long(0, blocks)));
+        let (_, home) = script.sent().remove(0);
+        script.finish(0);
+        // Prompts are short as a rule, so a busy replica is not busy for long.
+        for id in 2..10 {
+            script.arrive(asked(id, &long(id, 2)));
+            assert_eq!(script.sent().len(), 1);
+            script.finish(id);
+        }
+        script.probe(home, 1);
+        script.arrive(asked(1, &long(0, blocks)));
+        let sent = script.sent();
+        assert_eq!(sent.is_empty(), waits, "{blocks} blocks: {sent:?}");
+        script.probe(home, 0);
+        let home_takes = if waits { vec![(1, home)] } else { vec![] };
+        assert_eq!(script.sent(), home_takes);
+    }
+}
+
+#[test]
+fn a_restricted_request_waits_for_a_cache_that_it_may_use() {
+    let whole = long(0, 250);
+    let of = |id, blocks: &[u64], replicas: &[u32]| Request {
+        subset: Some(replicas.iter().copied().map(ReplicaId).collect()),
+        ..asked(id, blocks)
+    };
+    let mut script = script(Push::Pending, 3);
+    script.arrive(of(0, &whole, &[0]));
+    script.arrive(of(1, &whole[..200], &[1]));
+    assert_eq!(script.sent(), [(0, 0), (1, 1)]);
+    script.finish(0);
+    script.finish(1);
+    // Prompts are short as a rule, so a busy replica is not busy for long.
+    for id in 2..20 {
+        script.arrive(asked(id, &long(id, 2)));
+        assert_eq!(script.sent().len(), 1);
+        script.finish(id);
+    }
+    script.probe(0, 1);
+    script.probe(1, 1);
+    script.arrive(of(20, &whole, &[1, 2]));
+    assert_eq!(script.sent(), []);
+    script.probe(1, 0);
+    assert_eq!(script.sent(), [(20, 1)]);
+}
+
+#[test]
+fn a_freed_replica_serves_the_request_that_loses_most_elsewhere() {
+    let (hot, own) = (long(1, 200), long(2, 200));
+    let mut script = script(Push::Pending, 2);
+    // Both have the hot prompt.
+    script.arrive(asked(0, &hot));
+    script.probe(0, 1);
+    script.arrive(asked(1, &hot));
+    let mut places: Vec<u32> = script.sent().into_iter().map(|(_, to)| to).collect();
+    for ms in 0..100 {
+        script.sleep(50 * ms);
+        script.probe(1, 0);
+        places.extend(script.sent().into_iter().map(|(_, to)| to));
+    }
+    assert_eq!(places, [0, 1]);
+    script.finish(0);
+    script.finish(1);
+    // The first alone has the other one.
+    script.probe(0, 0);
+    script.probe(1, 1);
+    script.arrive(asked(2, &own));
+    assert_eq!(script.sent(), [(2, 0)]);
+    script.finish(2);
+    // No replica is free; the hot one comes first.
+    script.probe(0, 1);
+    script.arrive(asked(3, &hot));
+    script.arrive(asked(4, &own));
+    assert_eq!(script.sent(), []);
+    script.probe(0, 0);
+    assert_eq!(script.sent()[0], (4, 0));
+}

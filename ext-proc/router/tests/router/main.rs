@@ -1,0 +1,49 @@
+//! Tests of the core: scenarios by name, and random schedules beside naive models.
+//!
+//! All stand in this program, which compiles the simulated engine and the models of [`support`] once.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "tests stop at what they did not expect, and count in small numbers"
+)]
+
+mod aborted;
+mod adapters;
+mod affinity;
+mod between_probes;
+mod burst;
+mod cache_aware;
+mod conformance;
+mod failing;
+mod fairness;
+mod falsified;
+mod forwarding;
+mod hanging;
+mod isotherm;
+mod large_pool;
+mod learning;
+mod model;
+mod past_slo;
+mod pool_sizes;
+mod quarantine;
+mod restarting;
+mod returning;
+mod role_ops;
+mod roles;
+mod sharing;
+mod siblings;
+mod stampede;
+mod support;
+mod tenants;
+mod tiers;
+mod waiting;
+mod warmth;
+mod weighing;
+mod without_metrics;
+mod worth;

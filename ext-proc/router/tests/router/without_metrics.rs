@@ -1,0 +1,89 @@
+//! Replicas that answer probes without metrics: their outstanding requests decide.
+
+use crate::support::request;
+use crate::support::script::Script;
+use isotherm_router::{
+    Availability, Event, OUTSTANDING_MAX, RejectReason, ReplicaId, RequestId, RouterConfig, Time,
+};
+
+fn without_metrics(script: &mut Script, id: u32) {
+    script.event(Event::AnsweredWithoutMetrics {
+        replica: ReplicaId(id),
+        sent: script.now,
+    });
+}
+
+/// A pool with one replica that was never probed.
+fn unprobed() -> Script {
+    let mut script = Script::new(RouterConfig::default(), 0);
+    script.add(0);
+    script
+}
+
+#[test]
+fn a_replica_without_metrics_gets_requests_up_to_a_number() {
+    let mut script = unprobed();
+    script.arrive(request(0, 0, &[]));
+    assert_eq!(script.sent(), [], "it was never probed");
+    without_metrics(&mut script, 0);
+    assert_eq!(script.sent(), [(0, 0)]);
+    for id in 1..u64::from(OUTSTANDING_MAX) + 2 {
+        script.arrive(request(id, id, &[]));
+    }
+    assert_eq!(script.sent().len(), OUTSTANDING_MAX as usize - 1);
+    assert_eq!(script.availability(0), Availability::Full);
+    script.finish(0);
+    assert_eq!(script.sent().len(), 1);
+    let status = script.router.replicas(script.now).next().unwrap();
+    assert_eq!((status.has_metrics, status.load), (false, None));
+}
+
+#[test]
+fn a_replica_without_metrics_gets_more_while_the_responses_to_all_earlier_requests_begin() {
+    let mut script = unprobed();
+    without_metrics(&mut script, 0);
+    let many = u64::from(OUTSTANDING_MAX);
+    for id in 0..2 * many {
+        script.arrive(request(id, id, &[]));
+    }
+    assert_eq!(script.sent().len(), OUTSTANDING_MAX as usize);
+    for id in 0..many {
+        script.event(Event::Began(RequestId(id)));
+    }
+    assert_eq!(script.sent().len(), 4, "the engine has begun them all");
+    assert_eq!(script.availability(0), Availability::Full);
+    script.event(Event::Began(RequestId(many)));
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[test]
+fn a_replica_whose_metrics_appear_follows_the_push_rule_again() {
+    let mut script = unprobed();
+    without_metrics(&mut script, 0);
+    script.sleep(100);
+    script.probe(0, 1);
+    assert_eq!(script.availability(0), Availability::Pending);
+    let earlier = Time::from_nanos(script.now.as_nanos() - 1);
+    script.event(Event::AnsweredWithoutMetrics {
+        replica: ReplicaId(0),
+        sent: earlier,
+    });
+    assert_eq!(script.availability(0), Availability::Pending, "older news");
+    script.sleep(100);
+    without_metrics(&mut script, 0);
+    assert_eq!(script.availability(0), Availability::Available);
+}
+
+#[test]
+fn a_replica_without_metrics_that_is_down_gets_no_request() {
+    let mut script = unprobed();
+    without_metrics(&mut script, 0);
+    script.probe_fails(0);
+    assert_eq!(script.availability(0), Availability::ProbeFailed);
+    script.arrive(request(1, 1, &[]));
+    script.sleep(30_000);
+    assert_eq!(script.rejects(), [(1, RejectReason::NoHealthyReplica)]);
+    without_metrics(&mut script, 0);
+    script.sleep(3_000);
+    assert_eq!(script.availability(0), Availability::Stale);
+}
