@@ -215,7 +215,13 @@ fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
     programs.announce_missing();
     let mut chart = cargo(root);
     chart.args(["test", "--locked", "--no-fail-fast"]);
-    chart.args(["--package", "isotherm-ext-proc", "--test", "deploy"]);
+    chart.args([
+        "--package",
+        "isotherm-ext-proc",
+        "--test",
+        "program",
+        "deploy",
+    ]);
     test_output::run(chart.envs(programs.environment()))?;
     let (envoy, filter) = (envoy::obtain(root)?, filter::build(root, Wasm::Filter)?);
     // A network of its own has no way to a registry.

@@ -1,11 +1,5 @@
 //! Configuration files, as an operator writes them: good ones, bad ones, none.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::path::Path;
 use std::time::Duration;
 

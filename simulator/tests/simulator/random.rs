@@ -1,14 +1,6 @@
 //! Random fleets, networks, changes and workloads: whatever happens, every request ends once, in the right order, and the
 //! run repeats itself. A failure names its seed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops where something is wrong"
-)]
-
-mod support;
-
 use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
@@ -18,7 +10,7 @@ use isotherm_simulator::{Action, Arrangement, Change, RegionSetup, ReplicaSetup,
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-use support::{config, engine, run_checked};
+use crate::support::{config, engine, run_checked};
 
 const SEEDS: u64 = 60;
 

@@ -1,7 +1,5 @@
 //! The age of a router's load data follows from the network and the probes.
 
-mod support;
-
 use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
@@ -9,7 +7,7 @@ use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::{Arrangement, Setup, run};
 
-use support::{config, engine, single, workload};
+use crate::support::{config, engine, single, workload};
 
 /// Long prompts, all at once: one fills a replica.
 fn burst() -> Workload {

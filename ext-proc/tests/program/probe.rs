@@ -1,23 +1,12 @@
 //! Probes against fake engines: good, slow, broken, dead and changing ones.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
-#[allow(dead_code, reason = "every test uses its own part")]
-#[path = "peering/authority.rs"]
-mod authority;
-mod fake;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use authority::Authority;
-use fake::tls_engine::TlsEngine;
-use fake::{FakeEngine, FakeResponse, vllm, vllm_with_adapters, wait_until};
+use crate::authority::Authority;
+use crate::fake::tls_engine::TlsEngine;
+use crate::fake::{FakeEngine, FakeResponse, vllm, vllm_with_adapters, wait_until};
 use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::config;
 use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};

@@ -1,13 +1,11 @@
 //! Fleets that change on the way.
 
-mod support;
-
 use core::time::Duration;
 
 use isotherm_router::PolicyName;
 use isotherm_simulator::{Action, Arrangement, Change, Outcome, ReplicaSetup, Setup, run};
 
-use support::{chats, config, engine, run_checked};
+use crate::support::{chats, config, engine, run_checked};
 
 fn setup(replicas: usize, changes: Vec<Change>) -> Setup {
     let arrangement = Arrangement::Router(config(PolicyName::LeastOutstanding));

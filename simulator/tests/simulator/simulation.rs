@@ -1,14 +1,12 @@
 //! The simulator on small cases whose outcome is known.
 
-mod support;
-
 use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::{Arrangement, Setup, run};
 
-use support::{chats, config, engine, run_checked, single, workload};
+use crate::support::{chats, config, engine, run_checked, single, workload};
 
 #[test]
 fn a_single_request_takes_the_time_of_engine_and_network() {

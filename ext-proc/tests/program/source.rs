@@ -1,17 +1,9 @@
 //! Sources of replicas, and the configuration file as it changes under the running service.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
-mod fake;
-
 use std::time::Duration;
 
-use fake::service::{Service, TOKEN};
-use fake::wait_until;
+use crate::fake::service::{Service, TOKEN};
+use crate::fake::wait_until;
 
 fn config(static_replicas: &str, rest: &str) -> String {
     format!(

@@ -1,7 +1,5 @@
 //! Faults of replicas: a cache that is lost, a cache that is off, adapters that do not fit.
 
-mod support;
-
 use core::time::Duration;
 
 use isotherm_engine::model::AdapterConfig;
@@ -10,7 +8,7 @@ use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Workload};
 use isotherm_simulator::{Action, Arrangement, Change, Outcome, Setup};
 
-use support::{config, engine, run_checked, single, workload};
+use crate::support::{config, engine, run_checked, single, workload};
 
 /// Ten requests for one prompt, two seconds apart.
 fn repeated() -> Workload {

@@ -1,12 +1,6 @@
 //! The closed loop of scalers on a synthetic week: the order of the strategies, constant load, and the aggregated model beside
 //! requests.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops where something is wrong"
-)]
-
 use std::sync::Arc;
 
 use isotherm_engine::model::{Config, Preset};

@@ -3,13 +3,6 @@
 //! With a helm in the folder that `ISOTHERM_MESH_TOOLS` names (`cargo xtask mesh-tools --only helm`), the chart is rendered
 //! for a matrix of values. Without one, the golden file that helm wrote stands for the chart's defaults.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

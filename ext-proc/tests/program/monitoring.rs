@@ -1,13 +1,6 @@
 //! The dashboard and the alert rules of `deploy/`: every expression parses and names metrics and labels of the service, and
 //! every panel finds samples on a metrics page that was recorded after some traffic.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

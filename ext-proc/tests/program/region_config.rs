@@ -1,11 +1,5 @@
 //! The section `region` of configuration files.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

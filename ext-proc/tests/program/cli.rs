@@ -1,20 +1,11 @@
 //! The `isotherm` program at a terminal.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
-mod fake;
-
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use fake::service::Service;
-use fake::{FakeEngine, vllm, wait_until};
+use crate::fake::service::Service;
+use crate::fake::{FakeEngine, vllm, wait_until};
 use isotherm_fingerprint::session::SessionSecret;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStderr, Command};

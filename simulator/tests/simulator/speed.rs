@@ -1,9 +1,5 @@
 //! How fast the simulator itself is. Run it with
-//! `cargo test --release -p isotherm-simulator --test speed -- --ignored --nocapture`.
-
-#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
-
-mod support;
+//! `cargo test --release -p isotherm-simulator --test simulator speed -- --ignored --nocapture`.
 
 use core::time::Duration;
 
@@ -13,7 +9,7 @@ use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
 use isotherm_simulator::{Arrangement, Setup, run};
 
-use support::config;
+use crate::support::config;
 
 const REPLICAS: usize = 64;
 const TURNS: u64 = 4;

@@ -1,11 +1,5 @@
 //! Helpers of the simulator's tests.
-#![allow(
-    dead_code,
-    unreachable_pub,
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "tests: each file is a crate of its own, uses its part, and stops where something is wrong"
-)]
+#![allow(unreachable_pub, reason = "the tests are one program")]
 
 use core::time::Duration;
 use std::collections::BTreeMap;

@@ -1,15 +1,11 @@
 //! Every kind of workload under every policy in every mode, in small: nothing is lost, and everything repeats itself.
 
-#![allow(clippy::unwrap_used, reason = "a test stops where something is wrong")]
-
-mod support;
-
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::{NAMES, Workload, by_name};
 use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup};
 
-use support::{config, run_whole};
+use crate::support::{config, run_whole};
 
 const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 4 }, Push::Blind];
 

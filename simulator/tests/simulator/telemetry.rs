@@ -1,11 +1,9 @@
 //! Telemetry profiles limit what the service sees, and nothing else.
 
-mod support;
-
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::{Arrangement, Outcome, Setup, Telemetry, run};
 
-use support::{chats, config, engine};
+use crate::support::{chats, config, engine};
 
 fn outcome(policy: PolicyName, push: Push, telemetry: Telemetry) -> Outcome {
     let config = RouterConfig {

@@ -1,13 +1,5 @@
 //! The oracle against what it must see.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops where something is wrong"
-)]
-
-mod support;
-
 use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
@@ -15,7 +7,7 @@ use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Workload};
 use isotherm_simulator::{Arrangement, Outcome, ReplicaSetup, Setup, run};
 
-use support::{chats, config, engine, run_checked, single, step, workload};
+use crate::support::{chats, config, engine, run_checked, single, step, workload};
 
 /// A sequence of requests, each sent long after the end of the one before.
 fn in_turn(prompts: Vec<Prompt>) -> Workload {

@@ -1,20 +1,12 @@
 //! `isotherm record` against the admin interface of real pools, whose requests the test hands in itself.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
-mod fake;
-
 use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fake::service::{Service, TOKEN};
-use fake::wait_until;
+use crate::fake::service::{Service, TOKEN};
+use crate::fake::wait_until;
 use isotherm_ext_proc::pool::{Pool, RouteRequest, session_key};
 use isotherm_ext_proc::recorder::trace_line::TraceLine;
 use isotherm_fingerprint::outcome::Outcome;

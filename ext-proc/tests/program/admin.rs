@@ -1,18 +1,7 @@
 //! The admin interface, as programs and people use it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops at what it did not expect"
-)]
-
-#[path = "peering/authority.rs"]
-#[allow(dead_code, reason = "other tests use the rest")]
-mod authority;
-mod fake;
-
-use fake::service::{Service, TOKEN};
-use fake::{FakeEngine, vllm, wait_until};
+use crate::fake::service::{Service, TOKEN};
+use crate::fake::{FakeEngine, vllm, wait_until};
 use isotherm_fingerprint::session::SessionSecret;
 use isotherm_router::PeerReport;
 use serde_json::{Value, json};
@@ -300,7 +289,7 @@ async fn regions_are_shown_as_they_are_heard() {
 
 #[tokio::test]
 async fn certificates_that_cannot_be_used_are_counted() {
-    let authority = authority::Authority::new();
+    let authority = crate::authority::Authority::new();
     let files = authority.files("us");
     let isotherm_ext_proc::config::TlsFiles {
         certificate,

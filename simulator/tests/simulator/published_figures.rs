@@ -1,11 +1,5 @@
 //! Generated traffic against the figures that papers publish of the traffic it stands for.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    reason = "a test stops where something is wrong"
-)]
-
 use std::collections::{BTreeMap, HashSet};
 
 use isotherm_simulator::prompt::{Piece, Prompt};

@@ -1,7 +1,5 @@
 //! Several regions: the regions that serve requests, the network delays, and runs of six regions that lose no request.
 
-mod support;
-
 use core::time::Duration;
 
 use isotherm_router::{PolicyName, Push, RouterConfig};
@@ -10,7 +8,7 @@ use isotherm_simulator::{
     Action, Arrangement, Change, Outcome, RegionSetup, ReplicaSetup, Setup, run,
 };
 
-use support::{chats, config, engine, run_checked, run_whole, served_by};
+use crate::support::{chats, config, engine, run_checked, run_whole, served_by};
 
 /// A busy region and an idle one.
 fn two(arrangement: Arrangement) -> Setup {

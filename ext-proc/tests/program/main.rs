@@ -1,0 +1,24 @@
+//! The program `isotherm`: its commands, configuration, admin interface, probes, sources of replicas and recordings.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops at what it did not expect"
+)]
+
+mod admin;
+mod cli;
+mod config;
+mod deploy;
+mod monitoring;
+mod probe;
+mod recording;
+mod region_config;
+mod source;
+
+#[path = "../fake/mod.rs"]
+mod fake;
+
+#[path = "../peering/authority.rs"]
+mod authority;
