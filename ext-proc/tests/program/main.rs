@@ -21,4 +21,5 @@ mod source;
 mod fake;
 
 #[path = "../peering/authority.rs"]
+#[allow(dead_code, reason = "the tests of peering use all of it")]
 mod authority;
