@@ -58,7 +58,7 @@ impl Default for PoolRules {
         Self {
             pace: Pace::default(),
             replicas: ReplicaBounds::default(),
-            interval: Duration::from_secs(3_600),
+            interval: Duration::from_secs(300),
             utilisation: UtilisationRules::default(),
             gap: GapRules::default(),
             stabilisation: Duration::from_secs(300),
@@ -129,10 +129,12 @@ impl Default for ReplicaBounds {
 /// Thresholds of the effective memory utilisation, as shares.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct UtilisationRules {
-    /// Utilisation above which the number rises. Busy replicas count as full at it, too.
+    /// Utilisation above which the number rises, and to which a plan fills the caches.
     pub up: f64,
     /// Utilisation below which the number falls.
     pub down: f64,
+    /// Share of the time for which a plan lets a replica be busy.
+    pub busy: f64,
     /// Time between two steps.
     pub cooldown: Duration,
     /// Whether replicas that start count as capacity already. Without it, a pool adds one replica per cooldown until the
@@ -145,6 +147,7 @@ impl Default for UtilisationRules {
         Self {
             up: 0.70,
             down: 0.30,
+            busy: 0.90,
             cooldown: Duration::from_secs(15),
             counts_starting: true,
         }

@@ -36,6 +36,8 @@ mod solve;
 mod startup;
 mod state;
 mod steps;
+mod target;
+mod watch;
 
 pub use config::{
     CostRules, ForecastModel, ForecastRules, GapRules, Pace, PlannerConfig, PoolRules,

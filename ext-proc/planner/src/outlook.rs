@@ -7,7 +7,7 @@ use isotherm_router::Time;
 
 use crate::forecast::{Buckets, Calibration, Horizon, MODELS, Path, paths};
 use crate::history::{History, bucket_of, buckets_in};
-use crate::{Forecast, ForecastModel, PoolRules};
+use crate::{Forecast, ForecastModel, PoolRules, Signal};
 
 /// Known buckets below which a pool has no plan: two hours.
 const BUCKETS_MIN: usize = 24;
@@ -73,7 +73,7 @@ impl Outlook {
         self.issue(&buckets, issued, rules);
         let (model, forecast) = self.selected()?;
         self.model = Some(model);
-        Some(forecast.upper + self.batch)
+        Some(planned(&forecast, rules) + self.batch)
     }
 
     fn plan_supplied(&mut self) -> Option<f64> {
@@ -182,10 +182,21 @@ impl Outlook {
         Some((model, *self.forecasts.get(&model)?))
     }
 
+    /// Demand of the current plan, with the buffer.
+    pub(crate) fn demand(&self, rules: &PoolRules) -> Option<f64> {
+        let (_, forecast) = self.selected()?;
+        Some(planned(&forecast, rules) + self.batch)
+    }
+
     /// Demand that replicas must carry until `until`, with the buffer.
-    pub(crate) fn lead(&self, now: Time, until: Time) -> Option<f64> {
+    pub(crate) fn lead(&self, now: Time, until: Time, rules: &PoolRules) -> Option<f64> {
         let (path, factor) = self.paths.get(&self.model?)?;
-        Some(path.peak(bucket_of(now), bucket_of(until) + 1) * factor + self.batch)
+        let point = path.peak(bucket_of(now), bucket_of(until) + 1);
+        let forecast = Forecast {
+            point,
+            upper: point * factor,
+        };
+        Some(planned(&forecast, rules) + self.batch)
     }
 
     /// Demand of the last scored window over the forecast of the model in use.
@@ -193,4 +204,14 @@ impl Outlook {
         let model = self.model.filter(|model| MODELS.contains(model))?;
         self.calibration.last_ratio(model)
     }
+}
+
+/// Demand that a plan covers: the forecast at the planned load of a replica, and the upper forecast at its full load. One margin
+/// for both would be paid twice.
+fn planned(forecast: &Forecast, rules: &PoolRules) -> f64 {
+    let full = match rules.signal {
+        Signal::Work => rules.utilisation.busy,
+        Signal::InputTokens => 1.0,
+    };
+    forecast.point.max(forecast.upper * full)
 }

@@ -15,6 +15,8 @@ pub(crate) struct PaceInputs {
     pub(crate) target: Option<u32>,
     /// Replicas that the forecast needs until one start-up time from now; `None` without a forecast.
     pub(crate) lead: Option<u32>,
+    /// Replicas that plan and forecast keep, where there are as many.
+    pub(crate) kept: u32,
     /// Effective memory utilisation of the replicas that serve.
     pub(crate) utilisation: Option<f64>,
     /// Mean demand of the last minutes.
@@ -137,7 +139,7 @@ impl PaceInputs {
             // of the plan waits until the demand is one start-up time away.
             let reason = PlanReason::Plan;
             Wish {
-                replicas: target.max(lead).min(self.desired),
+                replicas: target.max(lead).max(self.kept).min(self.desired),
                 reason,
             }
         };

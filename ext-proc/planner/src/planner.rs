@@ -7,6 +7,7 @@ use isotherm_router::Time;
 use crate::pool::PoolPlanner;
 use crate::regions::PeerTable;
 use crate::solve::{Cell, Program};
+use crate::target::Target;
 use crate::{Hold, Plan, PlannerConfig, PlannerState, PoolRules, RegionRow, Sample, SolveMethod};
 
 /// Planner of the pools of one region.
@@ -55,7 +56,7 @@ impl Planner {
             Sample::Replicas(pool, replicas) => {
                 let rules = self.config.pools.get(&pool);
                 if let Some((pool, rules)) = self.pools.get_mut(&pool).zip(rules) {
-                    pool.see_replicas(now, replicas, &rules.replicas);
+                    pool.see_replicas(now, replicas, rules);
                 }
             }
             Sample::Forecast(pool, peak) => {
@@ -162,6 +163,7 @@ impl Planner {
         let program = self.program(now, &rows, &fixed);
         let solution = program.solve();
         self.method = Some(solution.method);
+        let is_sharing = solution.method != SolveMethod::ClosedForm;
         let own = self.peers.own_index(&self.config.region);
         for (cell, replicas) in program.cells.iter().zip(&solution.replicas) {
             let Some((name, row)) = rows.iter().nth(cell.model).filter(|_| cell.region == own)
@@ -170,7 +172,7 @@ impl Planner {
             };
             if let Some(pool) = self.pools.get_mut(name).filter(|_| !fixed.contains(name)) {
                 let unmet = solution.unmet.get(&cell.model).copied().unwrap_or_default();
-                pool.set_target(now, *replicas, row, unmet);
+                pool.set_target(Target::new(now, *replicas, row, unmet, is_sharing));
             }
         }
     }

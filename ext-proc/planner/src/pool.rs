@@ -1,7 +1,6 @@
 //! Planner of one pool: history, outlook, number, replicas.
 
 use core::time::Duration;
-use std::collections::BTreeSet;
 
 use isotherm_router::Time;
 use serde::{Deserialize, Serialize};
@@ -13,21 +12,17 @@ use crate::pace::{PaceInputs, Wish, ceil};
 use crate::removal::Removal;
 use crate::startup::Startup;
 use crate::steps::{StepRules, Steps};
+use crate::target::Target;
+use crate::watch::ReplicaWatch;
 use crate::{
     Forecast, Hold, Pace, PlanReason, PoolPlan, PoolRules, RegionRow, ReplicaBounds, ReplicaState,
     ReplicasSample, Signal,
 };
 
-/// Time in which the pool finds its replicas: a source lists some before others.
-const DISCOVERY: Duration = Duration::from_secs(60);
 /// Minutes whose mean is the demand of now.
 const DEMAND_MINUTES: u64 = 5;
 /// Minutes that must all exceed the upper forecast.
 const BURST_MINUTES: u64 = 3;
-/// Intervals after which a plan is stale.
-const STALE_INTERVALS: u32 = 2;
-/// The most replicas of a pool that the planner follows.
-const REPLICAS_MAX: usize = 10_000;
 /// Shortest start-up time by which waiting work is divided.
 const STARTUP_MIN: Duration = Duration::from_secs(30);
 
@@ -43,27 +38,9 @@ pub(crate) struct PoolPlanner {
     #[serde(skip)]
     outlook: Outlook,
     #[serde(skip)]
-    replicas: ReplicasSample,
-    /// Time of the first sample of the replicas.
-    #[serde(skip)]
-    first_sample: Option<Time>,
-    /// Replicas that have served.
-    #[serde(skip)]
-    served: BTreeSet<String>,
+    watch: ReplicaWatch,
     #[serde(skip)]
     hold: Option<Hold>,
-}
-
-/// Number by the program.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Target {
-    replicas: u32,
-    /// Replicas that the forecast needs in this region alone.
-    needed: u32,
-    /// Time of the solution, in nanoseconds.
-    at: u64,
-    /// Demand that the program could not place here, in full replicas.
-    unmet: f64,
 }
 
 impl PoolPlanner {
@@ -88,44 +65,24 @@ impl PoolPlanner {
     }
 
     /// Takes the state of the replicas.
-    pub(crate) fn see_replicas(
-        &mut self,
-        now: Time,
-        mut sample: ReplicasSample,
-        bounds: &ReplicaBounds,
-    ) {
-        sample.replicas.truncate(REPLICAS_MAX);
-        sample.utilisation = sample
-            .utilisation
-            .filter(|share| share.is_finite() && *share >= 0.0);
-        sample.waiting_s = crate::demand::finite(sample.waiting_s);
-        self.history.set_kv_tokens(sample.kv_tokens);
-        let is_first = self.first_sample.is_none();
-        let names: BTreeSet<String> = sample
-            .replicas
-            .iter()
-            .map(|replica| replica.name.clone())
-            .collect();
-        for replica in &sample.replicas {
-            let is_new =
-                replica.state == ReplicaState::Ready && !self.served.contains(&replica.name);
-            if is_new && !is_first && !self.removal.is_drained(&replica.name) {
-                self.startup.started(now);
-            }
-            if replica.state == ReplicaState::Ready {
-                self.served.insert(replica.name.clone());
-            }
+    pub(crate) fn see_replicas(&mut self, now: Time, sample: ReplicasSample, rules: &PoolRules) {
+        // A full cache counts as much as a busy replica: each at its own threshold.
+        let utilisation = &rules.utilisation;
+        let kv_tokens = sample.kv_tokens;
+        self.history
+            .set_kv_tokens(kv_tokens.map(|tokens| tokens * utilisation.up / utilisation.busy));
+        for _ in 0..self.watch.see(now, sample, &self.removal) {
+            self.startup.started(now);
         }
-        self.served.retain(|name| names.contains(name));
-        self.replicas = sample;
-        let first = *self.first_sample.get_or_insert(now);
-        self.begin(now, now.since(first) >= DISCOVERY, bounds);
+        self.begin(now, &rules.replicas);
     }
 
     /// Begins with the replicas that are there. A pool that has just started learns of them one after the other, so its number
     /// rises with them for a while; an empty pool counts as empty only after that time.
-    fn begin(&mut self, now: Time, is_discovered: bool, bounds: &ReplicaBounds) {
-        let present = self.count(ReplicaState::Ready) + self.count(ReplicaState::Starting);
+    fn begin(&mut self, now: Time, bounds: &ReplicaBounds) {
+        let is_discovered = self.watch.is_discovered();
+        let present =
+            self.watch.count(ReplicaState::Ready) + self.watch.count(ReplicaState::Starting);
         let can_begin = !self.steps.is_known() && (present > 0 || is_discovered);
         let is_growing = self.steps.reason == PlanReason::Initial
             && self.steps.epoch == 1
@@ -138,20 +95,10 @@ impl PoolPlanner {
         }
     }
 
-    fn count(&self, state: ReplicaState) -> u32 {
-        let count = self
-            .replicas
-            .replicas
-            .iter()
-            .filter(|replica| replica.state == state)
-            .count();
-        u32::try_from(count).unwrap_or(u32::MAX)
-    }
-
     /// Demand that one replica may carry, in the unit of the signal (θ).
     pub(crate) fn capacity(&self, rules: &PoolRules) -> Option<f64> {
         let capacity = match rules.signal {
-            Signal::Work => Some(rules.utilisation.up),
+            Signal::Work => Some(rules.utilisation.busy),
             Signal::InputTokens => rules
                 .forecast
                 .replica_tokens_per_s
@@ -190,13 +137,11 @@ impl PoolPlanner {
     /// Row with the forecast of the current plan, or the fixed row without one.
     pub(crate) fn current_row(&self, now: Time, rules: &PoolRules) -> RegionRow {
         let fixed = self.fixed_row(rules);
-        let forecast = self
-            .outlook
-            .selected()
-            .filter(|_| self.has_plan(now, rules));
-        match forecast.zip(self.capacity(rules)) {
-            Some(((_, forecast), capacity)) => RegionRow {
-                demand: forecast.upper + self.outlook.batch,
+        let demand = self.outlook.demand(rules);
+        let demand = demand.filter(|_| self.has_plan(now, rules));
+        match demand.zip(self.capacity(rules)) {
+            Some((demand, capacity)) => RegionRow {
+                demand,
                 capacity,
                 ..fixed
             },
@@ -205,14 +150,8 @@ impl PoolPlanner {
     }
 
     /// Takes this region's part of a solution.
-    pub(crate) fn set_target(&mut self, now: Time, replicas: u32, row: &RegionRow, unmet: f64) {
-        let full = |demand: f64| demand / row.capacity.max(f64::MIN_POSITIVE);
-        self.target = Some(Target {
-            replicas,
-            needed: ceil(full(row.demand)).clamp(row.min, row.max.max(row.min)),
-            at: now.as_nanos(),
-            unmet: crate::demand::finite(full(unmet)),
-        });
+    pub(crate) fn set_target(&mut self, target: Target) {
+        self.target = Some(target);
     }
 
     /// Forgets the plan, for lack of a forecast.
@@ -221,10 +160,8 @@ impl PoolPlanner {
     }
 
     fn valid_target(&self, now: Time, rules: &PoolRules) -> Option<Target> {
-        let target = self.target?;
-        let at = Time::from_nanos(target.at);
-        let is_stale = at > now || now.since(at) > rules.interval * STALE_INTERVALS;
-        (!is_stale).then_some(target)
+        self.target
+            .filter(|target| !target.is_stale(now, rules.interval))
     }
 
     /// Whether the pool has a valid plan.
@@ -237,7 +174,7 @@ impl PoolPlanner {
         self.history.advance(now);
         self.steps.forget_future(now);
         if let Some((minute, sums)) = self.history.last_sums(now) {
-            let ready = self.count(ReplicaState::Ready);
+            let ready = self.watch.count(ReplicaState::Ready);
             self.capacity.read(minute, &sums, ready);
         }
         if is_following || !self.steps.is_known() {
@@ -275,7 +212,7 @@ impl PoolPlanner {
             quiet,
             floor: target.map_or_else(|| ceil(demand), |target| target.share_of(demand)),
         };
-        let wish = if self.steps.desired == 0 && self.replicas.waiting > 0 {
+        let wish = if self.steps.desired == 0 && self.watch.sample.waiting > 0 {
             Wish {
                 replicas: 1,
                 reason: PlanReason::FromZero,
@@ -308,15 +245,27 @@ impl PoolPlanner {
             .fold(f64::MAX, f64::min);
         let selected = self.outlook.selected().map(|(_, forecast)| forecast);
         let startup = self.startup(rules);
-        let lead = self.outlook.lead(now, now.after(startup)).and_then(full);
-        let ready = self.count(ReplicaState::Ready);
+        let lead = self.outlook.lead(now, now.after(startup), rules);
+        let lead = target.zip(lead.and_then(full));
+        let ready = self.watch.count(ReplicaState::Ready);
         let busy = demand.map(|demand| demand * rules.utilisation.up / f64::from(ready.max(1)));
+        let utilisation = match rules.pace {
+            Pace::Forecast => self.watch.steady_utilisation(),
+            Pace::Immediate | Pace::Utilisation | Pace::UtilisationAndGap | Pace::Reactive => {
+                self.watch.sample.utilisation
+            }
+        };
+        let utilisation = utilisation.or(busy);
         PaceInputs {
             desired: self.steps.desired,
             ready,
             target: target.map(|target| target.replicas),
-            lead: target.zip(lead).map(|(target, lead)| target.share_of(lead)),
-            utilisation: self.replicas.utilisation.or(busy),
+            lead: lead.map(|(target, lead)| target.share_of(lead)),
+            kept: lead.map_or(0, |(target, lead)| {
+                let full = utilisation.unwrap_or_default() * f64::from(ready);
+                target.kept(lead.max(full / rules.utilisation.up))
+            }),
+            utilisation,
             demand,
             demand_least: (minutes.len() as u64 == BURST_MINUTES)
                 .then_some(least)
@@ -324,7 +273,7 @@ impl PoolPlanner {
             point: selected.and_then(|forecast| full(forecast.point)),
             upper: selected.and_then(|forecast| full(forecast.upper)),
             elapsed: elapsed(now, rules.interval),
-            waiting: self.replicas.waiting_s / startup.max(STARTUP_MIN).as_secs_f64(),
+            waiting: self.watch.sample.waiting_s / startup.max(STARTUP_MIN).as_secs_f64(),
             is_cooled: self.steps.is_cooled(now, rules.utilisation.cooldown),
         }
     }
@@ -346,7 +295,7 @@ impl PoolPlanner {
         } else {
             rules.replicas.min
         };
-        let replicas = &self.replicas.replicas;
+        let replicas = &self.watch.sample.replicas;
         let removal = match (self.steps.is_known(), is_following) {
             (false, _) => crate::removal::RemovalPlan::default(),
             (true, true) => self.removal.follow(replicas, desired),
@@ -361,13 +310,12 @@ impl PoolPlanner {
             upper: full(forecast.upper),
         };
         let target = self.valid_target(now, rules);
-        let selected = self.outlook.selected();
         PoolPlan {
             desired,
             epoch: self.steps.epoch,
             reason: self.steps.reason,
-            ready: self.count(ReplicaState::Ready),
-            starting: self.count(ReplicaState::Starting),
+            ready: self.watch.count(ReplicaState::Ready),
+            starting: self.watch.count(ReplicaState::Starting),
             surplus: removal.surplus,
             target: target.map(|target| target.replicas),
             demand_replicas: self.demand(now, rules).map(full),
@@ -389,7 +337,7 @@ impl PoolPlanner {
             unmet: target.map_or(0.0, |target| target.unmet),
             is_held: self.hold.is_some(),
             row: RegionRow {
-                demand: selected.map_or(0.0, |(_, forecast)| forecast.upper + self.outlook.batch),
+                demand: self.outlook.demand(rules).unwrap_or(0.0),
                 capacity: capacity.unwrap_or(0.0),
                 ..self.fixed_row(rules)
             },
@@ -402,27 +350,6 @@ impl PoolPlanner {
         self.capacity = self.capacity.sanitized();
         self.startup = self.startup.sanitized();
         self
-    }
-}
-
-impl Target {
-    /// This region's part of a demand, in replicas. Where the program gives the region fewer than it needs, because GPUs are short
-    /// or because other regions serve a part, the lead must not take them back.
-    fn share_of(&self, demand: f64) -> u32 {
-        let share = f64::from(self.replicas) / f64::from(self.needed.max(1));
-        ceil(demand * share.min(1.0))
-    }
-
-    /// Wish of a pool whose GPUs do not suffice: no more than the program gives it, since a pool of a higher weight needs the
-    /// rest.
-    fn limit(&self, wish: Wish) -> Wish {
-        if self.unmet > 0.0 && wish.replicas > self.replicas {
-            return Wish {
-                replicas: self.replicas,
-                reason: PlanReason::Bounds,
-            };
-        }
-        wish
     }
 }
 

@@ -67,7 +67,7 @@ section! {
         pace as "pace": Pace = Pace::default(), choice(Pace::VARIANTS.iter().map(|pace| (pace.as_ref(), *pace)));
         /// Bounds of the number.
         replicas as "replicas": RawReplicaBounds = RawReplicaBounds::default(), section_kind();
-        /// The time between two plans, and the length of the window that a plan covers.
+        /// The time between two plans, and the length of the window that a plan covers. The paper's is an hour.
         interval as "interval_ms": Duration = PoolRules::default().interval, millis(300_000..=43_200_000);
         /// Thresholds of the effective memory utilisation: the used share of the KV caches.
         utilisation as "utilisation": RawUtilisation = RawUtilisation::default(), section_kind();
@@ -109,10 +109,12 @@ section! {
 section! {
     /// `pools[].scaling.utilisation`.
     pub(super) struct RawUtilisation {
-        /// The utilisation above which the number rises. A plan lets a replica be busy for this share of the time.
+        /// The utilisation above which the number rises, and to which a plan fills the caches.
         up as "up": Decimal = Decimal::nearest(UtilisationRules::default().up), decimal(0.05..=1.0);
         /// The utilisation below which the number falls.
         down as "down": Decimal = Decimal::nearest(UtilisationRules::default().down), decimal(0.0..=0.95);
+        /// With `signal: work`: the share of the time for which a plan lets a replica be busy.
+        busy as "busy": Decimal = Decimal::nearest(UtilisationRules::default().busy), decimal(0.05..=1.0);
         /// The time between two steps by utilisation.
         cooldown as "cooldown_ms": Duration = UtilisationRules::default().cooldown, millis(1_000..=3_600_000);
     }
@@ -274,6 +276,7 @@ fn rules(raw: &RawScaling) -> PoolRules {
         interval: raw.interval,
         utilisation: UtilisationRules {
             up: raw.utilisation.up.to_f64(),
+            busy: raw.utilisation.busy.to_f64(),
             down: raw.utilisation.down.to_f64(),
             cooldown: raw.utilisation.cooldown,
             ..UtilisationRules::default()

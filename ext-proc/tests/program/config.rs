@@ -46,6 +46,7 @@ fn every_option_of_scaling_arrives_where_it_belongs() {
         utilisation: UtilisationRules {
             up: 0.8,
             down: 0.2,
+            busy: 0.85,
             cooldown: Duration::from_secs(30),
             ..UtilisationRules::default()
         },

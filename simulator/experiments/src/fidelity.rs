@@ -20,7 +20,7 @@ use crate::rows::Rows;
 use crate::scaling::engines::{Engine, profiles};
 use crate::scaling::figures::{HOURS, P75, P95, USED};
 use crate::scaling::scenario::{self, DAY_S, Trial, cluster, deployment};
-use crate::scaling::strategies::{LT_I, LT_U, Mode, OURS, REACTIVE, SHORT, scaler};
+use crate::scaling::strategies::{LT_I, LT_U, Mode, OURS, REACTIVE, scaler};
 
 const SEEDS: u64 = 1;
 /// Hours of Tuesday that are played: the rise from the night to the peak.
@@ -30,7 +30,7 @@ const HOURS_PLAYED: [f64; 2] = [8.0, 1.5];
 const SHARE: f64 = 0.6;
 const START: usize = 8;
 const BOUNDS: (usize, usize) = (2, 12);
-const SYSTEMS: [&str; 5] = [REACTIVE, LT_I, LT_U, OURS, SHORT];
+const SYSTEMS: [&str; 4] = [REACTIVE, LT_I, LT_U, OURS];
 const REQUESTS: &str = "requests";
 const AGGREGATED: &str = "aggregated";
 /// Bounds on the difference of hours, and of the mean utilisation.

@@ -24,7 +24,7 @@ use crate::scaling::figures::{self, HOURS, P75, P95, WASTED};
 use crate::scaling::scenario::{
     self, DAY_S, REGIONS, Trial, TrialResult, cluster, deployment, split,
 };
-use crate::scaling::strategies::{ALL, CHIRON, LT_I, LT_U, LT_UA, Mode, OURS, REACTIVE, SHORT};
+use crate::scaling::strategies::{ALL, CHIRON, LT_I, LT_U, LT_UA, Mode, OURS, REACTIVE};
 
 const SEEDS: u64 = 3;
 /// Factor of the rates: with it, the reactive strategy has about the paper's hours. Lengths and engines differ from the paper's.
@@ -77,8 +77,8 @@ pub(crate) fn figure_11(context: &Context) -> Document {
     for group in &panels {
         let panel = rows.at(group, 0.0);
         conclusions.push(order(panel));
-        conclusions.extend([OURS, SHORT].map(|ours| at_most(panel, ours, LT_UA)));
-        conclusions.extend([OURS, SHORT].map(|ours| best_at_no_worse_p95(panel, ours)));
+        conclusions.push(at_most(panel, OURS, LT_UA));
+        conclusions.push(best_at_no_worse_p95(panel, OURS));
     }
     Document {
         about,
@@ -106,7 +106,7 @@ pub(crate) fn figure_13(context: &Context) -> Document {
     let mut quartile = Vec::new();
     for group in &panels {
         let panel = rows.at(group, 0.0);
-        for system in [LT_I, LT_U, LT_UA, OURS, SHORT] {
+        for system in [LT_I, LT_U, LT_UA, OURS] {
             let ratio = panel.ratio(system, REACTIVE, WASTED);
             let claim = Conclusion::claim(
                 format!("{group}: {system} wastes at most half of Reactive's hours on scale-ups"),
@@ -118,7 +118,7 @@ pub(crate) fn figure_13(context: &Context) -> Document {
                 panel.shown(system, WASTED),
                 panel.shown(REACTIVE, WASTED)
             )));
-            if ![OURS, SHORT].contains(&system) {
+            if system != OURS {
                 wasted.push(ratio);
             }
         }
@@ -173,8 +173,8 @@ pub(crate) fn appendix_a(context: &Context) -> Document {
         for group in &panels {
             let panel = part.at(group, 0.0);
             conclusions.push(order(panel));
-            conclusions.extend([OURS, SHORT].map(|ours| at_most(panel, ours, LT_UA)));
-            conclusions.extend([OURS, SHORT].map(|ours| best_at_no_worse_p95(panel, ours)));
+            conclusions.push(at_most(panel, OURS, LT_UA));
+            conclusions.push(best_at_no_worse_p95(panel, OURS));
             conclusions.push(Conclusion::note(format!(
                 "{group}, p95 TTFT in s: {}.",
                 panel.list(&ALL, P95)

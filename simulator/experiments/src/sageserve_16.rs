@@ -14,7 +14,7 @@ use crate::rows::Rows;
 use crate::scaling::engines::{Engine, profiles};
 use crate::scaling::figures::{self, HOURS, P95};
 use crate::scaling::scenario::{self, DAY_S, Trial, cluster, deployment};
-use crate::scaling::strategies::{ALL, LT_I, LT_U, LT_UA, Mode, OURS, SHORT};
+use crate::scaling::strategies::{ALL, LT_I, LT_U, LT_UA, Mode, OURS};
 
 const SEEDS: u64 = 5;
 /// Requests of the first minute of an hour.
@@ -100,7 +100,7 @@ fn conclusions(rows: &Rows) -> Vec<Conclusion> {
     let mut conclusions = Vec::new();
     for mode in Mode::ALL {
         let panel = rows.at(mode.name(), 0.0);
-        for system in [LT_UA, OURS, SHORT] {
+        for system in [LT_UA, OURS] {
             let (ours, theirs) = (panel.mean(system, RECOVERY), panel.mean(LT_U, RECOVERY));
             let claim = Conclusion::claim(
                 format!(
@@ -109,8 +109,7 @@ fn conclusions(rows: &Rows) -> Vec<Conclusion> {
                 ),
                 ours < theirs,
             );
-            conclusions
-                .push(claim.measured(panel.list(&[LT_I, LT_U, LT_UA, OURS, SHORT], RECOVERY)));
+            conclusions.push(claim.measured(panel.list(&[LT_I, LT_U, LT_UA, OURS], RECOVERY)));
         }
         conclusions.push(Conclusion::note(format!(
             "{}: hours {}; p95 TTFT in s {}.",

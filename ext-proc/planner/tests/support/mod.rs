@@ -22,10 +22,11 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 pub(crate) const START: Time =
     Time::from_nanos(1_750_000_000_000_000_000 / 3_600_000_000_000 * 3_600_000_000_000);
 
-/// Rules with short names for tests.
+/// Rules of replicas whose caches fill as they get busy.
 pub(crate) fn rules() -> PoolRules {
     let mut rules = PoolRules::default();
     rules.replicas.max = 40;
+    rules.utilisation.busy = rules.utilisation.up;
     rules
 }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use isotherm_planner::{PoolRules, UtilisationRules};
+use isotherm_planner::PoolRules;
 use isotherm_simulator::scaling::cluster::Cluster;
 use isotherm_simulator::scaling::forecast::{arima_60, in_sample};
 use isotherm_simulator::scaling::instances::StartTimes;
@@ -16,17 +16,14 @@ pub(crate) const LT_I: &str = "LT-I";
 pub(crate) const LT_U: &str = "LT-U";
 pub(crate) const LT_UA: &str = "LT-UA";
 pub(crate) const CHIRON: &str = "Chiron";
-/// Isotherm's planner with its defaults: a plan for an hour.
+/// Isotherm's planner with its defaults.
 pub(crate) const OURS: &str = "Isotherm";
-/// Isotherm's planner where an instance starts within minutes: a plan for five minutes, instances full at 80 %.
-pub(crate) const SHORT: &str = "Isotherm, 5 min";
+/// Isotherm's planner with the paper's interval, an hour.
+pub(crate) const HOURLY: &str = "Isotherm, hourly";
 /// The paper's strategies, in its order.
 pub(crate) const PAPER: [&str; 5] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON];
 /// Every strategy.
-pub(crate) const ALL: [&str; 7] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON, OURS, SHORT];
-/// Interval of the plans of [`SHORT`], and the load at which an instance is full.
-const SHORT_INTERVAL: Duration = Duration::from_secs(300);
-const SHORT_FULL: f64 = 0.80;
+pub(crate) const ALL: [&str; 7] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON, OURS, HOURLY];
 
 /// Effective memory utilisation at which the paper's θ is measured: where instances are added.
 const FULL: f64 = 0.70;
@@ -80,13 +77,9 @@ pub(crate) fn scaler(
         LT_UA => Strategy::UtilisationAndGap,
         CHIRON => return Box::new(ChironScaler::new(cluster.deployments.len(), keeps)),
         OURS => return Box::new(PlannerScaler::new(PoolRules::default())),
-        SHORT => {
+        HOURLY => {
             return Box::new(PlannerScaler::new(PoolRules {
-                interval: SHORT_INTERVAL,
-                utilisation: UtilisationRules {
-                    up: SHORT_FULL,
-                    ..UtilisationRules::default()
-                },
+                interval: Duration::from_secs(3_600),
                 ..PoolRules::default()
             }));
         }
