@@ -135,6 +135,8 @@ struct TenantEntry {
     status: TenantStatus,
     /// Charge, with what siblings told, and without what idle time would have saved.
     charge: Charge,
+    /// The part of it that is estimated, of requests in flight.
+    estimated: Charge,
     /// Corrections that the siblings have not been told.
     owed: Work,
     /// Position in the order of idle entries, while nothing waits or is in flight.
@@ -237,6 +239,21 @@ impl TenantTable {
         entry.map_or(Charge::default(), |entry| entry.charge)
     }
 
+    /// Charge of a tenant without estimates.
+    pub(crate) fn measured_charge(&self, slot: TenantSlot) -> Charge {
+        let entry = self.entries.get(slot.index());
+        entry.map_or(Charge::default(), |entry| {
+            Charge(entry.charge.0.saturating_sub(entry.estimated.0))
+        })
+    }
+
+    /// Requests in flight of a tenant, and number of tenants with requests that wait or are in flight.
+    pub(crate) fn in_flight_of(&self, slot: TenantSlot) -> (usize, usize) {
+        let in_flight = self.status(slot).map_or(0, |status| status.in_flight);
+        let tracked = self.entries.len().saturating_sub(1);
+        (in_flight, tracked.saturating_sub(self.idle.len()))
+    }
+
     /// Charges of all tenants.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = TenantAccount> + '_ {
         let slots = self.slots.values().copied();
@@ -284,6 +301,13 @@ impl TenantTable {
     pub(crate) fn charge_of_sibling(&mut self, slot: TenantSlot, work: Work, weight: f64) {
         if let Some(entry) = self.entries.get_mut(slot.index()) {
             entry.charge = entry.charge.changed(work, weight);
+        }
+    }
+
+    /// Registers estimated work of a request that is dispatched, or that it has been measured.
+    pub(crate) fn estimate(&mut self, slot: TenantSlot, change: Work, weight: f64) {
+        if let Some(entry) = self.entries.get_mut(slot.index()) {
+            entry.estimated = entry.estimated.changed(change, weight);
         }
     }
 

@@ -41,6 +41,10 @@ const NIGHT: f64 = 0.15;
 const SHARES: [f64; 5] = [0.0, 0.1, 0.25, 0.4, 0.5];
 const SYSTEM: &str = "Isotherm";
 const NO_TIERS: &str = "without tiers";
+/// The gate with lower thresholds than the default ones.
+const LOW: &str = "Isotherm, below 0.35 and 0.25";
+const LOW_RELEASE: [f64; 2] = [0.35, 0.25];
+const SYSTEMS: [&str; 3] = [SYSTEM, LOW, NO_TIERS];
 const GROUP: &str = "a day";
 const P90: Figure =
     Figure::more("interactive p90 TTFT, s", "interactive_p90_s", short).less_is_better();
@@ -59,7 +63,7 @@ pub(crate) fn run(context: &Context) -> Document {
     let shares = context.points(&SHARES);
     let mut cases = Vec::new();
     for &share in &shares {
-        for system in [SYSTEM, NO_TIERS] {
+        for system in SYSTEMS {
             cases.push(case(profile, system, share, length_s));
         }
     }
@@ -108,12 +112,17 @@ fn case(profile: &Arc<Profile>, system: &str, share: f64, length_s: f64) -> Case
             length_max: 1_000_000,
             wait_max,
             promote_left: Duration::from_secs_f64(length_s / 24.0),
+            release_below: if system == LOW {
+                LOW_RELEASE
+            } else {
+                BatchTier::default().release_below
+            },
             ..BatchTier::default()
         },
         ..TierRules::new(base.ttft_slo, wait_max)
     };
     let router = RouterConfig {
-        tiers: (system == SYSTEM).then_some(tiers),
+        tiers: (system != NO_TIERS).then_some(tiers),
         ..base
     };
     let profile = Arc::clone(profile);
@@ -239,10 +248,11 @@ fn oracle(profile: &Arc<Profile>, share: f64, length_s: f64, seed: u64) -> f64 {
 fn conclusions(rows: &Rows, shares: &[f64]) -> Vec<Conclusion> {
     let alone = rows.at(GROUP, 0.0).mean(SYSTEM, P90);
     let mut conclusions = Vec::new();
-    for &share in shares.iter().filter(|share| **share > 0.0) {
+    let shares = shares.iter().filter(|share| **share > 0.0);
+    for (&share, system) in shares.flat_map(|share| [(share, SYSTEM), (share, LOW)]) {
         let panel = rows.at(GROUP, share);
-        let name = format!("{} batch requests", percent(share));
-        let slower = panel.mean(SYSTEM, P90) / alone;
+        let name = format!("{} batch requests, {system}", percent(share));
+        let slower = panel.mean(system, P90) / alone;
         let p90 = Conclusion::claim(
             format!("{name}: the interactive p90 is at most 1.05 of that without batch requests"),
             slower <= 1.05,
@@ -250,10 +260,10 @@ fn conclusions(rows: &Rows, shares: &[f64]) -> Vec<Conclusion> {
         conclusions.push(p90.measured(format!(
             "{} ({} s; without tiers {})",
             times(slower),
-            panel.shown(SYSTEM, P90),
+            panel.shown(system, P90),
             times(panel.mean(NO_TIERS, P90) / alone)
         )));
-        let done = panel.mean(SYSTEM, DONE) / panel.mean(SYSTEM, ORACLE);
+        let done = panel.mean(system, DONE) / panel.mean(system, ORACLE);
         let served = Conclusion::claim(
             format!("{name}: at least 0.9 of the batch requests that the oracle serves"),
             done >= 0.9,
@@ -261,14 +271,14 @@ fn conclusions(rows: &Rows, shares: &[f64]) -> Vec<Conclusion> {
         conclusions.push(served.measured(format!(
             "{} ({} of {})",
             times(done),
-            panel.shown(SYSTEM, DONE),
-            panel.shown(SYSTEM, ORACLE)
+            panel.shown(system, DONE),
+            panel.shown(system, ORACLE)
         )));
         let missed = Conclusion::claim(
             format!("{name}: no deadline is missed"),
-            panel.mean(SYSTEM, MISSED) == 0.0,
+            panel.mean(system, MISSED) == 0.0,
         );
-        conclusions.push(missed.measured(format!("{} missed", panel.shown(SYSTEM, MISSED))));
+        conclusions.push(missed.measured(format!("{} missed", panel.shown(system, MISSED))));
     }
     conclusions
 }
@@ -283,7 +293,7 @@ fn table(rows: &Rows, shares: &[f64]) -> Table {
     ];
     let cells = shares
         .iter()
-        .flat_map(|share| [SYSTEM, NO_TIERS].map(|system| (*share, system)));
+        .flat_map(|share| SYSTEMS.map(|system| (*share, system)));
     Table::new(columns).with_rows(cells.map(|(share, system)| {
         let panel = rows.at(GROUP, share);
         let shown = [P90, DONE, ORACLE, MISSED].map(|figure| panel.shown(system, figure));

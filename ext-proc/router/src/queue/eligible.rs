@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use super::line::Span;
 use super::line_set::{self, LineSet, Window};
+use super::reserve::Reserve;
 use super::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{Charge, TenantAccount, TenantSlot};
@@ -149,16 +150,29 @@ impl EligibleSet {
         both.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
+    /// The least charged tenant with requests here, with fairness between tenants.
+    pub(super) fn least_charged(&self) -> Option<TenantSlot> {
+        let both = [&self.open, &self.restricted].into_iter();
+        let (_, tenant) = both.filter_map(LineSet::least_charged).min()?;
+        Some(tenant)
+    }
+
     /// Charge of a tenant with requests here, with fairness between tenants.
     pub(super) fn charge_of(&self, tenant: TenantSlot) -> Option<Charge> {
         let in_restricted = || self.restricted.charge_of(tenant);
         self.open.charge_of(tenant).or_else(in_restricted)
     }
 
-    /// The tenants that are shown to a replica; `None` without fairness between tenants.
-    pub(super) fn window(&self, replica: Option<ReplicaIndex>, quantum: Charge) -> Option<Window> {
+    /// The tenants that are shown to a replica, without those to which its reserve is closed; `None` without fairness between tenants.
+    pub(super) fn window(
+        &self,
+        replica: Option<ReplicaIndex>,
+        quantum: Charge,
+        reserve: &Reserve,
+    ) -> Option<Window> {
         if self.is_fair {
-            line_set::window(self.sets(replica), quantum)
+            let is_shown = |tenant| !reserve.is_closed_to(tenant, replica);
+            line_set::window(self.sets(replica), quantum, is_shown)
         } else {
             None
         }

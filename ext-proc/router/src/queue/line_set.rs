@@ -8,6 +8,7 @@
 //! each look at the line would walk over it.
 
 use core::cmp::Ordering;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use itertools::{Either, Itertools};
@@ -111,6 +112,12 @@ impl LineSet {
         lines.flat_map(|lines| lines.by_charge.iter().map(|(charge, ..)| *charge))
     }
 
+    /// The least charged tenant with positions here, and its charge.
+    pub(super) fn least_charged(&self) -> Option<(Charge, TenantSlot)> {
+        let (charge, _, tenant) = self.tenant_lines()?.by_charge.first()?;
+        Some((*charge, *tenant))
+    }
+
     /// Charge of a tenant with positions here.
     pub(super) fn charge_of(&self, tenant: TenantSlot) -> Option<Charge> {
         let line = self.tenant_lines()?.lines.get(&tenant)?;
@@ -168,14 +175,20 @@ impl TenantLines {
 
 /// The tenants that are shown where the requests of two sets may be served, by the least charge of both; `None` without fairness between
 /// tenants.
-pub(super) fn window(sets: [Option<&LineSet>; 2], quantum: Charge) -> Option<Window> {
+pub(super) fn window(
+    sets: [Option<&LineSet>; 2],
+    quantum: Charge,
+    is_shown: impl Fn(TenantSlot) -> bool,
+) -> Option<Window> {
+    let is_shown = |(.., tenant): &&(Charge, QueueSeq, TenantSlot)| is_shown(*tenant);
     let [first, second] = sets.map(|set| set.and_then(LineSet::tenant_lines));
     let [first, second] = [first.or(second)?, second.unwrap_or(first?)];
     if second.lines.is_empty() || core::ptr::eq(first, second) {
-        return Some(Window::new(first.by_charge.iter(), quantum));
+        let first = first.by_charge.iter().filter(is_shown);
+        return Some(Window::new(first, quantum));
     }
     let both = first.by_charge.iter().merge(&second.by_charge);
-    Some(Window::new(both, quantum))
+    Some(Window::new(both.filter(is_shown), quantum))
 }
 
 impl Window {
@@ -229,9 +242,13 @@ pub(super) fn positions<'a>(
     }
     let mut heads = BinaryHeap::from(heads);
     Either::Right(core::iter::from_fn(move || {
-        let head = heads.pop()?;
-        heads.extend(head.next());
-        Some(head.place)
+        let mut head = heads.peek_mut()?;
+        let place = head.place;
+        match head.next() {
+            Some(next) => *head = next,
+            None => drop(PeekMut::pop(head)),
+        }
+        Some(place)
     }))
 }
 

@@ -15,6 +15,7 @@ mod order;
 mod place;
 mod preferred;
 mod request;
+mod reserve;
 mod tier_entries;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ pub(crate) use self::line::LineRules;
 
 pub(crate) use self::place::{LinePlace, QueueSeq};
 pub(crate) use self::request::{Band, QueuedRequest};
+use self::reserve::Reserve;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{Charge, TenantAccount, TenantSlot};
@@ -52,6 +54,8 @@ pub(crate) struct Queue {
     long_prompts: EligibleSet,
     /// The requests under their affinity replica.
     by_affinity: BTreeSet<(ReplicaIndex, LinePlace)>,
+    /// The tenants that some replicas do not serve now.
+    reserve: Reserve,
     /// The requests that may be forwarded.
     forwardable: ForwardableSet,
     /// The second band.
@@ -59,7 +63,7 @@ pub(crate) struct Queue {
     /// All requests by tier, in a pool with tiers.
     entries: TierEntries,
     /// The number of requests that wait for each replica in particular.
-    preferred_counts: BTreeMap<ReplicaIndex, usize>,
+    preferred_counts: Vec<usize>,
     /// The number of requests that wait for a particular replica.
     delayed: usize,
     next: u64,
@@ -95,6 +99,7 @@ impl Queue {
         self.held = HeldRequests::new(is_fair);
         (self.at_overtake_limit, self.long_prompts) = Default::default();
         (self.by_affinity, self.forwardable) = Default::default();
+        self.reserve = Reserve::default();
         (self.entries, self.preferred_counts, self.delayed) = Default::default();
         for (seq, queued) in queued {
             let account = TenantAccount {
@@ -294,6 +299,11 @@ impl Queue {
     /// Whether a tenant has requests in a band, with fairness between tenants.
     pub(crate) fn has_tenant(&self, tenant: TenantSlot, band: Band) -> bool {
         self.of_band(band).charge_of(tenant).is_some()
+    }
+
+    /// The least charged tenant with requests in a band, with fairness between tenants.
+    pub(crate) fn least_charged(&self, band: Band) -> Option<TenantSlot> {
+        self.of_band(band).least_charged()
     }
 
     /// Least and largest charge of the tenants with requests in a band, if there are any.

@@ -7,7 +7,7 @@ use crate::replica_index::ReplicaIndex;
 impl Queue {
     /// Whether any request waits for a particular replica.
     pub(crate) fn has_preferences(&self) -> bool {
-        !self.preferred_counts.is_empty()
+        self.delayed > 0
     }
 
     /// The number of requests that wait for a particular replica.
@@ -18,7 +18,7 @@ impl Queue {
     /// The number of requests that wait for this replica in particular.
     pub(crate) fn preferring(&self, replica: ReplicaIndex) -> usize {
         self.preferred_counts
-            .get(&replica)
+            .get(replica.index())
             .copied()
             .unwrap_or_default()
     }
@@ -42,9 +42,11 @@ impl Queue {
 
     /// Lets the requests that waited for this replica wait for any; returns whether there were some.
     pub(crate) fn forget_preferred(&mut self, replica: ReplicaIndex) -> bool {
-        let Some(count) = self.preferred_counts.remove(&replica) else {
+        let count = self.preferred_counts.get_mut(replica.index());
+        let count = count.map(core::mem::take).unwrap_or_default();
+        if count == 0 {
             return false;
-        };
+        }
         self.delayed = self.delayed.saturating_sub(count);
         for queued in self.queued.values_mut() {
             if queued.preferred == Some(replica) {
@@ -64,16 +66,17 @@ impl Queue {
             return;
         }
         self.delayed = self.delayed + usize::from(after.is_some()) - usize::from(before.is_some());
-        if let Some(replica) = before
-            && let Some(count) = self.preferred_counts.get_mut(&replica)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.preferred_counts.remove(&replica);
-            }
+        let counts = &mut self.preferred_counts;
+        if let Some(count) = before.and_then(|replica| counts.get_mut(replica.index())) {
+            *count = count.saturating_sub(1);
         }
         if let Some(replica) = after {
-            *self.preferred_counts.entry(replica).or_default() += 1;
+            if counts.len() <= replica.index() {
+                counts.resize(replica.index() + 1, 0);
+            }
+            if let Some(count) = counts.get_mut(replica.index()) {
+                *count += 1;
+            }
         }
     }
 }

@@ -212,6 +212,8 @@ impl Router {
         }
         let wait = |tenant: &mut TenantStatus| tenant.waiting += 1;
         self.pool.tenants.change(queued.tenant, wait);
+        // Probes tell later that a replica has room outside its reserve.
+        self.review.is_pending |= self.pool.queue.is_large(&queued);
         let account = self.enter_account(&queued);
         self.pool.queue.push(queued, account);
     }

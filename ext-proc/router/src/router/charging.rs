@@ -4,8 +4,9 @@
 //! decoding step. A dispatch charges an estimate. The end of the request replaces the estimate by what was measured, or takes it back where
 //! the replica failed before the first byte. So the charges of a tenant add up to its measured work once all its requests have ended.
 //!
-//! A tenant whose requests begin to wait is lifted to the least charge of the tenants that wait: idle time saves nothing up.
-//! Without waiting tenants, the charge at which the last request started counts instead.
+//! A tenant whose requests begin to wait is lifted to the charge of the least charged tenant that waits: idle time saves nothing up.
+//! Without waiting tenants, the charge at which the last request started counts instead. Estimates count for neither: once they
+//! are corrected, the lifted tenant would pay for work that was never done, and wait until the other one has had as much.
 
 use core::time::Duration;
 
@@ -39,10 +40,11 @@ impl Router {
         }
     }
 
-    /// Raises a tenant's charge to the least one of the tenants that wait.
+    /// Raises a tenant's charge to that of the least charged tenant that waits.
     fn lift(&mut self, slot: TenantSlot, band: Band) {
-        let least = self.pool.queue.charges(band).map(|(least, _)| least);
-        let to = least.unwrap_or_else(|| self.pool.tenants.floor());
+        let (queue, tenants) = (&self.pool.queue, &self.pool.tenants);
+        let least = queue.least_charged(band);
+        let to = least.map_or_else(|| tenants.floor(), |least| tenants.measured_charge(least));
         self.pool.tenants.lift(slot, to);
         self.publish_charge(slot);
     }
@@ -76,13 +78,14 @@ impl Router {
         if !self.pool.queue.has_tenant(slot, band) {
             self.lift(slot, band);
         }
-        let least = self.pool.queue.charges(band).map(|(least, _)| least);
-        let start = least.unwrap_or_else(|| self.pool.tenants.charge(slot));
+        let least = self.pool.queue.least_charged(band).unwrap_or(slot);
+        let start = self.pool.tenants.measured_charge(least);
         self.pool.tenants.raise_floor(start);
         let replicas = &self.pool.replicas;
         let answer = replicas.output_tokens();
         let charged = duration(replicas.work_of_s(replica, uncached, answer, outstanding));
         self.charge(slot, Work::plus(charged));
+        self.estimate(slot, Work::plus(charged));
         Some(Box::new(WorkAccount {
             charged,
             began_at: None,
@@ -94,6 +97,7 @@ impl Router {
         if let Some(account) = request.account.as_ref().filter(|_| self.is_fair()) {
             let change = Work::difference(measured, account.charged);
             self.charge(request.tenant, change);
+            self.estimate(request.tenant, Work::Minus(account.charged));
             self.pool.tenants.owe(request.tenant, change);
         }
     }
@@ -104,7 +108,12 @@ impl Router {
         self.publish_charge(slot);
     }
 
-    fn weight_of(&self, slot: TenantSlot) -> f64 {
+    fn estimate(&mut self, slot: TenantSlot, change: Work) {
+        let weight = self.weight_of(slot);
+        self.pool.tenants.estimate(slot, change, weight);
+    }
+
+    pub(super) fn weight_of(&self, slot: TenantSlot) -> f64 {
         let rules = self.pool.config.fairness.as_ref();
         let id = self.pool.tenants.id_of(slot);
         let weight = id.and_then(|id| rules?.weights.get(&id).copied());

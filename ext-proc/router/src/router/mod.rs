@@ -27,6 +27,7 @@ mod prefill;
 mod quarantine;
 mod region_choice;
 mod reject;
+mod reserve;
 mod restart;
 mod serve;
 mod tiers;

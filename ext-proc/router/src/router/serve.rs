@@ -133,7 +133,9 @@ impl Router {
             }
             let available = self.pool.replicas.available();
             round.freed.retain(|replica| available.contains(*replica));
+            self.update_reserves(&round.freed);
             let Some(replica) = self.next_to_offer(round) else {
+                self.review.is_pending |= self.pool.queue.has_large();
                 return;
             };
             if round.is_over() {
@@ -183,7 +185,8 @@ impl Router {
             self.pending_service.cursor = next.map(Cursor::UpTo);
             let Some(seq) = next.map(LinePlace::seq) else {
                 // The window has moved meanwhile, and shows other tenants.
-                self.review.is_pending |= self.pool.queue.hides_tenants();
+                let queue = &self.pool.queue;
+                self.review.is_pending |= queue.hides_tenants() || queue.has_large();
                 break;
             };
             round.considered += OFFER_COST;

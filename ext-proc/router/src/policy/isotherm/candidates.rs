@@ -198,10 +198,10 @@ impl CandidateSearch<'_> {
 
     fn price(&mut self, replica: ReplicaIndex, match_cost: &MatchCost) {
         self.priced.push(replica);
-        let best = self.best.as_ref();
+        let known = self.best.map(|best| best.cost);
         let cheaper = self
             .cost_model
-            .price_below(self.query, replica, match_cost, best);
+            .price_below(self.query, replica, match_cost, known);
         self.best = cheaper.or(self.best);
     }
 }
@@ -221,41 +221,32 @@ pub(super) fn some_holders<'a>(
 }
 
 /// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix, or of the
-/// adapter.
+/// adapter. `None` if none costs less than this bound.
 pub(super) fn affinity_replica(
     query: &CandidateQuery<'_>,
     cost_model: &CostModel<'_>,
+    cost_max: f64,
 ) -> Option<CandidateCost> {
     let view = cost_model.view;
     let busy = &*that_may_serve(query.request, &cost_model.busy, view);
     let blocks = query.request.fingerprint.blocks();
     let matched = view.index.deepest_within(blocks, &query.known, busy);
-    let price = |replica, match_cost: &MatchCost| {
+    let mut cheapest: Option<CandidateCost> = None;
+    let mut offer = |replica, match_cost: &MatchCost| {
         let wait_s = view.turn_s(replica).max(DISTRUST * query.timing.delayed_s);
         let mut timing = query.timing;
         timing.waited_s += wait_s;
-        let tokens = match_cost.uncached_on(replica, query, view);
-        let adapter = query.adapter_cost(replica, view);
-        cost_model.priced(
-            replica,
-            match_cost.matched,
-            query.work(tokens),
-            timing,
-            adapter,
-        )
-    };
-    let mut cheapest: Option<CandidateCost> = None;
-    let mut offer = |candidate: CandidateCost| {
-        if cheapest.is_none_or(|best| candidate.cost < best.cost) {
-            cheapest = Some(candidate);
-        }
+        let known = cheapest.map_or(cost_max, |best| best.cost);
+        let waiting = CandidateQuery { timing, ..*query };
+        let cheaper = cost_model.price_below(&waiting, replica, match_cost, Some(known));
+        cheapest = cheaper.or(cheapest);
     };
     if matched.depth > 0 {
         let match_cost = MatchCost::of(matched, query, view);
         let holders = some_holders(&matched, query.request, busy, view);
         let load = cost_model.load_of_prompt(match_cost.uncached());
         let least_loaded = load.least_loaded(holders, view).replicas();
-        least_loaded.for_each(|replica| offer(price(replica, &match_cost)));
+        least_loaded.for_each(|replica| offer(replica, &match_cost));
     }
     if let Some(holders) = query.adapter_holders(view) {
         let load = cost_model.load_of_prompt(uncached_tokens(query.request, matched.depth));
@@ -264,7 +255,7 @@ pub(super) fn affinity_replica(
             .replicas()
         {
             let matched = view.index.deepest_of_within(blocks, &matched, replica);
-            offer(price(replica, &MatchCost::of(matched, query, view)));
+            offer(replica, &MatchCost::of(matched, query, view));
         }
     }
     cheapest

@@ -87,22 +87,22 @@ impl<'a> CostModel<'a> {
         self.priced(replica, PrefixMatch::default(), prompt, timing, adapter)
     }
 
-    /// Prices a replica for a request that is sent now; `None` unless it costs less than `other`.
+    /// Prices a replica for a request that is sent now; `None` unless it costs less than this bound.
     pub(super) fn price_below(
         &self,
         query: &CandidateQuery<'_>,
         replica: ReplicaIndex,
         match_cost: &MatchCost,
-        other: Option<&CandidateCost>,
+        cost_max: Option<f64>,
     ) -> Option<CandidateCost> {
         let tokens = match_cost.uncached_on(replica, query, self.view);
         let adapter = query.adapter_cost(replica, self.view);
         let costs = self.costs(replica, query.work(tokens), query.timing, adapter);
-        if other.is_some_and(|other| costs.least() >= other.cost) {
+        if cost_max.is_some_and(|most| costs.least() >= most) {
             return None;
         }
         let candidate = self.complete(&costs, replica, match_cost.matched);
-        (other.is_none_or(|other| candidate.cost < other.cost)).then_some(candidate)
+        (cost_max.is_none_or(|most| candidate.cost < most)).then_some(candidate)
     }
 
     /// Prices a replica with this work on the prompt, for a request that is sent after these waits.

@@ -18,7 +18,8 @@ use super::{
 };
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
-use crate::{Reason, Request};
+use crate::wait_state::Objective;
+use crate::{QueueOrder, Reason, Request};
 
 use self::candidates::{affinity_replica, cheapest_now, some_holders};
 use self::cost::CostModel;
@@ -32,9 +33,7 @@ impl Policy for Isotherm {
         let cost_model = CostModel::new(view);
         let query = CandidateQuery::new(request, view);
         let best = cheapest_now(&query, &cost_model)?;
-        if let Some(affinity) = affinity_replica(&query, &cost_model)
-            && affinity.cost < best.cost
-        {
+        if let Some(affinity) = affinity_replica(&query, &cost_model, best.cost) {
             return Some(Selection::WaitFor(affinity.replica));
         }
         let has_adapter = || {
@@ -71,9 +70,7 @@ impl Policy for Isotherm {
             let query = CandidateQuery::again(queued, view);
             let (waited_s, objective) = (query.timing.waited_s, query.timing.objective);
             let here = cost_model.price(&query, replica);
-            if let Some(affinity) = affinity_replica(&query, &cost_model)
-                && affinity.cost < here.cost
-            {
+            if let Some(affinity) = affinity_replica(&query, &cost_model, here.cost) {
                 delayed.push((seq, affinity.replica));
                 continue;
             }
@@ -85,13 +82,12 @@ impl Policy for Isotherm {
             let adapter = query.adapter_cost_among(&elsewhere, view);
             let (matched, work) = (matched_elsewhere, query.work(tokens));
             let elsewhere = cost_model.priced(replica, matched, work, query.timing, adapter);
-            let is_past_slo = waited_s + here.ttft_s > objective.slo_s;
-            let urgency = objective.urgency() * waited_s
-                - if is_past_slo {
-                    objective.weight * objective.pool_slo_s
-                } else {
-                    0.0
-                };
+            let urgency = if view.config.tiers.is_some() {
+                urgency_in_tiers(waited_s, objective)
+            } else {
+                let is_past_slo = waited_s + here.ttft_s > objective.slo_s;
+                waited_s - if is_past_slo { objective.slo_s } else { 0.0 }
+            };
             let saving = elsewhere.cost - here.cost + urgency;
             if best.is_none_or(|(most, _)| saving > most) {
                 best = Some((saving, seq));
@@ -129,6 +125,18 @@ impl Policy for Isotherm {
             past_slo_last: true,
             ..PolicyRules::default()
         }
+    }
+}
+
+/// The urgency of a request in a pool with tiers, in seconds. A late request comes behind the others until it has expired,
+/// as by DPA (SageServe 6.5). Lateness is what has been waited: an estimate of the
+/// first token that is too long would put every request with a short objective behind the others.
+fn urgency_in_tiers(waited_s: f64, objective: Objective) -> f64 {
+    if waited_s <= objective.slo_s {
+        objective.urgency() * waited_s
+    } else {
+        let late_s = waited_s - objective.slo_s;
+        objective.weight * (late_s - QueueOrder::DPA_EXPIRED.as_secs_f64())
     }
 }
 
