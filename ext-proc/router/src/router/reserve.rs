@@ -5,7 +5,7 @@
 //! more than an equal share of the requests in flight leaves the last part of each replica's memory to the others. It takes that part
 //! only in place of a rejection.
 //!
-//! A tenant alone is never large, and neither is any of a pool whose replicas show nothing of their memory.
+//! A tenant alone is never large. A replica of whose memory nothing is known keeps no reserve.
 //!
 //! Rejected: a smaller quantum. The order is then stricter, and the engines are as full.
 
