@@ -171,6 +171,7 @@ impl Router {
             if self.pool.queue.waiting_len() == 0 {
                 return RoutingDecision::Dispatch(dispatch);
             }
+            self.update_reserves(&[dispatch.replica]);
             let Some(seq) = self.entitled_before(dispatch) else {
                 let place = self.arriving_place(arriving);
                 self.count_overtakes(place, dispatch.replica);
