@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use strum::{AsRefStr, EnumIter, IntoStaticStr};
 
-use crate::{ForecastModel, RegionRow};
+use crate::{ForecastModel, Hold, RegionRow};
 
 /// Plan of all pools.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -60,8 +60,8 @@ pub struct PoolPlan {
     pub removal_order: Vec<String>,
     /// Demand that the plan cannot meet within its bounds, in full replicas.
     pub unmet: f64,
-    /// Whether an operator holds the number.
-    pub is_held: bool,
+    /// Hold of an operator.
+    pub hold: Option<Hold>,
     /// Row of this region in the program, for peer regions.
     pub row: RegionRow,
 }

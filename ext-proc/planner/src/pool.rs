@@ -57,6 +57,7 @@ impl PoolPlanner {
         self.account(now, change);
         if plan.epoch > 0 {
             self.removal.adopt(plan.drained);
+            self.hold = plan.hold;
         }
     }
 
@@ -335,7 +336,7 @@ impl PoolPlanner {
             donate: removal.donate,
             removal_order: removal.order,
             unmet: target.map_or(0.0, |target| target.unmet),
-            is_held: self.hold.is_some(),
+            hold: self.hold,
             row: RegionRow {
                 demand: self.outlook.demand(rules).unwrap_or(0.0),
                 capacity: capacity.unwrap_or(0.0),

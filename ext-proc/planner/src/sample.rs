@@ -109,6 +109,8 @@ pub struct AdoptedPlan {
     pub epoch: u64,
     /// Replicas that drain because of the plan.
     pub drained: Vec<String>,
+    /// Hold of an operator, which outlasts the service that took it.
+    pub hold: Option<Hold>,
 }
 
 /// A number that an operator holds.

@@ -525,6 +525,7 @@ fn a_sibling_adopts_number_and_version() {
                 desired: 9,
                 epoch: 41,
                 drained: Vec::new(),
+                hold: None,
             },
         ),
     );
@@ -533,6 +534,38 @@ fn a_sibling_adopts_number_and_version() {
         (plan.desired, plan.epoch, plan.reason),
         (9, 41, PlanReason::Adopted)
     );
+}
+
+#[test]
+fn a_hold_outlasts_the_leader_that_took_it() {
+    let mut planner = planner(rules());
+    planner.set_following(true);
+    planner.handle(START, replicas(5, Some(0.5)));
+    let hold = Hold {
+        replicas: 9,
+        until: START.after(MINUTE * 10),
+    };
+    let plan = AdoptedPlan {
+        desired: 9,
+        epoch: 41,
+        drained: Vec::new(),
+        hold: Some(hold),
+    };
+    planner.handle(START, Sample::Adopted(POOL.to_owned(), plan));
+    planner.set_following(false);
+    for minute in 1..10 {
+        let now = START.after(MINUTE * minute);
+        planner.handle(now, replicas(9, Some(0.1)));
+        let plan = &planner.plan(now).pools[POOL];
+        assert_eq!(
+            (plan.desired, plan.hold),
+            (9, Some(hold)),
+            "minute {minute}"
+        );
+    }
+    let now = START.after(MINUTE * 10);
+    planner.handle(now, replicas(9, Some(0.1)));
+    assert_eq!(planner.plan(now).pools[POOL].hold, None);
 }
 
 #[test]
@@ -568,6 +601,7 @@ fn a_follower_drains_what_the_leader_drains_and_takes_over_from_there() {
                 desired,
                 epoch,
                 drained,
+                hold: None,
             },
         )
     };

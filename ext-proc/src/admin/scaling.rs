@@ -86,7 +86,7 @@ fn pool_view(name: &str, status: &PoolScalingStatus) -> PoolScalingView {
         desired: status.desired(),
         epoch: plan.epoch,
         reason: plan.reason.as_ref().to_owned(),
-        is_held: plan.is_held,
+        is_held: plan.hold.is_some(),
         ready: plan.ready,
         starting: plan.starting,
         surplus: plan.surplus,

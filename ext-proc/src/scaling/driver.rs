@@ -329,6 +329,7 @@ impl ScaledPool {
                     desired: plan.desired,
                     epoch: plan.epoch,
                     drained: plan.drained.clone(),
+                    hold: plan.hold,
                 })
                 .unwrap_or_default(),
             row: plan.map(|plan| plan.row).unwrap_or_default(),

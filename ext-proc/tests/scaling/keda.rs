@@ -25,7 +25,6 @@ fn set_usage(engines: &[FakeEngine], usage: f64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "failed on a loaded machine: no number came in time; the cause is not known"]
 async fn siblings_answer_alike_while_demand_rises_and_falls_and_a_service_restarts() {
     let engines: [FakeEngine; 2] = engines().await;
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
@@ -22,7 +22,9 @@ use tonic::transport::Channel;
 use crate::fake::{FakeEngine, FakeResponse};
 
 /// Longest wait of a test.
-const WAIT_MAX: Duration = Duration::from_secs(60);
+const WAIT_MAX: Duration = Duration::from_secs(120);
+/// Longest call of KEDA's client.
+const CALL_MAX: Duration = Duration::from_secs(30);
 pub const TOKEN: &str = "open-sesame";
 /// The pool's model.
 pub const MODEL: &str = "m";
@@ -201,19 +203,23 @@ pub fn object() -> ScaledObjectRef {
 
 /// Waits until every service tells KEDA a number.
 pub async fn wait_for_number(services: &[&ScaledService], number: i64) {
-    let mut seen = Vec::new();
-    let wait = async {
-        loop {
-            seen.clear();
-            for service in services {
-                seen.push(service.metric().await);
-            }
-            if seen.iter().all(|value| *value == Some(number)) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+    let ends = Instant::now() + WAIT_MAX;
+    loop {
+        let mut seen = Vec::new();
+        for service in services {
+            let metric = tokio::time::timeout(CALL_MAX, service.metric()).await;
+            seen.push(metric.map_err(|_| "no answer"));
         }
-    };
-    let is_reached = tokio::time::timeout(WAIT_MAX, wait).await.is_ok();
-    assert!(is_reached, "wanted {number}, last read {seen:?}");
+        if seen.iter().all(|value| *value == Ok(Some(number))) {
+            return;
+        }
+        if Instant::now() >= ends {
+            let mut pools = Vec::new();
+            for service in services {
+                pools.push(service.pool().await);
+            }
+            panic!("wanted {number}, last read {seen:?}, pools {pools:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
 }

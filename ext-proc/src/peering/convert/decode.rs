@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
-use isotherm_planner::{AdoptedPlan, DemandSums, RegionRow};
+use isotherm_planner::{AdoptedPlan, DemandSums, Hold, RegionRow};
 use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
-use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId};
+use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
 
 use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
 use crate::peering::message::Message;
@@ -224,6 +224,10 @@ fn pool_scaling(message: wire::PoolScaling) -> Result<PoolShare, DecodeError> {
             desired: message.desired,
             epoch: message.epoch,
             drained: drained.collect::<Result<_, _>>()?,
+            hold: (message.held_until_unix_ns > 0).then(|| Hold {
+                replicas: message.held_replicas,
+                until: Time::from_nanos(message.held_until_unix_ns),
+            }),
         },
         row: RegionRow {
             replicas: row.replicas,

@@ -156,6 +156,8 @@ fn scaling(share: &ScalingShare) -> wire::Scaling {
         desired: pool.plan.desired,
         epoch: pool.plan.epoch,
         drained: pool.plan.drained.clone(),
+        held_replicas: pool.plan.hold.map_or(0, |hold| hold.replicas),
+        held_until_unix_ns: pool.plan.hold.map_or(0, |hold| hold.until.as_nanos()),
         row: Some(wire::RegionRow {
             replicas: pool.row.replicas,
             demand: pool.row.demand,

@@ -3,12 +3,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
-use isotherm_planner::{AdoptedPlan, DemandSums, RegionRow};
+use isotherm_planner::{AdoptedPlan, DemandSums, Hold, RegionRow};
 use isotherm_regions::{
     Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
     RegionName, RegionRecord, Session, SuccessorList,
 };
-use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId};
+use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
 use proptest::prelude::*;
 use prost::Message as _;
 
@@ -55,6 +55,10 @@ fn scaling_share(work_s: f64) -> ScalingShare {
             desired: 7,
             epoch: 41,
             drained: vec!["10.0.0.7:8000".to_owned()],
+            hold: Some(Hold {
+                replicas: 7,
+                until: Time::from_nanos(1_750_000_000_000_000_000),
+            }),
         },
         row: RegionRow {
             replicas: 7,

@@ -240,6 +240,10 @@ pub struct PoolScaling {
     pub row: ::core::option::Option<RegionRow>,
     #[prost(string, repeated, tag = "9")]
     pub drained: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "10")]
+    pub held_replicas: u32,
+    #[prost(uint64, tag = "11")]
+    pub held_until_unix_ns: u64,
 }
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct DemandSums {
