@@ -108,6 +108,10 @@ impl Router {
     /// The entry of an arriving request's tenant. A request that a peer returned counts already.
     fn track_tenant(&mut self, request: &Request, has_returned: bool) -> TenantSlot {
         let tenant = self.pool.track_tenant(request.tenant);
+        if self.pool.tenants.in_flight_of(tenant).0 == 0 {
+            // The entry may have been another tenant's.
+            self.pool.queue.set_large(tenant, false);
+        }
         if !has_returned {
             let count = |tenant: &mut TenantStatus| tenant.requests += 1;
             self.pool.tenants.change(tenant, count);

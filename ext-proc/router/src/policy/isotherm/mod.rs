@@ -82,13 +82,7 @@ impl Policy for Isotherm {
             let adapter = query.adapter_cost_among(&elsewhere, view);
             let (matched, work) = (matched_elsewhere, query.work(tokens));
             let elsewhere = cost_model.priced(replica, matched, work, query.timing, adapter);
-            let urgency = if view.config.tiers.is_some() {
-                urgency_in_tiers(waited_s, objective)
-            } else {
-                let is_past_slo = waited_s + here.ttft_s > objective.slo_s;
-                waited_s - if is_past_slo { objective.slo_s } else { 0.0 }
-            };
-            let saving = elsewhere.cost - here.cost + urgency;
+            let saving = elsewhere.cost - here.cost + urgency_s(objective, waited_s, here.ttft_s);
             if best.is_none_or(|(most, _)| saving > most) {
                 best = Some((saving, seq));
             }
@@ -128,10 +122,16 @@ impl Policy for Isotherm {
     }
 }
 
-/// The urgency of a request in a pool with tiers, in seconds. A late request comes behind the others until it has expired,
-/// as by DPA (SageServe 6.5). Lateness is what has been waited: an estimate of the
-/// first token that is too long would put every request with a short objective behind the others.
-fn urgency_in_tiers(waited_s: f64, objective: Objective) -> f64 {
+/// Urgency of a request that has waited for so long, in seconds.
+///
+/// A request with the pool's objective loses that much once its first token is expected past it. A request with an objective of its
+/// own is late once it has waited for it, since the expectation would put every short objective behind the others. A late request
+/// comes last until it has expired, as by DPA (SageServe 6.5).
+fn urgency_s(objective: Objective, waited_s: f64, ttft_s: f64) -> f64 {
+    if objective == Objective::of_pool(objective.pool_slo_s) {
+        let is_past_slo = waited_s + ttft_s > objective.slo_s;
+        return waited_s - if is_past_slo { objective.slo_s } else { 0.0 };
+    }
     if waited_s <= objective.slo_s {
         objective.urgency() * waited_s
     } else {
