@@ -206,9 +206,7 @@ impl PoolState {
 
     /// Registers the memory that a dispatched request needs, where its use between probes decides anything, here or at a peer.
     pub(crate) fn occupy(&mut self, replica: ReplicaIndex, uncached_tokens: f64) {
-        let config = &self.config;
-        let is_needed = config.tiers.is_some() || config.fairness.is_some();
-        if is_needed || !self.peers.is_empty() {
+        if self.config.tiers.is_some() || !self.peers.is_empty() {
             let tokens = uncached_tokens + self.replicas.output_tokens();
             self.replicas.occupy(replica, tokens, self.now);
         }

@@ -247,14 +247,6 @@ impl TenantTable {
         })
     }
 
-    /// Requests in flight of a tenant with an entry of its own, and number of tenants with requests that wait or are in flight.
-    pub(crate) fn in_flight_of(&self, slot: TenantSlot) -> (usize, usize) {
-        let own = self.status(slot).filter(|status| status.id.is_some());
-        let in_flight = own.map_or(0, |status| status.in_flight);
-        let tracked = self.entries.len().saturating_sub(1);
-        (in_flight, tracked.saturating_sub(self.idle.len()))
-    }
-
     /// Charges of all tenants.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = TenantAccount> + '_ {
         let slots = self.slots.values().copied();

@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 
 use super::line::Span;
 use super::line_set::{self, LineSet, Window};
-use super::reserve::Reserve;
 use super::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{Charge, TenantAccount, TenantSlot};
@@ -163,16 +162,10 @@ impl EligibleSet {
         self.open.charge_of(tenant).or_else(in_restricted)
     }
 
-    /// The tenants that are shown to a replica, without those to which its reserve is closed; `None` without fairness between tenants.
-    pub(super) fn window(
-        &self,
-        replica: Option<ReplicaIndex>,
-        quantum: Charge,
-        reserve: &Reserve,
-    ) -> Option<Window> {
+    /// The tenants that are shown to a replica; `None` without fairness between tenants.
+    pub(super) fn window(&self, replica: Option<ReplicaIndex>, quantum: Charge) -> Option<Window> {
         if self.is_fair {
-            let is_shown = |tenant| !reserve.is_closed_to(tenant, replica);
-            line_set::window(self.sets(replica), quantum, is_shown)
+            line_set::window(self.sets(replica), quantum)
         } else {
             None
         }

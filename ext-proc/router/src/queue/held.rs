@@ -58,7 +58,7 @@ impl Queue {
         replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
         let held = &self.held.eligible;
-        let window = held.window(Some(replica), self.quantum, &self.reserve);
+        let window = held.window(Some(replica), self.quantum);
         let positions = held.positions(Some(replica), &Span::ALL, window.as_ref());
         self.with_requests(positions)
     }
@@ -66,7 +66,7 @@ impl Queue {
     /// The held requests in the order of their deadlines.
     pub(crate) fn held_in_order(&self) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
         let held = &self.held.eligible;
-        let window = held.window(None, self.quantum, &self.reserve);
+        let window = held.window(None, self.quantum);
         self.with_requests(held.positions(None, &Span::ALL, window.as_ref()))
     }
 

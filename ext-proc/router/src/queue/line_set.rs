@@ -175,20 +175,14 @@ impl TenantLines {
 
 /// The tenants that are shown where the requests of two sets may be served, by the least charge of both; `None` without fairness between
 /// tenants.
-pub(super) fn window(
-    sets: [Option<&LineSet>; 2],
-    quantum: Charge,
-    is_shown: impl Fn(TenantSlot) -> bool,
-) -> Option<Window> {
-    let is_shown = |(.., tenant): &&(Charge, QueueSeq, TenantSlot)| is_shown(*tenant);
+pub(super) fn window(sets: [Option<&LineSet>; 2], quantum: Charge) -> Option<Window> {
     let [first, second] = sets.map(|set| set.and_then(LineSet::tenant_lines));
     let [first, second] = [first.or(second)?, second.unwrap_or(first?)];
     if second.lines.is_empty() || core::ptr::eq(first, second) {
-        let first = first.by_charge.iter().filter(is_shown);
-        return Some(Window::new(first, quantum));
+        return Some(Window::new(first.by_charge.iter(), quantum));
     }
     let both = first.by_charge.iter().merge(&second.by_charge);
-    Some(Window::new(both.filter(is_shown), quantum))
+    Some(Window::new(both, quantum))
 }
 
 impl Window {

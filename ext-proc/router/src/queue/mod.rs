@@ -15,7 +15,6 @@ mod order;
 mod place;
 mod preferred;
 mod request;
-mod reserve;
 mod tier_entries;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,7 +28,6 @@ pub(crate) use self::line::LineRules;
 
 pub(crate) use self::place::{LinePlace, QueueSeq};
 pub(crate) use self::request::{Band, QueuedRequest};
-use self::reserve::Reserve;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{Charge, TenantAccount, TenantSlot};
@@ -54,8 +52,6 @@ pub(crate) struct Queue {
     long_prompts: EligibleSet,
     /// The requests under their affinity replica.
     by_affinity: BTreeSet<(ReplicaIndex, LinePlace)>,
-    /// The tenants that some replicas do not serve now.
-    reserve: Reserve,
     /// The requests that may be forwarded.
     forwardable: ForwardableSet,
     /// The second band.
@@ -99,7 +95,6 @@ impl Queue {
         self.held = HeldRequests::new(is_fair);
         (self.at_overtake_limit, self.long_prompts) = Default::default();
         (self.by_affinity, self.forwardable) = Default::default();
-        self.reserve = Reserve::default();
         (self.entries, self.preferred_counts, self.delayed) = Default::default();
         for (seq, queued) in queued {
             let account = TenantAccount {

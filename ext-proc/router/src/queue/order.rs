@@ -47,9 +47,7 @@ impl Queue {
         &self,
         replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let window = self
-            .eligible
-            .window(Some(replica), Charge::MAX, &self.reserve);
+        let window = self.eligible.window(Some(replica), Charge::MAX);
         let spans = self.rules.spans(self.now).into_iter();
         let positions = spans.flat_map(move |span| {
             self.eligible
@@ -83,8 +81,8 @@ impl Queue {
         let late = self.rules.late(self.now)?;
         let long_prompts = &self.long_prompts;
         let mut long = long_prompts.positions(Some(replica), &late, None);
-        let window = self.window(Some(replica));
-        self.first_shown(&mut long, replica, window.as_ref())
+        let window = self.eligible.window(Some(replica), self.quantum);
+        self.first_shown(&mut long, window.as_ref())
     }
 
     /// The requests behind `after` whose affinity replica this one is, in the order of [`Self::eligible`] and up to the end of the
@@ -94,7 +92,7 @@ impl Queue {
         replica: ReplicaIndex,
         after: LinePlace,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let window = self.window(Some(replica));
+        let window = self.eligible.window(Some(replica), self.quantum);
         let span = self.rules.behind(after, self.now).into_iter().next();
         let ranges = span.map(|span| (span.ranges(), span.comparison()));
         let ranges = ranges.map(|(mut ranges, comparison)| {
@@ -111,7 +109,7 @@ impl Queue {
         let shown = self.with_requests(positions);
         shown
             .take(if self.is_fair { HIDDEN_MAX } else { usize::MAX })
-            .filter(move |(_, queued)| self.is_shown(queued.tenant, replica, window.as_ref()))
+            .filter(move |(_, queued)| self.is_shown(queued.tenant, window.as_ref()))
     }
 
     /// The first request, in the order of service, that must not be overtaken on this replica any more.
@@ -119,12 +117,12 @@ impl Queue {
         if self.at_overtake_limit.is_empty() {
             return None;
         }
-        let window = self.window(Some(replica));
+        let window = self.eligible.window(Some(replica), self.quantum);
         let spans = self.rules.in_time(self.now);
         let mut at_limit = spans
             .into_iter()
             .flat_map(|span| self.at_overtake_limit.positions(Some(replica), &span, None));
-        self.first_shown(&mut at_limit, replica, window.as_ref())
+        self.first_shown(&mut at_limit, window.as_ref())
     }
 
     /// The waiting requests of some spans, as far as the tenants' window shows them: all, or the ones that a replica may serve.
@@ -133,14 +131,10 @@ impl Queue {
         replica: Option<ReplicaIndex>,
         spans: Spans,
     ) -> impl Iterator<Item = LinePlace> + use<'_> {
-        let window = self.window(replica);
+        let window = self.eligible.window(replica, self.quantum);
         spans
             .into_iter()
             .flat_map(move |span| self.eligible.positions(replica, &span, window.as_ref()))
-    }
-
-    fn window(&self, replica: Option<ReplicaIndex>) -> Option<Window> {
-        self.eligible.window(replica, self.quantum, &self.reserve)
     }
 
     pub(super) fn with_requests(
@@ -154,22 +148,20 @@ impl Queue {
     fn first_shown(
         &self,
         positions: &mut dyn Iterator<Item = LinePlace>,
-        replica: ReplicaIndex,
         window: Option<&Window>,
     ) -> Option<QueueSeq> {
         let mut few = iter::zip(positions, 0..HIDDEN_MAX);
         let shown = few.find(|(place, _)| {
             let queued = self.queued.get(&place.seq());
-            queued.is_some_and(|queued| self.is_shown(queued.tenant, replica, window))
+            queued.is_some_and(|queued| self.is_shown(queued.tenant, window))
         });
         shown.map(|(place, _)| place.seq())
     }
 
-    fn is_shown(&self, tenant: TenantSlot, replica: ReplicaIndex, window: Option<&Window>) -> bool {
+    fn is_shown(&self, tenant: TenantSlot, window: Option<&Window>) -> bool {
         window.is_none_or(|window| {
             let charge = self.eligible.charge_of(tenant);
             window.admits(charge.unwrap_or(Charge::MAX))
-                && !self.reserve.is_closed_to(tenant, Some(replica))
         })
     }
 }

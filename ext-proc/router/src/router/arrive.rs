@@ -108,10 +108,6 @@ impl Router {
     /// The entry of an arriving request's tenant. A request that a peer returned counts already.
     fn track_tenant(&mut self, request: &Request, has_returned: bool) -> TenantSlot {
         let tenant = self.pool.track_tenant(request.tenant);
-        if self.pool.tenants.in_flight_of(tenant).0 == 0 {
-            // The entry may have been another tenant's.
-            self.pool.queue.set_large(tenant, false);
-        }
         if !has_returned {
             let count = |tenant: &mut TenantStatus| tenant.requests += 1;
             self.pool.tenants.change(tenant, count);
@@ -175,7 +171,6 @@ impl Router {
             if self.pool.queue.waiting_len() == 0 {
                 return RoutingDecision::Dispatch(dispatch);
             }
-            self.update_reserves(&[dispatch.replica]);
             let Some(seq) = self.entitled_before(dispatch) else {
                 let place = self.arriving_place(arriving);
                 self.count_overtakes(place, dispatch.replica);
@@ -217,8 +212,6 @@ impl Router {
         }
         let wait = |tenant: &mut TenantStatus| tenant.waiting += 1;
         self.pool.tenants.change(queued.tenant, wait);
-        // Probes tell later that a replica has room outside its reserve.
-        self.review.is_pending |= self.pool.queue.is_large(&queued);
         let account = self.enter_account(&queued);
         self.pool.queue.push(queued, account);
     }

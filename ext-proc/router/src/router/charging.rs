@@ -113,7 +113,7 @@ impl Router {
         self.pool.tenants.estimate(slot, change, weight);
     }
 
-    pub(super) fn weight_of(&self, slot: TenantSlot) -> f64 {
+    fn weight_of(&self, slot: TenantSlot) -> f64 {
         let rules = self.pool.config.fairness.as_ref();
         let id = self.pool.tenants.id_of(slot);
         let weight = id.and_then(|id| rules?.weights.get(&id).copied());

@@ -110,9 +110,6 @@ impl Router {
     ) -> RoutingDecision {
         let allowed = allowed(queued.pinned.as_deref(), available);
         let candidates = allowed.as_ref().unwrap_or(available);
-        let outside = (!must_go).then(|| self.outside_reserves(queued, candidates));
-        let outside = outside.flatten();
-        let candidates = outside.as_ref().unwrap_or(candidates);
         if candidates.is_empty() {
             return RoutingDecision::Wait(None);
         }

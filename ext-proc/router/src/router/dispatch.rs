@@ -84,7 +84,6 @@ impl Router {
             is_behind_load,
         };
         self.pool.in_flight.insert(request.id, in_flight);
-        self.measure_tenant(queued.tenant);
     }
 
     /// Prefetches what a dispatch to this replica changes. Both wait for memory, but not for each other.

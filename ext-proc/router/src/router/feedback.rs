@@ -90,7 +90,6 @@ impl Router {
         self.pool.tenants.change(request.tenant, |tenant| {
             tenant.in_flight = tenant.in_flight.saturating_sub(1);
         });
-        self.measure_tenant(request.tenant);
     }
 
     /// Counts the tokens of a tenant's prompt.

@@ -27,7 +27,6 @@ mod prefill;
 mod quarantine;
 mod region_choice;
 mod reject;
-mod reserve;
 mod restart;
 mod serve;
 mod tiers;

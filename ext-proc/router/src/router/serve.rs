@@ -133,9 +133,7 @@ impl Router {
             }
             let available = self.pool.replicas.available();
             round.freed.retain(|replica| available.contains(*replica));
-            self.update_reserves(&round.freed);
             let Some(replica) = self.next_to_offer(round) else {
-                self.review.is_pending |= self.pool.queue.has_large();
                 return;
             };
             if round.is_over() {
@@ -185,8 +183,7 @@ impl Router {
             self.pending_service.cursor = next.map(Cursor::UpTo);
             let Some(seq) = next.map(LinePlace::seq) else {
                 // The window has moved meanwhile, and shows other tenants.
-                let queue = &self.pool.queue;
-                self.review.is_pending |= queue.hides_tenants() || queue.has_large();
+                self.review.is_pending |= self.pool.queue.hides_tenants();
                 break;
             };
             round.considered += OFFER_COST;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::support::request;
 use crate::support::script::Script;
 use isotherm_router::{
-    Effect, End, Event, FairnessRules, Load, Placement, PolicyName, Push, ReplicaId, Request,
-    RequestId, RouterConfig, ServedBy, Source, Target, TenantCharge, TenantId,
+    Effect, End, Event, FairnessRules, Placement, PolicyName, Push, ReplicaId, Request, RequestId,
+    RouterConfig, ServedBy, Source, Target, TenantCharge, TenantId,
 };
 use proptest::prelude::*;
 
@@ -327,42 +327,6 @@ fn a_corrected_estimate_keeps_no_newcomer_waiting() {
     script.finish(1);
     script.finish(100);
     assert_eq!(sent(&mut script), [0, 1, 100, 2]);
-}
-
-#[test]
-fn a_large_tenant_leaves_memory_to_the_others() {
-    let mut config = config(PolicyName::LeastOutstanding, 10);
-    config.push = Push::Outstanding { max: 100 };
-    let mut script = Script::new(config, 1);
-    let tell = |script: &mut Script, usage| {
-        let load = Load {
-            kv_usage: Some(usage),
-            kv_capacity_tokens: Some(1_000_000),
-            ..Load::default()
-        };
-        script.probe_load(0, load);
-    };
-    tell(&mut script, 0.3);
-    for (id, tenant) in [(0, 3), (1, 4), (2, 2), (3, 2), (4, 2)] {
-        script.arrive(of(tenant, id, 1));
-    }
-    assert_eq!(sent(&mut script), [0, 1, 2, 3, 4]);
-    tell(&mut script, 0.7);
-    script.arrive(of(2, 5, 1));
-    script.arrive(of(3, 6, 1));
-    assert_eq!(sent(&mut script), [6], "a large tenant waits");
-    script.sleep(1);
-    tell(&mut script, 0.3);
-    script.sleep(100);
-    assert_eq!(sent(&mut script), [5], "there is memory again");
-    // Without the others, the tenant is not large.
-    tell(&mut script, 0.7);
-    for id in [0, 1, 6] {
-        script.finish(id);
-    }
-    script.finish(2);
-    script.arrive(of(2, 7, 1));
-    assert_eq!(sent(&mut script), [7]);
 }
 
 #[test]

@@ -129,9 +129,7 @@ impl Naive {
             let waits = all.find(|request| self.is_eligible(request, status.id))?;
             Some((waits.id, status.id))
         });
-        // A replica may keep its reserve from the tenant of a request, and is offered again.
-        let keeps_none = self.config.fairness.is_none();
-        if serves_in_order(self.config.policy) && keeps_none {
+        if serves_in_order(self.config.policy) {
             assert_eq!(beside, None, "waits for nothing");
         } else if beside.is_some() {
             let next = self.router.poll_timeout();
