@@ -1,4 +1,4 @@
-//! What a pool sees of its replicas: their states, the ones that are new, and how full their caches are.
+//! The replicas of a pool as the planner sees them: their states, the ones that are new, and how full their caches are.
 
 use core::time::Duration;
 use std::collections::{BTreeSet, VecDeque};
