@@ -26,6 +26,8 @@ const AUTOSCALERS: &str = "/apis/autoscaling/v2/namespaces/models/horizontalpoda
 /// The trigger of each ScaledObject.
 const TRIGGERS: [(&str, &str); 2] = [("pull", "external"), ("push", "external-push")];
 
+const SERVICE: &str = "keda-service";
+
 /// The operator and its definitions, besides the control plane.
 struct KedaPrograms {
     operator: PathBuf,
@@ -79,7 +81,10 @@ async fn start_engines(usage: &Arc<AtomicU32>) -> anyhow::Result<[SocketAddr; 2]
     addresses.try_into().ok().context("two engines")
 }
 
+/// A service without the state file of an earlier run.
 fn service(engines: &[SocketAddr], keda: SocketAddr) -> anyhow::Result<Service> {
+    let directory = tools::output_directory().join("stacks").join(SERVICE);
+    let _ = fs::remove_dir_all(directory);
     let engines: Vec<String> = engines.iter().map(SocketAddr::to_string).collect();
     let scaling = json!({
         "mode": "act", "replicas": { "min": 1, "max": 6 }, "stabilisation_ms": 1_000, "startup_ms": 1_000,
@@ -89,7 +94,7 @@ fn service(engines: &[SocketAddr], keda: SocketAddr) -> anyhow::Result<Service> 
     let config = json!({
         "admin": {}, "pools": [pool], "scaling": { "keda_listen": keda.to_string(), "state_file": "scaling.json" }
     });
-    Service::alone("keda-service", Document(config))
+    Service::alone(SERVICE, Document(config))
 }
 
 /// The operator, which ends when its first start has written its certificates.
