@@ -62,7 +62,14 @@ fn forecasts_cost_less_than_a_fixed_fleet_and_more_than_the_future() {
 #[test]
 fn the_burst_of_a_tenant_reaches_the_others_without_fairness() {
     let report = report("tenants");
-    let p90 = |system: &str| figure(&report, "one tenant ×10", system, "others_p90_s");
+    let p90 = |system: &str| {
+        figure(
+            &report,
+            "half of the capacity, the largest tenant bursts",
+            system,
+            "others_p90_s",
+        )
+    };
     assert!(
         p90("alone") < p90("FCFS"),
         "{} {}",

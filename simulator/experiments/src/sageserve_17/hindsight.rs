@@ -135,6 +135,7 @@ fn figures(hours: &[Hour], forecasts: &[Option<(f64, f64)>]) -> ModelFigures {
 fn hours(minutes: &[f64]) -> Vec<Hour> {
     let rules = PoolRules {
         signal: Signal::InputTokens,
+        interval: Duration::from_secs(3_600),
         startup: Duration::ZERO,
         forecast: ForecastRules {
             replica_tokens_per_s: Some(1.0),
