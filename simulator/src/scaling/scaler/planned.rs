@@ -241,7 +241,7 @@ mod tests {
             }
             current = desired;
         }
-        assert_eq!(current, 4, "2.5 busy instances over 0.7");
+        assert_eq!(current, 3, "2.5 busy instances over 0.9");
         assert_eq!(changes, 0);
     }
 }
