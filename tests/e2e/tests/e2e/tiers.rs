@@ -265,7 +265,6 @@ async fn a_request_with_a_short_budget_goes_first() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "failed while tenants were lifted to estimates; not repeated since they are lifted to measured work"]
 async fn a_tenant_with_a_long_queue_does_not_keep_another_waiting() -> anyhow::Result<()> {
     const MANY: u64 = 8;
     let _permit = permit::shared().await?;
