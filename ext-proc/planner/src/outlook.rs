@@ -71,9 +71,9 @@ impl Outlook {
         let from = issued + lead;
         self.window = Some((from, from + size));
         self.issue(&buckets, issued, rules);
-        let (model, forecast) = self.selected()?;
+        let (model, _) = self.selected()?;
         self.model = Some(model);
-        Some(planned(&forecast, rules) + self.batch)
+        self.demand(rules)
     }
 
     fn plan_supplied(&mut self) -> Option<f64> {

@@ -51,6 +51,13 @@ impl Work {
         }
     }
 
+    const fn negated(self) -> Self {
+        match self {
+            Self::Plus(work) => Self::Minus(work),
+            Self::Minus(work) => Self::Plus(work),
+        }
+    }
+
     /// Microseconds, negative for less work.
     pub(crate) fn micros(self) -> i64 {
         let whole = |work: Duration| i64::try_from(work.as_micros()).unwrap_or(i64::MAX);
@@ -135,8 +142,8 @@ struct TenantEntry {
     status: TenantStatus,
     /// Charge, with what siblings told, and without what idle time would have saved.
     charge: Charge,
-    /// The part of it that is estimated, of requests in flight.
-    estimated: Charge,
+    /// Estimated work of requests in flight, which is a part of the charge.
+    estimated: Work,
     /// Corrections that the siblings have not been told.
     owed: Work,
     /// Position in the order of idle entries, while nothing waits or is in flight.
@@ -240,10 +247,10 @@ impl TenantTable {
     }
 
     /// Charge of a tenant without estimates.
-    pub(crate) fn measured_charge(&self, slot: TenantSlot) -> Charge {
+    pub(crate) fn measured_charge(&self, slot: TenantSlot, weight: f64) -> Charge {
         let entry = self.entries.get(slot.index());
         entry.map_or(Charge::default(), |entry| {
-            Charge(entry.charge.0.saturating_sub(entry.estimated.0))
+            entry.charge.changed(entry.estimated.negated(), weight)
         })
     }
 
@@ -298,9 +305,9 @@ impl TenantTable {
     }
 
     /// Registers estimated work of a request that is dispatched, or that it has been measured.
-    pub(crate) fn estimate(&mut self, slot: TenantSlot, change: Work, weight: f64) {
+    pub(crate) fn estimate(&mut self, slot: TenantSlot, change: Work) {
         if let Some(entry) = self.entries.get_mut(slot.index()) {
-            entry.estimated = entry.estimated.changed(change, weight);
+            entry.estimated = entry.estimated.and(change);
         }
     }
 

@@ -44,12 +44,12 @@ struct Burst {
 }
 const BURSTS: [Burst; 2] = [
     Burst {
-        name: "half of the capacity, the largest tenant bursts",
+        name: "Half of the capacity, the largest tenant bursts",
         rate_per_s: 6.0,
         tenant: 1,
     },
     Burst {
-        name: "close to the capacity, the second largest tenant bursts",
+        name: "Close to the capacity, the second largest tenant bursts",
         rate_per_s: 10.0,
         tenant: 2,
     },
@@ -116,7 +116,7 @@ pub(crate) fn run(context: &Context) -> Document {
             .collect(),
         sections: BURSTS
             .iter()
-            .map(|burst| Section::new(capitalised(burst.name)).table(table(&rows, burst.name)))
+            .map(|burst| Section::new(burst.name).table(table(&rows, burst.name)))
             .collect(),
         rows: rows.clone(),
         ..Document::default()
@@ -127,7 +127,6 @@ fn conclusions(rows: &Rows, group: &str) -> [Conclusion; 2] {
     let panel = rows.at(group, 0.0);
     let slower = panel.ratio(FAIR, ALONE, OTHERS_P90);
     let hits = panel.ratio(FAIR, UNFAIR, HITS);
-    let group = capitalised(group);
     [
         Conclusion::claim(
             format!("{group}: the others' p90 is at most 1.2 of that without the burst"),
@@ -156,11 +155,6 @@ fn table(rows: &Rows, group: &str) -> Table {
             .chain(shown)
             .collect::<Vec<_>>()
     }))
-}
-
-fn capitalised(name: &str) -> String {
-    let (first, rest) = name.split_at(1);
-    first.to_uppercase() + rest
 }
 
 fn case(system: &'static str, burst: Burst, length_s: f64) -> Case {

@@ -65,7 +65,7 @@ fn the_burst_of_a_tenant_reaches_the_others_without_fairness() {
     let p90 = |system: &str| {
         figure(
             &report,
-            "half of the capacity, the largest tenant bursts",
+            "Half of the capacity, the largest tenant bursts",
             system,
             "others_p90_s",
         )

@@ -14,7 +14,7 @@ use super::Router;
 use super::feedback::ResponseUsage;
 use crate::pool_state::{InFlightRequest, WorkAccount};
 use crate::queue::{Band, QueuedRequest};
-use crate::tenants::{TenantAccount, TenantSlot, Work};
+use crate::tenants::{Charge, TenantAccount, TenantSlot, Work};
 use crate::{End, FairnessStatus, Placement, ReplicaId, TenantCharge, TenantStatus};
 
 /// The most work of one request, and of one placement of a sibling.
@@ -42,9 +42,11 @@ impl Router {
 
     /// Raises a tenant's charge to that of the least charged tenant that waits.
     fn lift(&mut self, slot: TenantSlot, band: Band) {
-        let (queue, tenants) = (&self.pool.queue, &self.pool.tenants);
-        let least = queue.least_charged(band);
-        let to = least.map_or_else(|| tenants.floor(), |least| tenants.measured_charge(least));
+        let least = self.pool.queue.least_charged(band);
+        let to = least.map_or_else(
+            || self.pool.tenants.floor(),
+            |least| self.measured_charge(least),
+        );
         self.pool.tenants.lift(slot, to);
         self.publish_charge(slot);
     }
@@ -79,13 +81,13 @@ impl Router {
             self.lift(slot, band);
         }
         let least = self.pool.queue.least_charged(band).unwrap_or(slot);
-        let start = self.pool.tenants.measured_charge(least);
+        let start = self.measured_charge(least);
         self.pool.tenants.raise_floor(start);
         let replicas = &self.pool.replicas;
         let answer = replicas.output_tokens();
         let charged = duration(replicas.work_of_s(replica, uncached, answer, outstanding));
         self.charge(slot, Work::plus(charged));
-        self.estimate(slot, Work::plus(charged));
+        self.pool.tenants.estimate(slot, Work::plus(charged));
         Some(Box::new(WorkAccount {
             charged,
             began_at: None,
@@ -94,10 +96,14 @@ impl Router {
 
     /// Replaces the estimated work of a request that has ended by what was measured.
     pub(super) fn settle(&mut self, request: &InFlightRequest, measured: Duration) {
-        if let Some(account) = request.account.as_ref().filter(|_| self.is_fair()) {
+        let Some(account) = &request.account else {
+            return;
+        };
+        let estimate = Work::Minus(account.charged);
+        self.pool.tenants.estimate(request.tenant, estimate);
+        if self.is_fair() {
             let change = Work::difference(measured, account.charged);
             self.charge(request.tenant, change);
-            self.estimate(request.tenant, Work::Minus(account.charged));
             self.pool.tenants.owe(request.tenant, change);
         }
     }
@@ -108,9 +114,10 @@ impl Router {
         self.publish_charge(slot);
     }
 
-    fn estimate(&mut self, slot: TenantSlot, change: Work) {
+    /// Charge of a tenant without estimates.
+    fn measured_charge(&self, slot: TenantSlot) -> Charge {
         let weight = self.weight_of(slot);
-        self.pool.tenants.estimate(slot, change, weight);
+        self.pool.tenants.measured_charge(slot, weight)
     }
 
     fn weight_of(&self, slot: TenantSlot) -> f64 {

@@ -178,6 +178,14 @@ async fn create_scaled_objects(plane: &ControlPlane, keda: SocketAddr) -> anyhow
     Ok(())
 }
 
+/// Version of the pool's number; a service without a state file begins anew.
+async fn epoch(service: &Service) -> anyhow::Result<u64> {
+    let view = service.get("/api/scaling").await?;
+    view["pools"][0]["epoch"]
+        .as_u64()
+        .context("the epoch of the pool")
+}
+
 /// Waits until the operator's last value of each ScaledObject is `expected`.
 async fn wait_for_values(metrics: SocketAddr, expected: f64) -> anyhow::Result<()> {
     wait_for(WAIT_MAX, &format!("KEDA to read {expected}"), || async {
@@ -245,8 +253,11 @@ async fn keda_scales_by_the_services_numbers() -> anyhow::Result<()> {
     wait_for_values(metrics.address(), 1.0).await?;
 
     // The restarted service goes on from its state file. From one replica it rises past two, which KEDA may not see.
+    let before = epoch(&service).await?;
     service.kill()?;
     service.start().await?;
+    let after = epoch(&service).await?;
+    assert!(before > 1 && after >= before, "{before} {after}");
     usage.store(95, Ordering::Relaxed);
     wait_for_values(metrics.address(), 3.0).await?;
     for (name, _) in TRIGGERS {
