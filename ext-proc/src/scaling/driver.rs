@@ -25,8 +25,10 @@ use crate::tasks::AbortOnDrop;
 
 /// Time between two plans.
 const TICK: Duration = Duration::from_secs(1);
-/// Time between two writes of the state.
+/// Time between two writes of the state where no number of replicas changes.
 const SAVE_INTERVAL: Duration = Duration::from_secs(60);
+/// Share of the time that writes take at most where numbers change.
+const WRITING_MAX: f64 = 0.1;
 
 /// The task's own state.
 #[derive(Debug)]
@@ -40,6 +42,10 @@ pub(crate) struct ScalingTask {
     pools: BTreeMap<String, ScaledPool>,
     started: Instant,
     saved: Instant,
+    /// Duration of the last write of the state.
+    write_time: Duration,
+    /// Whether a number of replicas has changed since the last write.
+    has_unsaved_number: bool,
 }
 
 /// Memory of the task about one pool.
@@ -85,6 +91,8 @@ impl ScalingTask {
             pools: BTreeMap::new(),
             started: now,
             saved: now,
+            write_time: Duration::ZERO,
+            has_unsaved_number: false,
         };
         let config = task.reconfigure();
         let state = config
@@ -111,7 +119,7 @@ impl ScalingTask {
                 self.reconfigure();
             }
             self.tick();
-            if self.saved.elapsed() >= SAVE_INTERVAL {
+            if self.is_save_due() {
                 self.save().await;
             }
         }
@@ -288,6 +296,7 @@ impl ScalingTask {
             );
             *scaled.decisions.entry(plan.reason).or_default() += 1;
             scaled.epoch = plan.epoch;
+            self.has_unsaved_number = true;
         }
         if config.mode == ScalingMode::Act && plan.epoch > 0 {
             drain(pool, plan);
@@ -304,13 +313,23 @@ impl ScalingTask {
         }
     }
 
+    /// Whether to write the state: soon after a number changed, so that a killed service does not go back to an earlier one.
+    fn is_save_due(&self) -> bool {
+        let elapsed = self.saved.elapsed();
+        let is_soon = self.has_unsaved_number && elapsed >= self.write_time.div_f64(WRITING_MAX);
+        is_soon || elapsed >= SAVE_INTERVAL
+    }
+
     async fn save(&mut self) {
-        self.saved = Instant::now();
         let file = self.config.borrow().scaling.state_file.clone();
+        let began = Instant::now();
         if let Some(file) = file.filter(|_| !self.pools.is_empty()) {
             let state = self.handle.planner.lock().state();
             state_file::write(file, state).await;
         }
+        self.saved = Instant::now();
+        self.write_time = self.saved - began;
+        self.has_unsaved_number = false;
     }
 }
 

@@ -81,10 +81,13 @@ async fn start_engines(usage: &Arc<AtomicU32>) -> anyhow::Result<[SocketAddr; 2]
     addresses.try_into().ok().context("two engines")
 }
 
+fn directory_of_service() -> PathBuf {
+    tools::output_directory().join("stacks").join(SERVICE)
+}
+
 /// A service without the state file of an earlier run.
 fn service(engines: &[SocketAddr], keda: SocketAddr) -> anyhow::Result<Service> {
-    let directory = tools::output_directory().join("stacks").join(SERVICE);
-    let _ = fs::remove_dir_all(directory);
+    let _ = fs::remove_dir_all(directory_of_service());
     let engines: Vec<String> = engines.iter().map(SocketAddr::to_string).collect();
     let scaling = json!({
         "mode": "act", "replicas": { "min": 1, "max": 6 }, "stabilisation_ms": 1_000, "startup_ms": 1_000,
@@ -179,11 +182,24 @@ async fn create_scaled_objects(plane: &ControlPlane, keda: SocketAddr) -> anyhow
 }
 
 /// Version of the pool's number; a service without a state file begins anew.
-async fn epoch(service: &Service) -> anyhow::Result<u64> {
+async fn epoch(service: &Service) -> anyhow::Result<Option<u64>> {
     let view = service.get("/api/scaling").await?;
-    view["pools"][0]["epoch"]
-        .as_u64()
-        .context("the epoch of the pool")
+    Ok(view["pools"][0]["epoch"].as_u64())
+}
+
+/// Waits until the state file has the number that the service publishes, and returns the number's version.
+async fn wait_for_saved_epoch(service: &Service) -> anyhow::Result<u64> {
+    let file = directory_of_service().join("scaling.json");
+    wait_for(WAIT_MAX, "the number in the state file", || async {
+        let Ok(text) = fs::read_to_string(&file) else {
+            return Ok(None);
+        };
+        let state: Value = serde_json::from_str(&text)?;
+        let saved = state["pools"]["llama"]["steps"]["epoch"].as_u64();
+        let published = epoch(service).await?;
+        Ok(saved.filter(|saved| Some(*saved) == published))
+    })
+    .await
 }
 
 /// Waits until the operator's last value of each ScaledObject is `expected`.
@@ -253,10 +269,10 @@ async fn keda_scales_by_the_services_numbers() -> anyhow::Result<()> {
     wait_for_values(metrics.address(), 1.0).await?;
 
     // The restarted service goes on from its state file. From one replica it rises past two, which KEDA may not see.
-    let before = epoch(&service).await?;
+    let before = wait_for_saved_epoch(&service).await?;
     service.kill()?;
     service.start().await?;
-    let after = epoch(&service).await?;
+    let after = wait_for(WAIT_MAX, "a number after the restart", || epoch(&service)).await?;
     assert!(before > 1 && after >= before, "{before} {after}");
     usage.store(95, Ordering::Relaxed);
     wait_for_values(metrics.address(), 3.0).await?;
