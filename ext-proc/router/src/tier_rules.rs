@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::{Request, TenantId, Tier};
 
-/// Share of the memory for KV caches in use below which one batch request may start, and two.
-const RELEASE_BELOW: [f64; 2] = [0.60, 0.50];
+/// Share of the memory for KV caches in use below which one batch request may start, and two. SageServe has 0.60 and 0.50.
+const RELEASE_BELOW: [f64; 2] = [0.40, 0.30];
 
 /// Bounds of a request's own budget: clients send any number.
 const BUDGET_MIN: Duration = Duration::from_millis(10);

@@ -47,18 +47,15 @@ pub struct BatchStatus {
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, EnumIter, IntoStaticStr,
 )]
+#[strum(serialize_all = "snake_case")]
 pub enum ReleaseReason {
-    /// The utilisation was below the higher threshold (by default 0.60).
-    #[strum(serialize = "below_60")]
+    /// The utilisation was below the higher threshold.
     BelowHigh,
-    /// The utilisation was below the lower threshold (by default 0.50).
-    #[strum(serialize = "below_50")]
+    /// The utilisation was below the lower threshold.
     BelowLow,
     /// The deadline is near: the request was promoted.
-    #[strum(serialize = "promoted")]
     Promoted,
     /// The share of dispatches that batch work gets whatever the utilisation.
-    #[strum(serialize = "share")]
     Share,
 }
 

@@ -132,11 +132,11 @@ mod tests {
             credit: 1,
             held: 3,
             held_max: 1000,
-            released: [("below_60".to_owned(), 7), ("share".to_owned(), 0)].into(),
+            released: [("below_high".to_owned(), 7), ("share".to_owned(), 0)].into(),
             ..BatchView::default()
         };
         let expected =
-            "llama gate: utilisation 55%, credit 1, held 3 of 1000, released: below_60 7\n";
+            "llama gate: utilisation 55%, credit 1, held 3 of 1000, released: below_high 7\n";
         assert_eq!(gate_line(&gate), expected);
         assert_eq!(tiers(&[], &[gate]), None);
         let row = tier_row(

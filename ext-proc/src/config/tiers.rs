@@ -146,7 +146,7 @@ pub(super) fn resolve(
 
 fn release_below(shares: &[Decimal], section: &str, reader: &mut Reader) -> [f64; 2] {
     let option = format!("{section}.release_below");
-    let expected = "two shares are needed, the larger one first, such as [0.60, 0.50]";
+    let expected = "two shares are needed, the larger one first, such as [0.40, 0.30]";
     match shares {
         [one, two] if one >= two => return [one.to_f64(), two.to_f64()],
         _ if !reader.is_valid(&option) => {}

@@ -41,10 +41,10 @@ const NIGHT: f64 = 0.15;
 const SHARES: [f64; 5] = [0.0, 0.1, 0.25, 0.4, 0.5];
 const SYSTEM: &str = "Isotherm";
 const NO_TIERS: &str = "without tiers";
-/// The gate with lower thresholds than the default ones.
-const LOW: &str = "Isotherm, below 0.35 and 0.25";
-const LOW_RELEASE: [f64; 2] = [0.35, 0.25];
-const SYSTEMS: [&str; 3] = [SYSTEM, LOW, NO_TIERS];
+/// The gate with the thresholds of the paper.
+const PAPER: &str = "Isotherm, below 0.60 and 0.50";
+const PAPER_RELEASE: [f64; 2] = [0.60, 0.50];
+const SYSTEMS: [&str; 3] = [SYSTEM, PAPER, NO_TIERS];
 const GROUP: &str = "a day";
 const P90: Figure =
     Figure::more("interactive p90 TTFT, s", "interactive_p90_s", short).less_is_better();
@@ -112,8 +112,8 @@ fn case(profile: &Arc<Profile>, system: &str, share: f64, length_s: f64) -> Case
             length_max: 1_000_000,
             wait_max,
             promote_left: Duration::from_secs_f64(length_s / 24.0),
-            release_below: if system == LOW {
-                LOW_RELEASE
+            release_below: if system == PAPER {
+                PAPER_RELEASE
             } else {
                 BatchTier::default().release_below
             },
@@ -249,7 +249,7 @@ fn conclusions(rows: &Rows, shares: &[f64]) -> Vec<Conclusion> {
     let alone = rows.at(GROUP, 0.0).mean(SYSTEM, P90);
     let mut conclusions = Vec::new();
     let shares = shares.iter().filter(|share| **share > 0.0);
-    for (&share, system) in shares.flat_map(|share| [(share, SYSTEM), (share, LOW)]) {
+    for (&share, system) in shares.flat_map(|share| [(share, SYSTEM), (share, PAPER)]) {
         let panel = rows.at(GROUP, share);
         let name = format!("{} batch requests, {system}", percent(share));
         let slower = panel.mean(system, P90) / alone;

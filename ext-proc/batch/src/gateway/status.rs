@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_page_is_read_by_model_and_unknown_members_are_ignored() {
-        let page = br#"[{"pool":"m","has_gate":true,"utilisation":0.42,"credit":1,"held":3,"released":{"below_60":9}},
+        let page = br#"[{"pool":"m","has_gate":true,"utilisation":0.42,"credit":1,"held":3,"released":{"below_high":9}},
             {"pool":"q","has_gate":false,"held":0}]"#;
         let pools = parse(page).unwrap();
         assert_eq!(pools.get("m"), Some(&PoolHold { held: 3 }));

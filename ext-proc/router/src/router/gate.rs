@@ -5,19 +5,24 @@
 //! sent since the last probes. No held request starts while a request of the first band waits that an available replica could
 //! serve. A held request whose deadline is near is promoted: it joins the first band as if it arrived then.
 //!
+//! Batch work fills one replica before the next, by name, so that every service of a pool selects the same: batch prompts push the prefixes of
+//! conversations out of a replica's cache, and interactive requests leave a replica that is busy.
+//!
 //! Rejected: credit that adds up over signals. After a quiet minute, batch work would fill the pool at once.
 
 use std::collections::BTreeMap;
 
 use super::Router;
-use super::decide::{Availables, RoutingDecision};
-use crate::policy::{DelayedRequests, LOOKED_AT_MAX, NextRequest};
+use super::decide::{Availables, RoutingDecision, allowed};
+use crate::policy::{DelayedRequests, Dispatch, LOOKED_AT_MAX, NextRequest};
 use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{BatchStatus, BatchTier, RejectReason, ReleaseReason, Request, Scope, Tier, Time};
 
 /// Held requests that one event promotes, at most; the rest is due at once.
 const PROMOTED_PER_EVENT_MAX: usize = 64;
+/// Share of a replica's memory for KV caches in use from which batch work goes to the next replica.
+const HOST_FULL: f64 = 0.8;
 /// Dispatches of batch work by its share that are saved up, at most.
 const SHARE_EARNED_MAX: f64 = 1.0;
 
@@ -125,21 +130,29 @@ impl Router {
         queue.waiting_len() > 0 && available.iter().any(|replica| queue.has_eligible(replica))
     }
 
-    /// The available replicas with memory to spare: by their own use, or idle ones where that is not known.
-    fn spare_replicas(&self, available: &ReplicaSet) -> ReplicaSet {
-        let mut spare = ReplicaSet::default();
-        let Some(rules) = self.batch_rules() else {
-            return spare;
-        };
+    /// The replica that batch work goes to now, if one takes it: the first by name with memory to spare. Below the lower threshold, a later one
+    /// stands in while that one takes nothing.
+    fn batch_host(&self, pinned: Option<&[ReplicaIndex]>, available: &ReplicaSet) -> ReplicaSet {
         let replicas = &self.pool.replicas;
-        let has_spare = |replica| match replicas.memory_use(replica) {
-            Some(of_one) => of_one.share < rules.release_below[0],
-            None => replicas.get(replica).is_some_and(|r| r.requests() == 0),
+        let has_room = |replica: &ReplicaIndex| match replicas.memory_use(*replica) {
+            Some(of_one) => of_one.share < HOST_FULL,
+            None => replicas.get(*replica).is_some_and(|r| r.requests() == 0),
         };
-        for replica in available.iter().filter(|replica| has_spare(*replica)) {
-            spare.set(replica, true);
+        let (_, reason) = self.batch_allowance();
+        let may_stand_in = reason == ReleaseReason::BelowLow;
+        let among = if may_stand_in {
+            available
+        } else {
+            replicas.trusted()
+        };
+        let allowed = allowed(pinned, among);
+        let hosts = allowed.as_ref().unwrap_or(among).iter().filter(has_room);
+        let first = hosts.min_by_key(|host| replicas.get(*host).map(|replica| &replica.name));
+        let mut host = ReplicaSet::default();
+        if let Some(first) = first {
+            host.set(first, available.contains(first));
         }
-        spare
+        host
     }
 
     /// Decides on an arriving request that the gate may hold.
@@ -155,8 +168,8 @@ impl Router {
         let is_open = self.batch_credit().0 > 0 && !self.is_wanted(at.replicas);
         let is_next = self.pool.queue.held_len() == 0 && !self.pending_service.is_pending();
         if is_next && is_open {
-            let spare = self.spare_replicas(at.replicas);
-            if let decided @ RoutingDecision::Dispatch(_) = self.route(queued, true, &spare) {
+            let host = self.batch_host(queued.pinned.as_deref(), at.replicas);
+            if let decided @ RoutingDecision::Dispatch(_) = self.route(queued, true, &host) {
                 return decided;
             }
         }
@@ -192,10 +205,10 @@ impl Router {
             if credit == 0 || self.is_wanted(available) {
                 break;
             }
-            let spare = self.spare_replicas(available);
-            if !self.release_to(&spare, reason) {
+            let Some(next) = self.next_released(available) else {
                 break;
-            }
+            };
+            self.release_held(next, reason);
             has_released = true;
         }
         has_released
@@ -203,40 +216,52 @@ impl Router {
 
     /// Lets a held request start before others, by the share of dispatches that batch work gets whatever the utilisation.
     pub(super) fn release_share(&mut self) {
-        if self.gate.share_earned >= 1.0 && self.pool.queue.held_len() > 0 {
-            let available = self.pool.replicas.available().clone();
-            self.release_to(&available, ReleaseReason::Share);
+        if self.gate.share_earned < 1.0 || self.pool.queue.held_len() == 0 {
+            return;
+        }
+        let available = self.pool.replicas.available();
+        let next = self.next_released(available);
+        if let Some(next) = next.or_else(|| self.first_held(|_| available.clone())) {
+            self.release_held(next, ReleaseReason::Share);
         }
     }
 
-    /// Sends one held request to one of these replicas; returns whether there was one.
-    fn release_to(&mut self, among: &ReplicaSet, reason: ReleaseReason) -> bool {
-        let Some((seq, RoutingDecision::Dispatch(dispatch))) = self.next_released(among) else {
-            return false;
-        };
-        let Some(queued) = self.dequeue(seq) else {
-            return false;
-        };
-        self.count_release(reason);
-        self.dispatch(queued, dispatch);
-        true
+    /// Sends a held request to the selected replica.
+    fn release_held(&mut self, (seq, dispatch): (QueueSeq, Dispatch), reason: ReleaseReason) {
+        if let Some(queued) = self.dequeue(seq) {
+            self.count_release(reason);
+            self.dispatch(queued, dispatch);
+        }
     }
 
     /// The held request that starts next, and its replica.
-    fn next_released(&self, among: &ReplicaSet) -> Option<(QueueSeq, RoutingDecision)> {
-        let queue = &self.pool.queue;
-        let to = |seq| {
-            let queued = queue.get(seq)?;
-            let routing = self.route(queued, true, among);
-            matches!(routing, RoutingDecision::Dispatch(_)).then_some((seq, routing))
-        };
-        let by_load = self.pool.replicas.by_load();
-        let idlest = by_load.into_iter().find(|replica| among.contains(*replica));
-        let selected = idlest.and_then(|replica| to(self.select_held(replica)?));
+    fn next_released(&self, available: &ReplicaSet) -> Option<(QueueSeq, Dispatch)> {
+        let host = self.batch_host(None, available);
+        let selected = host.iter().next().and_then(|first| self.select_held(first));
+        let selected = selected.and_then(|seq| self.to_one_of(seq, &host));
         selected.or_else(|| {
-            let mut in_order = queue.held_in_order().take(LOOKED_AT_MAX);
-            in_order.find_map(|(seq, _)| to(seq))
+            self.first_held(|queued| match queued.pinned.as_deref() {
+                None => host.clone(),
+                pinned => self.batch_host(pinned, available),
+            })
         })
+    }
+
+    /// The first held request that one of the replicas which suit it may serve.
+    fn first_held(
+        &self,
+        suitable: impl Fn(&QueuedRequest) -> ReplicaSet,
+    ) -> Option<(QueueSeq, Dispatch)> {
+        let mut in_order = self.pool.queue.held_in_order().take(LOOKED_AT_MAX);
+        in_order.find_map(|(seq, queued)| self.to_one_of(seq, &suitable(queued)))
+    }
+
+    fn to_one_of(&self, seq: QueueSeq, among: &ReplicaSet) -> Option<(QueueSeq, Dispatch)> {
+        let queued = self.pool.queue.get(seq)?;
+        match self.route(queued, true, among) {
+            RoutingDecision::Dispatch(dispatch) => Some((seq, dispatch)),
+            _ => None,
+        }
     }
 
     /// The held request that suits a replica best, by the policy.

@@ -84,6 +84,16 @@ fn rejected(script: &mut Script) -> Vec<(u64, RejectReason)> {
     rejected.collect()
 }
 
+/// Replicas to which requests were dispatched, in order.
+fn places(script: &mut Script) -> Vec<u32> {
+    let effects = script.effects().into_iter();
+    let places = effects.filter_map(|effect| match effect {
+        Effect::Dispatch(_, decision) => Some(decision.replica.0),
+        _ => None,
+    });
+    places.collect()
+}
+
 fn ids(sent: &[(u64, WorkClass)]) -> Vec<u64> {
     sent.iter().map(|(id, _)| *id).collect()
 }
@@ -96,7 +106,7 @@ fn released(script: &Script) -> BTreeMap<ReleaseReason, u64> {
 fn each_signal_releases_two_held_requests_below_the_lower_threshold_and_one_below_the_higher() {
     for (usage, each, reason) in [
         (0.2, 2, ReleaseReason::BelowLow),
-        (0.55, 1, ReleaseReason::BelowHigh),
+        (0.35, 1, ReleaseReason::BelowHigh),
         (0.7, 0, ReleaseReason::BelowHigh),
     ] {
         let mut script = pool(config(PolicyName::Isotherm, BatchTier::default()), 4, usage);
@@ -122,7 +132,7 @@ fn each_signal_releases_two_held_requests_below_the_lower_threshold_and_one_belo
 
 #[test]
 fn requests_sent_since_the_probes_count_as_memory_in_use() {
-    let mut script = pool(config(PolicyName::Isotherm, BatchTier::default()), 1, 0.55);
+    let mut script = pool(config(PolicyName::Isotherm, BatchTier::default()), 1, 0.35);
     let long = Request {
         prompt_tokens: 100_000,
         ..of(Tier::InteractiveNormal, 0)
@@ -131,9 +141,9 @@ fn requests_sent_since_the_probes_count_as_memory_in_use() {
     script.arrive(batch(1));
     assert_eq!(ids(&dispatched(&mut script)), [0]);
     let used = script.router.batch_status(script.now).utilisation.unwrap();
-    assert!((0.64..0.67).contains(&used), "{used}");
+    assert!((0.44..0.47).contains(&used), "{used}");
     script.now = script.now.after(Duration::from_millis(1));
-    tell(&mut script, 0, 0.56);
+    tell(&mut script, 0, 0.36);
     assert_eq!(
         ids(&dispatched(&mut script)),
         [1],
@@ -155,6 +165,36 @@ fn no_held_request_starts_while_an_interactive_one_waits_for_a_free_replica() {
     assert_eq!(sent, [(8, WorkClass::Interactive)]);
     script.finish(1);
     assert_eq!(dispatched(&mut script), [(9, WorkClass::Batch)]);
+}
+
+#[test]
+fn batch_work_fills_one_replica_before_the_next() {
+    let mut script = pool(config(PolicyName::Isotherm, BatchTier::default()), 3, 0.35);
+    for id in 0..9 {
+        script.arrive(batch(id));
+    }
+    for _ in 0..6 {
+        script.sleep(1_000);
+    }
+    let first = places(&mut script);
+    assert_eq!(
+        first,
+        [0, 0, 0, 0],
+        "the first replica takes no more, and the others are spared"
+    );
+    for (id, usage) in [(0, 0.85), (1, 0.1), (2, 0.1)] {
+        tell(&mut script, id, usage);
+    }
+    script.sleep(1_000);
+    assert_eq!(places(&mut script), [1, 1], "the first replica is full");
+    tell(&mut script, 0, 0.1);
+    script.sleep(1_000);
+    let later = places(&mut script);
+    assert_eq!(
+        later,
+        [1, 1, 2],
+        "below the lower threshold others stand in"
+    );
 }
 
 #[test]

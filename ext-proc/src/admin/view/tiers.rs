@@ -34,7 +34,7 @@ pub(crate) struct BatchView {
     /// Most requests that the gate holds.
     pub held_max: usize,
     pub oldest_wait_ms: u64,
-    /// Released requests by reason: `below_60`, `below_50`, `promoted`, `share`.
+    /// Released requests by reason: `below_high`, `below_low`, `promoted`, `share`.
     pub released: BTreeMap<String, u64>,
 }
 

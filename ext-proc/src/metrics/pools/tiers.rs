@@ -153,7 +153,7 @@ fn encode_batch(page: &mut Page<'_>, pools: &[TierSnapshot]) -> fmt::Result {
     )?;
     page.counters(
         "batch_released",
-        "Batch requests that the gate let go, by reason: below_60, below_50 (the utilisation was below the first or the second \
+        "Batch requests that the gate let go, by reason: below_high, below_low (the utilisation was below the first or the second \
          value of release_below), promoted (the deadline is near), share (share_min)",
         gates().flat_map(|(pool, status)| {
             ReleaseReason::iter().map(|reason| {

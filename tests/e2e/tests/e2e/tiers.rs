@@ -198,7 +198,7 @@ async fn batch_work_waits_for_capacity_to_spare() -> anyhow::Result<()> {
     replica.set_kv_usage(0.1);
     wait_for_utilisation(&stack, |value| value < 0.3).await?;
     send_with(&client, &[], Some("flex")).await?.success()?;
-    assert_eq!(released(&stack, "below_50").await?, 1);
+    assert_eq!(released(&stack, "below_low").await?, 1);
     Ok(())
 }
 

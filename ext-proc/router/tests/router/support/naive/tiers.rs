@@ -244,9 +244,10 @@ impl Naive {
             return;
         }
         self.gate.released += 1;
+        let [high, low] = self.config.tiers.unwrap().batch.release_below;
         let most = match self.utilisation() {
-            Some(used) if used >= 0.6 => 0,
-            Some(used) if used >= 0.5 => 1,
+            Some(used) if used >= high => 0,
+            Some(used) if used >= low => 1,
             _ => 2,
         };
         assert!(self.gate.released <= most, "{:?} {most}", self.gate);
