@@ -29,6 +29,7 @@ pub mod fuzzing;
 mod generated;
 mod http_client;
 mod kubernetes;
+mod lease_store;
 pub mod log;
 pub mod metrics;
 pub mod peering;

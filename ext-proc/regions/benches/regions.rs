@@ -1,7 +1,7 @@
-//! Cost of heartbeats, replies to pings and periodic work for one service: up to 50 regions, four pools, 50,000 replicas.
+//! Cost of heartbeats, lists of the store and periodic work for one service: up to 50 regions, four pools, 50,000 replicas.
 //!
 //! A heartbeat is accepted, applied, and passed to the router of each pool, which holds its own region's share of the
-//! replicas. The cost grows with the regions and must not grow with the replicas.
+//! replicas. The cost of heartbeats grows with the regions and must not grow with the replicas.
 #![allow(
     missing_docs,
     clippy::unwrap_used,
@@ -19,8 +19,8 @@ use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_regions::{
-    Advertisement, Effect, Event, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas,
-    RecordVersion, RegionRecord, Regions, RegionsConfig, Session,
+    Effect, Event, Heartbeat, LeaseConfig, LeaseInputs, Leases, Ping, PoolReplicas, RegionEntry,
+    Regions, RegionsConfig, Session, StoreVersion, StoredEntry,
 };
 use isotherm_router::{
     Event as PoolEvent, Load, PeerId, PeerReport, ReplicaId, Router, RouterConfig, Time,
@@ -41,8 +41,6 @@ struct Service {
     now: Time,
     /// Newest ping to each peer.
     asked: BTreeMap<PeerId, Ping>,
-    records: BTreeMap<PeerId, RecordVersion>,
-    seq: u64,
     /// Peer whose heartbeat arrives next.
     turn: u16,
 }
@@ -52,18 +50,14 @@ impl Service {
         let peers = regions - 1;
         let each = replicas_in_all / u32::from(regions) / 4;
         let config = RegionsConfig {
-            name: name(0).as_str().into(),
             interval: INTERVAL,
-            adopt: true,
-            return_after: Duration::from_secs(10),
-            version: "bench".into(),
             peers: (1..=peers)
                 .map(|id| (PeerId(id), name(id).as_str().into()))
                 .collect(),
         };
         let now = Time::from_nanos(1);
         let mut service = Self {
-            regions: Regions::new(config, Incarnation(1), [], now),
+            regions: Regions::new(config, now),
             routers: MODELS
                 .iter()
                 .map(|model| (Arc::from(*model), router(each, peers)))
@@ -71,29 +65,12 @@ impl Service {
             peers,
             now,
             asked: BTreeMap::new(),
-            records: BTreeMap::new(),
-            seq: 0,
             turn: 0,
         };
-        service.tell(Event::GatewayChanged(true));
-        let pools = members(0, each);
-        service.tell(Event::LocalPools(pools));
         for id in 1..=peers {
             let peer = PeerId(id);
             let session = Session(u64::from(id));
             service.tell(Event::LinkUp(peer, session));
-            let record = RegionRecord {
-                region: name(id).as_str().into(),
-                version: 1,
-                pools: members(id, each),
-                successors: isotherm_regions::SuccessorList {
-                    version: 2,
-                    order: (0..=peers).map(|id| name(id).as_str().into()).collect(),
-                    previous: Some((0..=peers).map(|id| name(id).as_str().into()).collect()),
-                },
-            };
-            service.records.insert(peer, record.record_version());
-            service.tell(Event::Record(peer, record));
         }
         service
     }
@@ -162,46 +139,12 @@ impl Service {
             session: ping.session,
             ping_seq: ping.seq,
             version: "bench".into(),
-            advertisement: stance(peer),
+            has_gateway: true,
             pools: MODELS
                 .iter()
                 .map(|model| (Arc::from(*model), report))
                 .collect(),
-            views: (0..=self.peers)
-                .filter(|id| *id != peer.0)
-                .map(|id| PeerView {
-                    region: name(id).as_str().into(),
-                    liveness: Liveness::Alive {
-                        has_gateway: true,
-                        round_trip: Duration::from_millis(80),
-                    },
-                    record_version: self.records.get(&PeerId(id)).copied().unwrap_or_default(),
-                })
-                .collect(),
         }
-    }
-
-    fn ping(&mut self, peer: PeerId) -> Ping {
-        self.seq += 1;
-        Ping {
-            session: Session(u64::from(peer.0)),
-            seq: self.seq,
-            record_version: RecordVersion {
-                replicas: 9,
-                successors: 2,
-                has_previous: true,
-            },
-            advertisement: stance(peer),
-        }
-    }
-}
-
-fn stance(peer: PeerId) -> Advertisement {
-    Advertisement {
-        incarnation: Incarnation(u64::from(peer.0)),
-        version: 1,
-        has_gateway: true,
-        ..Advertisement::default()
     }
 }
 
@@ -214,6 +157,40 @@ fn members(region: u16, each: u32) -> Vec<PoolReplicas> {
             replicas: (0..each).map(address).collect(),
         })
         .collect()
+}
+
+/// The leases of region 0, and a list of the store with the records of all regions.
+fn listed(regions: u16, replicas_in_all: u32) -> (Leases, Vec<StoredEntry>) {
+    let now = Time::from_nanos(1);
+    let config = LeaseConfig {
+        name: name(0).as_str().into(),
+        identity: "region-0.isotherm".into(),
+        lease: Duration::from_secs(10),
+        give_back_after: Duration::from_secs(10),
+    };
+    let mut leases = Leases::new(config, now);
+    let each = replicas_in_all / u32::from(regions) / 4;
+    let inputs = LeaseInputs {
+        pools: Some(members(0, each)),
+        has_gateway: true,
+        ..LeaseInputs::default()
+    };
+    leases.set_inputs(now, inputs);
+    let found = (0..regions).map(|region| StoredEntry {
+        entry: RegionEntry {
+            region: name(region).as_str().into(),
+            address: "10.0.0.1:9004".into(),
+            identity: format!("{}.isotherm", name(region)).into(),
+            pools: members(region, each),
+            nearest: Vec::new(),
+            holder: Some(name(region).as_str().into()),
+            revision: 1,
+            renewals: 0,
+            beats: 0,
+        },
+        version: StoreVersion("1".into()),
+    });
+    (leases, found.collect())
 }
 
 fn router(replicas: u32, peers: u16) -> Router {
@@ -269,27 +246,32 @@ fn heartbeats(c: &mut Criterion) {
                     spent
                 });
             });
-        let believed = service.regions.status(service.now).counters;
+        let believed = service.regions.counters();
         assert_eq!(
             believed.heartbeats_rejected, 0,
             "only what counts is measured"
         );
-        c.benchmark_group("answer")
+        c.benchmark_group("list")
             .bench_function(BenchmarkId::from_parameter(&label), |b| {
+                let (mut leases, mut found) = listed(regions, replicas);
+                let mut now = Time::from_nanos(1);
                 b.iter_custom(|iterations| {
                     let mut spent = Duration::ZERO;
                     for _ in 0..iterations {
-                        let peer = service.next();
-                        let ping = service.ping(peer);
-                        let reports = vec![(Arc::from(MODELS[0]), PeerReport::default())];
+                        now = now.after(INTERVAL);
+                        for stored in &mut found {
+                            stored.entry.renewals += 1;
+                        }
+                        let found = Some(found.clone());
                         let start = Instant::now();
-                        black_box(service.regions.reply(service.now, peer, &ping, reports));
+                        leases.on_listed(now, now, found);
                         spent += start.elapsed();
+                        while leases.poll_effect().is_some() {}
                     }
                     spent
                 });
             });
-        // First all peers reply; then none does, and every region is a candidate for adoption.
+        // First all peers reply; then none does.
         for (state, answered) in [("well", true), ("all-lost", false)] {
             c.benchmark_group("tick")
                 .bench_function(BenchmarkId::new(state, &label), |b| {

@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::config::ReloadError;
 use crate::pool::MembershipError;
-use crate::regions::UnknownRegion;
 
 /// An error as the client receives it.
 #[derive(Debug)]
@@ -75,16 +74,10 @@ impl From<MembershipError> for ApiError {
         let (status, code) = match error {
             MembershipError::Exists(_) => (StatusCode::CONFLICT, "replica_exists"),
             MembershipError::Unknown(_) => (StatusCode::NOT_FOUND, "unknown_replica"),
-            MembershipError::NotAdopted(_) => (StatusCode::CONFLICT, "replica_not_adopted"),
+            MembershipError::NotLeased(_) => (StatusCode::CONFLICT, "replica_not_leased"),
             MembershipError::Full => (StatusCode::CONFLICT, "pool_full"),
         };
         Self::new(status, code, error.to_string())
-    }
-}
-
-impl From<UnknownRegion> for ApiError {
-    fn from(error: UnknownRegion) -> Self {
-        Self::new(StatusCode::NOT_FOUND, "unknown_region", error.to_string())
     }
 }
 

@@ -16,8 +16,7 @@
 //! | `POST /api/scaling/hold` `{"pool", "replicas", "seconds"}` | holds the number of a pool; without `replicas` and `seconds`, ends the hold |
 //! | `GET /api/batch[?pool=MODEL]` | returns the gates for batch work: utilisation, credit, and what each holds |
 //! | `GET /api/tenants[?pool=MODEL]` | returns the tenants: requests, tokens, work, and the fairness between them |
-//! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and adopted replicas |
-//! | `POST /api/regions/{name}/lost` | declares a region lost, so that its replicas may be adopted; `DELETE` takes that back |
+//! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and leased replicas |
 //! | `GET /api/decisions` | returns the last hundred decisions and their outcomes; the service keeps them while a page asks for them |
 //! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | returns the decision on a request, and the reason; changes nothing |
 //! | `POST /api/recording` `{"pool", "requests", "seconds"}` | records live traffic, without any text, and streams it; needs `recording.enabled` |
@@ -124,7 +123,6 @@ fn open_pages() -> Router<Arc<Admin>> {
 /// Returns the pages that [`auth::check`] protects.
 fn api(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
     let explain = post(explain::explain).layer(DefaultBodyLimit::max(EXPLAIN_BYTES_MAX));
-    let lost = post(regions::set_lost).delete(regions::set_lost);
     Router::new()
         .route("/api/decisions", get(live::decisions))
         .route("/api/pools", get(pools::list))
@@ -137,7 +135,6 @@ fn api(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/api/scaling", get(scaling::show))
         .route("/api/scaling/hold", post(scaling::hold))
         .route("/api/regions", get(regions::show))
-        .route("/api/regions/{name}/lost", lost)
         .route("/api/reload", post(reload))
         .route("/api/recording", post(recording::record))
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))

@@ -1,13 +1,11 @@
-//! `/api/regions`: shows the regions, and lets an operator declare a region lost.
+//! `/api/regions`: shows the regions.
 
 use std::sync::Arc;
 
-use axum::extract::{Path, State};
-use axum::http::{Method, StatusCode};
+use axum::extract::State;
 use axum::response::Json;
 use isotherm_router::{PeerReport, PeerStatus};
 
-use super::error::ApiError;
 use super::{AdminState, view};
 use crate::pool::{Member, Pool};
 use crate::regions::PeerState;
@@ -27,26 +25,11 @@ pub(super) async fn show(State(admin): AdminState) -> Json<view::RegionsView> {
         let peers = status.peers.into_iter();
         regions.name = Some(status.name);
         regions.has_gateway = status.has_gateway;
-        regions.successors = status.successors;
+        regions.lease = status.lease;
         regions.peers = peers.map(|peer| peer_view(peer, &snapshots)).collect();
         regions.siblings = status.siblings;
     }
     Json(regions)
-}
-
-/// Declares a region lost; `DELETE` takes that back.
-pub(super) async fn set_lost(
-    State(admin): AdminState,
-    Path(name): Path<String>,
-    method: Method,
-) -> Result<StatusCode, ApiError> {
-    let regions = admin.regions.as_ref().ok_or_else(|| {
-        let message =
-            "this service has no other regions: its configuration has no section `region`";
-        ApiError::new(StatusCode::CONFLICT, "no_regions", message)
-    })?;
-    regions.declare_lost(&name, method == Method::POST)?;
-    Ok(StatusCode::NO_CONTENT)
 }
 
 fn report_view(pool: &Pool, report: &PeerReport) -> view::RegionPoolView {
@@ -79,7 +62,7 @@ impl<'a> PoolSnapshot<'a> {
     /// Returns the peer's pool of the same model; `None` while this pool does not know the peer.
     fn peer(&self, name: &str) -> Option<view::PeerPoolView> {
         let status = self.peers.iter().find(|status| status.name == name)?;
-        let is_adopted = |member: &&Member| member.adopted_from == Some(status.id);
+        let is_leased = |member: &&Member| member.owner == Some(status.id);
         let report = status.report.as_ref();
         Some(view::PeerPoolView {
             pool: self.pool.name().to_string(),
@@ -88,7 +71,7 @@ impl<'a> PoolSnapshot<'a> {
             forwarded: status.forwarded,
             returned: status.returned,
             in_flight: status.outstanding,
-            adopted: self.members.iter().filter(is_adopted).count(),
+            leased: self.members.iter().filter(is_leased).count(),
         })
     }
 }

@@ -37,9 +37,9 @@ pub(super) async fn list(
     let mut replicas = Vec::new();
     for pool in pools {
         let now = pool.clock().now();
-        let adopted = pool.adopted();
+        let leased = pool.leased();
         replicas.extend(pool.replicas().into_iter().map(|status| {
-            let region = adopted.get(&status.id).map(ToString::to_string);
+            let region = leased.get(&status.id).map(ToString::to_string);
             let adapters = status.adapters.as_ref();
             let adapters = adapters.map(|status| adapters_view(pool.adapter_names(status)));
             view::ReplicaView {
@@ -179,7 +179,7 @@ fn parse_role(role: &str) -> Result<Role, ApiError> {
 fn replica_view(
     pool: &Arc<str>,
     status: ReplicaStatus,
-    adopted_from: Option<String>,
+    owner: Option<String>,
     now: Time,
 ) -> view::ReplicaView {
     view::ReplicaView {
@@ -188,7 +188,7 @@ fn replica_view(
         role: status.role.as_ref().to_owned(),
         availability: status.availability.as_ref().to_owned(),
         draining: status.draining,
-        adopted_from,
+        owner,
         outstanding: status.outstanding,
         pending: status.load.map(|load| load.pending),
         running: status.load.and_then(|load| load.running),

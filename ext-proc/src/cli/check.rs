@@ -115,19 +115,17 @@ fn region_lines(region: &RegionConfig) -> Vec<(&'static str, String)> {
             Err(error) => format!("not possible: {error}"),
         },
     };
-    let adoption = match region.adopt {
-        true => "of dead regions' replicas",
-        false => "disabled",
-    };
-    let state = match &region.state_file {
-        Some(file) => format!("in {}", file.display()),
-        None => "not kept: a restart forgets the other regions' replicas".to_owned(),
-    };
+    let store = region.store.as_ref();
+    let leases = store.map(|store| match &store.etcd {
+        Some(etcd) => format!("etcd at {}, keys {}", join(&etcd.endpoints), etcd.prefix),
+        None => "Lease objects of Kubernetes".to_owned(),
+    });
+    let leases =
+        leases.unwrap_or_else(|| "none: this region takes no replicas of others".to_owned());
     let mut lines = vec![
         ("region", format!("{}, at {}", region.name, region.listen)),
         ("links", links),
-        ("adoption", adoption.to_owned()),
-        ("state", state),
+        ("leases", leases),
     ];
     if !region.siblings.is_empty() {
         lines.push(("siblings", join(&region.siblings)));

@@ -52,7 +52,7 @@ enum Command {
     Replicas(replicas::Replicas),
     /// Show how many replicas each pool needs, and why; hold a number.
     Scaling(scaling::ScalingArgs),
-    /// Show the other regions, or declare a region lost.
+    /// Show the other regions.
     Regions(regions::Regions),
     /// Record live traffic of a running service as a trace that `isotherm-sim` replays.
     ///

@@ -1,15 +1,13 @@
-//! `isotherm regions`: shows the other regions, and declares a region lost.
+//! `isotherm regions`: shows the other regions.
 
 use std::process::ExitCode;
 
-use bytes::Bytes;
-use clap::{Args, Subcommand};
-use hyper::Method;
+use clap::Args;
 
-use super::client::{AdminClient, Connection, percent_encode};
+use super::client::{AdminClient, Connection};
 use super::output::{self, or_dash};
 use crate::admin::view::{PeerView, RegionPoolView, RegionsView};
-use crate::regions::{LinkState, SiblingState};
+use crate::regions::{LeaseState, LinkState, PeerSource, SiblingState};
 
 /// The path of the regions in the admin interface.
 pub(super) const PATH: &str = "/api/regions";
@@ -18,40 +16,11 @@ pub(super) const PATH: &str = "/api/regions";
 pub(super) struct Regions {
     #[command(flatten)]
     connection: Connection,
-    #[command(subcommand)]
-    action: Option<RegionAction>,
-}
-
-#[derive(Debug, Subcommand)]
-enum RegionAction {
-    /// Show every region: its link, heartbeats and pools, and the region that has adopted its replicas. The default.
-    List,
-    /// Declare a region lost for good, if the service cannot prove it: its replicas may then be adopted. Make sure that no
-    /// part of the region runs. `found` takes it back.
-    Lost {
-        /// Name of the region.
-        name: String,
-    },
-    /// Take back that a region is lost.
-    Found {
-        /// Name of the region.
-        name: String,
-    },
 }
 
 pub(super) async fn run(args: Regions) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
-    let (method, name, state) = match args.action.unwrap_or(RegionAction::List) {
-        RegionAction::List => {
-            output::print(&list(&client.get(PATH).await?))?;
-            return Ok(ExitCode::SUCCESS);
-        }
-        RegionAction::Lost { name } => (Method::POST, name, "is declared lost"),
-        RegionAction::Found { name } => (Method::DELETE, name, "is no longer declared lost"),
-    };
-    let path = format!("{PATH}/{}/lost", percent_encode(&name));
-    drop(client.send(method, &path, Bytes::new()).await?);
-    println!("{name} {state}");
+    output::print(&list(&client.get(PATH).await?))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -68,7 +37,7 @@ pub(super) const HEADER: [&str; 12] = [
     "FREE CAPACITY",
     "FORWARDED",
     "RETURNED",
-    "ADOPTED",
+    "LEASED",
 ];
 
 /// Formats each pool of each region as a row; this region first.
@@ -108,7 +77,7 @@ fn peer_rows(PeerView { region, pools }: &PeerView) -> Vec<Vec<String>> {
             free_capacity,
             pool.forwarded.to_string(),
             pool.returned.to_string(),
-            pool.adopted.to_string(),
+            pool.leased.to_string(),
         ];
         [&region[..], &pool].concat()
     });
@@ -154,32 +123,46 @@ fn list(regions: &RegionsView) -> String {
     text
 }
 
-/// Formats what does not fit into the table: why a link is down, and the adoption of replicas.
+/// Formats what does not fit into the table: where a region is known from, why a link is down, and the leases.
 pub(super) fn notes(regions: &RegionsView) -> String {
     let mut notes = Vec::new();
+    if let Some(lease) = &regions.lease {
+        let name = or_dash(regions.name.as_ref());
+        notes.push(format!("{name}: {}", lease_note(lease)));
+        let age = lease.store_age_ms.map(|ms| format!("answered {ms} ms ago"));
+        let age = age.unwrap_or_else(|| "has not answered yet".to_owned());
+        notes.push(format!("the store of leases {age}"));
+    }
     for PeerView { region: peer, .. } in &regions.peers {
         let name = &peer.name;
+        let source = match peer.source {
+            PeerSource::Configuration => "the configuration",
+            PeerSource::Store => "the store",
+        };
+        notes.push(format!("{name} at {}: known from {source}", peer.address));
         if peer.link != LinkState::Up {
-            let link = link_state(&peer.link);
-            notes.push(format!("{name} at {}: the link is {link}", peer.address));
+            notes.push(format!("{name}: the link is {}", link_state(&peer.link)));
         }
-        if peer.adopted > 0 {
-            let (adopted, all) = (peer.adopted, peer.replicas);
-            notes.push(format!(
-                "{name}: this region has adopted {adopted} of its {all} replicas"
-            ));
-        }
-        if !peer.adopted_by.is_empty() {
-            let regions = peer.adopted_by.join(", ");
-            notes.push(format!("{name}: its replicas are adopted by {regions}"));
-        }
-        if let Some(blocker) = &peer.adoption_blocker {
-            notes.push(format!(
-                "{name}: this region does not adopt its replicas: {blocker}"
-            ));
+        if let Some(lease) = &peer.lease {
+            let (leased, all) = (peer.leased, peer.replicas);
+            let here = match leased {
+                0 => String::new(),
+                leased => format!("; {leased} of its {all} replicas are in the pools here"),
+            };
+            notes.push(format!("{name}: {}{here}", lease_note(lease)));
         }
     }
     notes.iter().map(|note| format!("{note}\n")).collect()
+}
+
+fn lease_note(lease: &LeaseState) -> String {
+    let revision = lease.revision;
+    match &lease.holder {
+        Some(holder) => format!(
+            "{holder} holds the lease of its replicas, with revision {revision} (by the store)"
+        ),
+        None => "no region holds the lease of its replicas (by the store)".to_owned(),
+    }
 }
 
 /// Formats the state of a link with its reason, which may begin with the state itself.
@@ -225,13 +208,17 @@ pub(super) mod tests {
             address: format!("{name}.example:9004"),
             link: LinkState::Up,
             state,
-            adoption_blocker: None,
+            source: PeerSource::Configuration,
+            lease: Some(LeaseState {
+                holder: Some(name.into()),
+                revision: 7,
+                store_age_ms: Some(40),
+            }),
             round_trip_ms: Some(80.25),
             heartbeat_age_ms: Some(120),
             version: None,
             replicas: 4,
-            adopted: 0,
-            adopted_by: Vec::new(),
+            leased: 0,
         };
         let peer = |name: &str, state| PeerView {
             region: region(name, state),
@@ -242,17 +229,27 @@ pub(super) mod tests {
                 forwarded: 12,
                 returned: 1,
                 in_flight: 2,
-                adopted: 0,
+                leased: 0,
             }],
         };
         let mut lost = peer("asia", RegionState::Lost);
         lost.region.link = LinkState::Unreachable("connection refused".into());
-        lost.region.adoption_blocker = Some("its replicas do not answer from here".into());
+        lost.region.source = PeerSource::Store;
+        lost.region.leased = 4;
+        lost.region.lease = Some(LeaseState {
+            holder: Some("us".into()),
+            revision: 8,
+            store_age_ms: Some(40),
+        });
         lost.pools.clear();
         RegionsView {
             name: Some("us".into()),
             has_gateway: true,
-            successors: vec!["eu".into()],
+            lease: Some(LeaseState {
+                holder: Some("us".into()),
+                revision: 3,
+                store_age_ms: Some(40),
+            }),
             pools: vec![pool(0, 5)],
             peers: vec![peer("eu", RegionState::Up), lost],
             siblings: vec![SiblingState {
@@ -276,8 +273,9 @@ pub(super) mod tests {
             "us this region - - llama - 0/4 5 7 - - -",
             "eu up 80.2 ms 120 ms ago llama available 3/4 0 7 12 1 0",
             "asia lost 80.2 ms 120 ms ago - - - - - - - -",
-            "asia at asia.example:9004: the link is unreachable: connection refused",
-            "asia: this region does not adopt its replicas: its replicas do not answer from here",
+            "asia: the link is unreachable: connection refused",
+            "asia at asia.example:9004: known from the store",
+            "asia: us holds the lease of its replicas, with revision 8 (by the store); 4 of its 4 replicas are in the pools here",
             "10.0.0.2:9004 up 0.3 ms 40 ms ago 2",
         ] {
             assert!(

@@ -92,7 +92,7 @@ pub(super) const HEADER: [&str; 12] = [
     "POOL",
     "REPLICA",
     "ROLE",
-    "ADOPTED FROM",
+    "OWNER",
     "STATE",
     "OUTSTANDING",
     "PENDING",
@@ -108,7 +108,7 @@ pub(super) fn row(replica: &view::ReplicaView) -> Vec<String> {
         replica.pool.clone(),
         replica.address.clone(),
         replica.role.clone(),
-        or_dash(replica.adopted_from.as_ref()),
+        or_dash(replica.owner.as_ref()),
         replica.availability.clone(),
         replica.outstanding.to_string(),
         match replica.without_metrics {

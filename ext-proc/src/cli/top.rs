@@ -253,7 +253,7 @@ mod tests {
             address: "10.0.0.1:80".into(),
             availability: "pending".into(),
             draining: false,
-            adopted_from: None,
+            owner: None,
             outstanding: 4,
             pending: Some(1),
             running: Some(3),
@@ -289,7 +289,7 @@ mod tests {
             "{text}"
         );
         assert!(
-            text.contains("10.0.0.1:80  both  -             pending  4"),
+            text.contains("10.0.0.1:80  both  -      pending  4"),
             "{text}"
         );
     }

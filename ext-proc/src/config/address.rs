@@ -30,7 +30,7 @@ impl Address {
     }
 
     /// Parses `host:port`; the error says what is wrong.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let address = Self::from_text(text).ok_or_else(|| {
             format!(
                 "`{text}` is not host:port, such as eu.example:9004, 10.0.0.1:9004 or [::1]:9004"

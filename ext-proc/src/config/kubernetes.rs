@@ -142,7 +142,7 @@ pub(super) fn check_siblings(region: &RegionConfig, reader: &mut Reader) {
 }
 
 /// Refuses Kubernetes in a build without it.
-fn check_build(option: &str, reader: &mut Reader) {
+pub(super) fn check_build(option: &str, reader: &mut Reader) {
     if !cfg!(feature = "kubernetes") {
         let message = "this `isotherm` was built without Kubernetes: build it with the cargo feature `kubernetes`, or \
              list addresses or a DNS name";

@@ -46,8 +46,9 @@ pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use kubernetes::{KubernetesSource, KubernetesTarget};
 pub use listen::{Listen, SocketMode};
 pub use options::{
-    AdminConfig, DnsSource, ExtProcConfig, ListenTls, PeerConfig, ProbeConfig, ProbeTls,
-    RecordingConfig, RegionConfig, TlsFiles, TrustedHeaders, UnixSocketConfig,
+    AdminConfig, DnsSource, EtcdConfig, ExtProcConfig, KubernetesStore, ListenTls, PeerConfig,
+    ProbeConfig, ProbeTls, RecordingConfig, RegionConfig, StoreConfig, TlsFiles, TrustedHeaders,
+    UnixSocketConfig,
 };
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};

@@ -28,8 +28,8 @@ use super::section::section;
 use super::service_port::ServicePort;
 use super::text::{
     ANY_MODEL, allowed_path, cluster_name, collector_url, dial_address, group_name, header_name,
-    host_name, label_selector, listen_address, model_name, namespace_name, network, object_name,
-    page_path, region_name, service_port, socket_address, socket_mode,
+    host_name, key_prefix, label_selector, listen_address, model_name, namespace_name, network,
+    object_name, page_path, region_name, service_port, socket_address, socket_mode,
 };
 use super::tiers::{RawFairness, RawOrder, RawTiers};
 
@@ -44,6 +44,8 @@ const ALIASES_MAX: usize = 100;
 const PEERS_MAX: usize = 256;
 /// The most networks of a region's replicas.
 const NETWORKS_MAX: usize = 64;
+/// The most members of an etcd cluster that a service reaches.
+const ENDPOINTS_MAX: usize = 16;
 /// The most other services of a region.
 const SIBLINGS_MAX: usize = 64;
 /// The most addresses that one service listens on.
@@ -387,12 +389,10 @@ section! {
         /// Which region a request goes to. `availability`: SkyLB's rule, where `forwarding` says when a request leaves. `utilisation`: SageServe's rule, the first region, this one before the nearest, that uses less than 70 % of the memory for KV caches; if there is none, the one that uses the least.
         choice as "choice": RegionChoice = RegionChoice::default(),
             choice([("availability", RegionChoice::Availability), ("utilisation", RegionChoice::Utilisation)]);
-        /// Whether this region may adopt the replicas of a dead region. Each peer then needs `replicas`.
-        adopt as "adopt": bool = false, boolean();
-        /// How long a recovered region must be healthy before it gets its replicas back.
+        /// The store of the leases, by which a region takes the replicas of another one that is gone. Without it, each region keeps its own replicas and takes no others.
+        store as "store": Option<StoreConfig> = None, optional(section_kind());
+        /// How long a recovered region must be well before it gets the lease of its replicas back.
         give_back_after as "give_back_after_ms": Duration = Duration::from_secs(10), millis(0..=3_600_000);
-        /// A file that keeps the other regions' replica lists over a restart. Relative to the configuration file. Without it, a restarted service learns each list with the region's next heartbeat.
-        state_file as "state_file": Option<PathBuf> = None, optional(path());
         /// The other regions.
         peers as "peers": Vec<PeerConfig> = Vec::new(), list(section_kind(), PEERS_MAX);
         /// The other services of this region (their `region.listen`), one address each; every service lists all others. Siblings share their prefix index, and answer peers for each other.
@@ -426,7 +426,44 @@ section! {
         address as "address": Address = Address::unspecified(), required(dial_address());
         /// The Envoy cluster that leads to the region.
         cluster as "cluster": String = String::new(), cluster_name() => "`region-` and its name";
-        /// The networks of its replicas, such as `10.2.0.0/16`. The service neither probes nor adopts an address outside them, whatever the region says.
-        replicas as "replicas": Vec<IpNet> = Vec::new(), list(network(), NETWORKS_MAX);
+        /// The networks of its replicas, such as `10.2.0.0/16`. The service uses no address outside them, whatever the store says.
+        replicas as "replicas": Vec<IpNet> = Vec::new(), list(network(), NETWORKS_MAX) => "`region.store.networks`";
+    }
+}
+
+section! {
+    /// The store of the leases, the same for all regions: etcd, or Lease objects of Kubernetes.
+    pub struct StoreConfig {
+        /// An etcd cluster.
+        etcd as "etcd": Option<EtcdConfig> = None, optional(section_kind());
+        /// Lease objects of one Kubernetes API server, which all regions reach.
+        kubernetes as "kubernetes": Option<KubernetesStore> = None, optional(section_kind());
+        /// The duration of a lease, the same in all regions. The replicas of a dead region serve again after it.
+        lease as "lease_ms": Duration = Duration::from_secs(10), millis(1_000..=600_000);
+        /// The address of this region's service (its `region.listen`) for other regions. With it the store names this region, and the others need no entry in `peers`.
+        advertise as "advertise": Option<Address> = None, optional(dial_address());
+        /// The networks of the replicas of regions that have no `replicas` in `peers`. The service uses no address outside them; without any, it takes no replica of such a region.
+        networks as "networks": Vec<IpNet> = Vec::new(), list(network(), NETWORKS_MAX);
+    }
+}
+
+section! {
+    /// An etcd cluster (version 3.4 or later), reached through its JSON gateway.
+    pub struct EtcdConfig {
+        /// The client addresses of its members.
+        endpoints as "endpoints": Vec<Address> = Vec::new(), required(list(dial_address(), ENDPOINTS_MAX));
+        /// Certificates for its client port. Without them the connections have no TLS.
+        tls as "tls": Option<TlsFiles> = None, optional(section_kind());
+        /// The prefix of the keys.
+        prefix as "prefix": String = "/isotherm/regions/".to_owned(), key_prefix();
+    }
+}
+
+section! {
+    /// The place of the Lease objects.
+    pub struct KubernetesStore {
+        /// The namespace, the same for all regions.
+        namespace as "namespace": Option<String> = None, optional(namespace_name())
+            => "the namespace of this pod, or of the context of KUBECONFIG";
     }
 }

@@ -21,7 +21,12 @@ impl RegionConfig {
     pub(super) fn resolve_paths(&mut self, folder: &Path) {
         let tls = self.tls.iter_mut();
         let files = tls.flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.ca]);
-        for file in files.chain(&mut self.state_file) {
+        let etcd = self
+            .store
+            .iter_mut()
+            .filter_map(|store| store.etcd.as_mut()?.tls.as_mut());
+        let etcd = etcd.flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.ca]);
+        for file in files.chain(etcd) {
             *file = folder.join(&file);
         }
     }
@@ -52,7 +57,7 @@ pub(super) fn resolve(region: &mut RegionConfig, clusters: &mut UniqueNames, rea
         }
     }
     check_peers(region, clusters, reader);
-    check_adoption(region, reader);
+    check_store(region, reader);
     check_siblings(region, reader);
     kubernetes::check_siblings(region, reader);
     check_protection(region, reader);
@@ -74,17 +79,29 @@ fn check_peers(region: &RegionConfig, clusters: &mut UniqueNames, reader: &mut R
     }
 }
 
-/// Checks that a region that may adopt replicas knows where those of its peers are.
-fn check_adoption(region: &RegionConfig, reader: &mut Reader) {
-    if !region.adopt {
+/// Checks that the store is one of the kinds, and that this build has it.
+fn check_store(region: &RegionConfig, reader: &mut Reader) {
+    let Some(store) = &region.store else {
         return;
-    }
-    for (entry, peer) in reader.entries("region.peers", &region.peers) {
-        let option = format!("{entry}.replicas");
-        if peer.replicas.is_empty() && reader.is_valid(&option) {
-            let message = "must be given with `adopt: true`: the networks in which the region may have replicas";
-            reader.error_at(reader.location(&entry), &option, message);
+    };
+    let option = "region.store";
+    let members = ["region.store.etcd", "region.store.kubernetes"];
+    match (&store.etcd, &store.kubernetes) {
+        (Some(_), Some(_)) => reader.error(option, "give only one of `etcd` and `kubernetes`"),
+        (None, None) if members.iter().all(|member| reader.is_valid(member)) => {
+            reader.error(option, "give one of `etcd` and `kubernetes`");
         }
+        (None, Some(_)) => kubernetes::check_build("region.store.kubernetes", reader),
+        (Some(_), None) | (None, None) => {}
+    }
+    let endpoints = "region.store.etcd.endpoints";
+    if store
+        .etcd
+        .as_ref()
+        .is_some_and(|etcd| etcd.endpoints.is_empty())
+        && reader.is_valid(endpoints)
+    {
+        reader.error(endpoints, "must name at least one address");
     }
 }
 

@@ -165,10 +165,7 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
         ("region.name", region(|old, new| old.name != new.name)),
         ("region.listen", region(|old, new| old.listen != new.listen)),
         ("region.tls", region(|old, new| old.tls != new.tls)),
-        (
-            "region.state_file",
-            region(|old, new| old.state_file != new.state_file),
-        ),
+        ("region.store", region(|old, new| old.store != new.store)),
     ];
     let differs = differs.into_iter().filter(|(_, differs)| *differs);
     differs.map(|(option, _)| option).collect()

@@ -111,6 +111,15 @@ pub(super) fn page_path() -> Kind<String> {
     )
 }
 
+/// The prefix of keys in a store.
+pub(super) fn key_prefix() -> Kind<String> {
+    name(
+        "prefix of keys",
+        |text| !text.is_empty() && text.is_ascii() && is_visible(text),
+        |text| format!("`{text}` is not a prefix of keys, such as /isotherm/regions/"),
+    )
+}
+
 /// A path that clients may use, as in the filter's configuration.
 pub(super) fn allowed_path() -> Kind<String> {
     text("path, PATH/* or *", |text| match paths::check_entry(text) {

@@ -28,6 +28,12 @@ pub(super) struct Connection {
     pub(super) server: String,
 }
 
+impl std::fmt::Debug for KubernetesClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KubernetesClient")
+    }
+}
+
 impl KubernetesClient {
     /// Returns the connection. In a pod it is that of the ServiceAccount, elsewhere that of KUBECONFIG.
     pub(super) async fn connection(&self) -> Result<Connection, Problem> {

@@ -1,9 +1,13 @@
 //! A build without Kubernetes: no source reports anything. The configuration refuses such a source.
 
+use std::time::Duration;
+
+use isotherm_regions::{RegionEntry, StoreVersion, StoredEntry};
 use tokio::sync::watch;
 
 use super::{SiblingFollower, SiblingService, SourceFollower, SourceReport};
 use crate::config::KubernetesSource;
+use crate::lease_store::StoreError;
 use crate::tasks::AbortOnDrop;
 
 /// The place of the connection to the API server.
@@ -25,6 +29,28 @@ pub(crate) fn follow_siblings(_: &KubernetesClient, _: SiblingService) -> Siblin
     SiblingFollower {
         siblings,
         _task: keep(sender),
+    }
+}
+
+/// The place of the Lease objects.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseObjects;
+
+impl LeaseObjects {
+    pub(crate) fn new(_: Option<String>, _: Duration) -> Self {
+        Self
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
+        Err(StoreError("this build has no Kubernetes".to_owned()))
+    }
+
+    pub(crate) async fn write(
+        &self,
+        _: &RegionEntry,
+        _: Option<&StoreVersion>,
+    ) -> Result<Option<StoreVersion>, StoreError> {
+        Err(StoreError("this build has no Kubernetes".to_owned()))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Kubernetes as a source: the replicas of pools, and the siblings of this service.
+//! Kubernetes as a source: the replicas of pools, the siblings of this service, and the records of regions.
 //!
 //! | module | purpose |
 //! | --- | --- |
@@ -7,6 +7,7 @@
 //! | `objects` | the fields that the service reads of each object |
 //! | `client`, `watch`, `problem` | the connection, a watch with its retries, and why one fails |
 //! | `follow`, `siblings` | the tasks that connect the core to its watches |
+//! | `leases` | the records of regions as Lease objects |
 //!
 //! The service keeps no object of the API server: each event becomes a few bytes at once. Rejected: the reflector and
 //! store of `kube`, which keep whole pods, about a hundred times the memory; EndpointSlices for an InferencePool, which
@@ -20,6 +21,8 @@ mod replicas;
 mod client;
 #[cfg(feature = "kubernetes")]
 mod follow;
+#[cfg(feature = "kubernetes")]
+mod leases;
 #[cfg(feature = "kubernetes")]
 mod list;
 #[cfg(feature = "kubernetes")]
@@ -52,9 +55,11 @@ use crate::tasks::AbortOnDrop;
 #[cfg(feature = "kubernetes")]
 pub(crate) use client::KubernetesClient;
 #[cfg(not(feature = "kubernetes"))]
-pub(crate) use disabled::{KubernetesClient, follow, follow_siblings};
+pub(crate) use disabled::{KubernetesClient, LeaseObjects, follow, follow_siblings};
 #[cfg(feature = "kubernetes")]
 pub(crate) use follow::follow;
+#[cfg(feature = "kubernetes")]
+pub(crate) use leases::LeaseObjects;
 pub(crate) use replicas::{DiscoveredReplica, DiscoveredReplicas};
 #[cfg(feature = "kubernetes")]
 pub(crate) use siblings::follow_siblings;

@@ -45,8 +45,8 @@ struct PoolSnapshot {
     replicas: Vec<ReplicaStatus>,
     peers: Vec<PeerStatus>,
     tenants: Vec<NamedTenant>,
-    /// Home region of each adopted replica.
-    adopted: Vec<Arc<str>>,
+    /// Home region of each leased replica.
+    leased: Vec<Arc<str>>,
     are_sources_up: bool,
     now: Time,
 }
@@ -60,7 +60,7 @@ impl PoolSnapshot {
             replicas: pool.replicas(),
             peers: pool.peers(),
             tenants: pool.tenants(),
-            adopted: pool.adopted().into_values().collect(),
+            leased: pool.leased().into_values().collect(),
             are_sources_up: pool.source_problem().is_none(),
             now: pool.clock().now(),
         }
@@ -221,16 +221,16 @@ fn encode_peers(page: &mut Page<'_>, pools: &[PoolSnapshot]) -> fmt::Result {
             ([pool, region, state], flag(is_available))
         }),
     )?;
-    let mut adopted: BTreeMap<_, usize> = each().map(|(_, labels)| (labels, 0)).collect();
+    let mut leased: BTreeMap<_, usize> = each().map(|(_, labels)| (labels, 0)).collect();
     for pool in pools {
-        for region in &pool.adopted {
+        for region in &pool.leased {
             let labels = [("pool", &*pool.pool), ("region", &**region)];
-            *adopted.entry(labels).or_default() += 1;
+            *leased.entry(labels).or_default() += 1;
         }
     }
     page.gauges(
-        "adopted_replicas",
-        "Replicas of another region that this region has adopted",
-        adopted.into_iter().map(|(labels, n)| (labels, count(n))),
+        "leased_replicas",
+        "Replicas of another region whose lease this region holds",
+        leased.into_iter().map(|(labels, n)| (labels, count(n))),
     )
 }

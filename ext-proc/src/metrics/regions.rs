@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
-use isotherm_regions::RegionsCounters;
+use isotherm_regions::{LeaseCounters, RegionsCounters};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
@@ -41,6 +41,10 @@ pub(super) fn encode(
             status.map_or(0, |status| read(&status.counters)),
         )?;
     }
+    for (name, help, read) in LEASE_COUNTERS {
+        let read = status.map_or(0, |status| read(&status.lease_counters));
+        page.total(name, help, read)?;
+    }
     Ok(())
 }
 
@@ -50,12 +54,31 @@ type Counter<T> = (&'static str, &'static str, fn(&T) -> u64);
 const COUNTERS: &[Counter<RegionsCounters>] = counters! {
     heartbeats: "Heartbeats of other regions that were accepted",
     heartbeats_rejected: "Heartbeats of other regions that were rejected: late, repeated, or not requested",
-    records_rejected: "Replica records of other regions that were rejected",
     regions_lost: "Times that a region was lost",
-    suspensions: "Times that this service was suspended for so long that other regions may have taken it for dead",
-    adoptions: "Times that this region adopted the replicas of another",
-    adoption_conflicts: "Times that another region held the same adopted replicas; expected to stay zero",
 };
+
+const LEASE_COUNTERS: [Counter<LeaseCounters>; 4] = [
+    (
+        "leases_taken",
+        "Leases of other regions' replicas that this service took",
+        |c| c.taken,
+    ),
+    (
+        "leases_given_back",
+        "Leases that this service gave back to an owner that is well",
+        |c| c.given_back,
+    ),
+    (
+        "lease_conflicts",
+        "Writes to the store that failed because the record had changed",
+        |c| c.conflicts,
+    ),
+    (
+        "lease_store_failures",
+        "Calls of the store of leases without an answer",
+        |c| c.failures,
+    ),
+];
 
 const LINK_COUNTERS: [Counter<RegionsStatus>; 7] = [
     (
@@ -65,7 +88,7 @@ const LINK_COUNTERS: [Counter<RegionsStatus>; 7] = [
     ),
     (
         "peer_addresses_rejected",
-        "Addresses of other regions' replicas that were neither probed nor adopted, because they are outside the configured networks",
+        "Addresses of leased replicas that were not used, because they are outside the configured networks",
         |s| s.addresses_rejected,
     ),
     (
@@ -109,7 +132,31 @@ fn encode_own_region(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt
             let since = status.certificate.expires?.duration_since(UNIX_EPOCH);
             Some((labels, since.ok()?.as_secs_f64()))
         }),
+    )?;
+    let own = status.iter().map(|status| (&status.name, &status.lease));
+    let peers = status.iter().flat_map(|status| &status.peers);
+    let leases = own.chain(peers.map(|peer| (&peer.name, &peer.lease)));
+    page.gauges(
+        "region_lease_revision",
+        "Revision of the lease of the region's replicas, while a region holds it",
+        leases.filter_map(|(region, lease)| {
+            let lease = lease.as_ref()?;
+            let holder = lease.holder.as_deref()?;
+            let labels = [("region", region.as_str()), ("holder", holder)];
+            Some((labels, lease.revision as f64))
+        }),
+    )?;
+    page.gauges(
+        "lease_store_age_seconds",
+        "Time since the request for the last list of the store of leases was sent",
+        own_lease(status).map(|(labels, age_ms)| (labels, seconds(age_ms))),
     )
+}
+
+fn own_lease(status: Option<&RegionsStatus>) -> Option<([(&str, &str); 1], u64)> {
+    let status = status?;
+    let age_ms = status.lease.as_ref()?.store_age_ms?;
+    Some(([("region", status.name.as_str())], age_ms))
 }
 
 fn encode_peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result {
@@ -128,7 +175,7 @@ fn encode_peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Res
     page.gauges(
         "region_state",
         "1 for the state of the region: up, no_gateway, never_heard, lost, refused (the region runs and must not be \
-         used), dead, declared_lost",
+         used)",
         peers().map(|(peer, region)| ([region, ("state", peer.state.as_ref())], 1.0)),
     )?;
     page.gauges(

@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_planner::{Forecast, ForecastModel, PlanReason, PoolPlan};
-use isotherm_regions::{RegionState, RegionsCounters};
+use isotherm_regions::{LeaseCounters, RegionState, RegionsCounters};
 use isotherm_router::{Load, PeerReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -20,7 +20,8 @@ use crate::generated::assert_generated;
 use crate::pool::{PoolDecision, PoolRegistry, RouteRequest, Submission};
 use crate::probe::ReportedAdapters;
 use crate::regions::{
-    CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
+    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionsStatus,
+    SiblingState,
 };
 use crate::scaling::{PoolScalingStatus, ScalingStatus};
 
@@ -175,7 +176,11 @@ fn region() -> RegionsStatus {
     RegionsStatus {
         name: "us".into(),
         has_gateway: true,
-        successors: Vec::new(),
+        lease: Some(LeaseState {
+            holder: Some("us".into()),
+            revision: 3,
+            store_age_ms: Some(20),
+        }),
         peers: vec![PeerState {
             name: "eu".into(),
             address: "eu.example:9004".into(),
@@ -186,9 +191,9 @@ fn region() -> RegionsStatus {
             heartbeat_age_ms: Some(0),
             version: None,
             replicas: 1,
-            adopted: 0,
-            adopted_by: Vec::new(),
-            adoption_blocker: None,
+            leased: 0,
+            source: PeerSource::Configuration,
+            lease: None,
         }],
         siblings: vec![SiblingState {
             address: "10.0.0.2:9004".into(),
@@ -198,6 +203,7 @@ fn region() -> RegionsStatus {
             queue: 0,
         }],
         counters: RegionsCounters::default(),
+        lease_counters: LeaseCounters::default(),
         placements: PlacementCounts::default(),
         certificate: CertificateState {
             expires: Some(UNIX_EPOCH),

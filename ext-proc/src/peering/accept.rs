@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_regions::{Incarnation, Session};
+use isotherm_regions::Session;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::StreamExt as _;
@@ -43,8 +43,6 @@ pub struct Caller {
     pub region: Arc<str>,
     /// The caller's number for the stream.
     pub session: Session,
-    /// Number of this start of the caller.
-    pub incarnation: Incarnation,
 }
 
 /// Handles the messages of callers.

@@ -15,10 +15,9 @@ pub(crate) use encode::encode;
 
 /// The longest name of a region, a model or a replica, in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// The most regions in a list, and the most pools.
-const REGIONS_MAX: usize = 1024;
+/// The most pools.
 const POOLS_MAX: usize = 1024;
-/// The most replicas in a record, over all pools.
+/// The most drained replicas of a pool.
 const REPLICAS_MAX: usize = 16 * 1024;
 /// The most placements in a message, and the most blocks in one.
 const PLACEMENTS_MAX: usize = 1024;
@@ -30,13 +29,7 @@ pub(super) fn is_within_bounds(message: &Message) -> bool {
     match message {
         Message::Ping(_) => true,
         Message::Scaling(share) => share.pools.len() <= POOLS_MAX,
-        Message::Heartbeat(heartbeat) => {
-            heartbeat.pools.len() <= POOLS_MAX && heartbeat.views.len() <= REGIONS_MAX
-        }
-        Message::Record(record) => {
-            let replicas: usize = record.pools.iter().map(|pool| pool.replicas.len()).sum();
-            replicas <= REPLICAS_MAX && record.pools.len() <= POOLS_MAX
-        }
+        Message::Heartbeat(heartbeat) => heartbeat.pools.len() <= POOLS_MAX,
         Message::Placements(placements) => {
             let mut blocks = placements
                 .iter()

@@ -3,7 +3,6 @@
 mod attempt;
 mod backoff;
 mod connection;
-mod resolve;
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use std::time::Instant;
 
 use isotherm_regions::Session;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 
 use super::convert::decode;
 use super::send_queue::{SendError, SendQueue};
@@ -41,8 +40,6 @@ pub enum LinkEvent {
     Down {
         /// Why the link is down.
         error: LinkError,
-        /// Start of the attempt that failed, or that had opened the link.
-        dial_started: Instant,
     },
     /// The peer has sent a message.
     Message {
@@ -64,7 +61,6 @@ pub struct Dialer {
 struct LinkControl {
     /// The queue of the link that is up.
     queue: Mutex<Option<Arc<SendQueue>>>,
-    redial: Notify,
 }
 
 impl Dialer {
@@ -103,11 +99,6 @@ impl Dialer {
         let queue = self.control.queue().ok_or(SendError::NoLink)?;
         queue.push(message)
     }
-
-    /// Cuts the link, if it is up, and dials without backoff.
-    pub fn redial(&self) {
-        self.control.redial.notify_one();
-    }
 }
 
 impl LinkControl {
@@ -123,9 +114,6 @@ impl LinkControl {
 /// The receiver of events is gone.
 struct NoReceiver;
 
-/// The reason why a link, or an attempt, ended; `None` for a redial.
-type LinkEnd = Option<LinkError>;
-
 struct LinkTask<K> {
     connector: Connector,
     timeouts: LinkTimeouts,
@@ -135,40 +123,27 @@ struct LinkTask<K> {
 }
 
 impl<K: Clone> LinkTask<K> {
-    async fn run(mut self) -> Result<(), NoReceiver> {
+    async fn run(self) -> Result<(), NoReceiver> {
         let mut backoff = Backoff::new(self.timeouts);
         loop {
-            let dial_started = Instant::now();
-            let end = tokio::select! {
-                connected = self.connector.connect() => match connected {
-                    Ok(link) => {
-                        backoff.reset();
-                        self.keep(link).await?
-                    }
-                    Err(error) => Some(error),
-                },
-                () = self.control.redial.notified() => None,
-            };
-            let Some(error) = end else {
-                backoff.reset();
-                continue;
+            let error = match self.connector.connect().await {
+                Ok(link) => {
+                    backoff.reset();
+                    self.keep(link).await?
+                }
+                Err(error) => error,
             };
             tracing::debug!(region = self.connector.region(), %error, "no link");
-            let down = LinkEvent::Down {
-                error,
-                dial_started,
-            };
-            self.report(down).await?;
+            self.report(LinkEvent::Down { error }).await?;
             tokio::select! {
                 () = tokio::time::sleep(backoff.next()) => {}
-                () = self.control.redial.notified() => backoff.reset(),
                 () = self.events.closed() => return Err(NoReceiver),
             }
         }
     }
 
     /// Reports a link and its messages until it ends.
-    async fn keep(&self, link: EstablishedLink) -> Result<LinkEnd, NoReceiver> {
+    async fn keep(&self, link: EstablishedLink) -> Result<LinkError, NoReceiver> {
         let queue = Arc::clone(&link.queue);
         self.control.set_queue(Some(Arc::clone(&queue)));
         let _guard = QueueGuard(&self.control);
@@ -181,7 +156,7 @@ impl<K: Clone> LinkTask<K> {
         &self,
         mut link: EstablishedLink,
         queue: &SendQueue,
-    ) -> Result<LinkEnd, NoReceiver> {
+    ) -> Result<LinkError, NoReceiver> {
         let silence_max = self.timeouts.silence_max;
         loop {
             let silent_at = queue.pinged_at().unwrap_or_else(Instant::now) + silence_max;
@@ -189,20 +164,19 @@ impl<K: Clone> LinkTask<K> {
                 // A message that has arrived ends the silence, even if the timer has fired.
                 biased;
                 envelope = link.inbound.message() => envelope,
-                () = self.control.redial.notified() => return Ok(None),
                 () = self.events.closed() => return Err(NoReceiver),
                 () = tokio::time::sleep_until(silent_at.into()) => {
                     if queue.pinged_at().is_some_and(|pinged| pinged.elapsed() >= silence_max) {
                         let reason = format!("no answer for {} ms", silence_max.as_millis());
-                        return Ok(Some(LinkError::Unreachable(reason)));
+                        return Ok(LinkError::Unreachable(reason));
                     }
                     continue;
                 }
             };
             let envelope = match envelope {
                 Ok(Some(envelope)) => envelope,
-                Ok(None) => return Ok(Some(LinkError::closed())),
-                Err(status) => return Ok(Some(link.connection.error(&status))),
+                Ok(None) => return Ok(LinkError::closed()),
+                Err(status) => return Ok(link.connection.error(&status)),
             };
             queue.on_message();
             let session = Session(envelope.session);
@@ -211,7 +185,7 @@ impl<K: Clone> LinkTask<K> {
                     self.report(LinkEvent::Message { session, message }).await?;
                 }
                 Ok(None) => {}
-                Err(error) => return Ok(Some(LinkError::protocol(error))),
+                Err(error) => return Ok(LinkError::protocol(error)),
             }
         }
     }

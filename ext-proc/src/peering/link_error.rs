@@ -1,8 +1,7 @@
 //! Why a link is down.
 //!
-//! The kinds of errors have different consequences: this service may adopt the replicas of an unreachable region, but not
-//! those of a region that is alive and refuses the link. So every sign of life is [`LinkError::Refused`], and a failure of
-//! this machine ([`LinkError::Local`]) says nothing about the peer.
+//! An operator does different things about the two kinds: a peer that cannot be reached is down or behind the network, a peer
+//! that refuses is up and configured otherwise.
 
 use std::error::Error as _;
 use std::fmt::Display;
@@ -21,39 +20,17 @@ pub enum LinkError {
     /// A service answers, and this service must not use it.
     #[error("refused: {0}")]
     Refused(String),
-    /// This machine could not try.
-    #[error("not tried: {0}")]
-    Local(String),
 }
 
 impl LinkError {
-    /// Of the errors of two addresses, the one with more information about the peer.
-    pub(super) fn or(self, other: Self) -> Self {
-        let weight = |error: &Self| match error {
-            Self::Unreachable(_) => 0,
-            Self::Local(_) => 1,
-            Self::Refused(_) => 2,
-        };
-        if weight(&other) > weight(&self) {
-            other
-        } else {
-            self
-        }
-    }
-
-    /// A name that does not resolve, and never did.
-    pub(super) fn resolve(name: &str, reason: &str) -> Self {
-        Self::Local(format!("cannot resolve {name}: {reason}"))
+    /// A name without an address.
+    pub(super) fn resolve(name: &str, reason: &dyn Display) -> Self {
+        Self::Unreachable(format!("cannot resolve {name}: {reason}"))
     }
 
     /// A failure to open a TCP connection.
     pub(super) fn connect(address: SocketAddr, error: &io::Error) -> Self {
-        let reason = format!("no connection to {address}: {error}");
-        if is_local(error) {
-            Self::Local(reason)
-        } else {
-            Self::Unreachable(reason)
-        }
+        Self::Unreachable(format!("no connection to {address}: {error}"))
     }
 
     /// A phase of an attempt that did not end in time.
@@ -125,19 +102,4 @@ fn protocol_error(status: &tonic::Status) -> Option<&h2::Error> {
             )
         )
     })
-}
-
-/// Whether this machine failed: it has no route, no address or no more files. Neither the peer nor the network between
-/// causes such an error.
-fn is_local(error: &io::Error) -> bool {
-    const ENFILE: i32 = 23;
-    const EMFILE: i32 = 24;
-    matches!(
-        error.kind(),
-        io::ErrorKind::NetworkUnreachable
-            | io::ErrorKind::NetworkDown
-            | io::ErrorKind::AddrNotAvailable
-            | io::ErrorKind::PermissionDenied
-            | io::ErrorKind::OutOfMemory
-    ) || matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm_regions::{Heartbeat, Ping, RegionRecord};
+use isotherm_regions::{Heartbeat, Ping};
 
 use super::scaling_share::ScalingShare;
 use crate::pool::SharedPlacement;
@@ -14,8 +14,6 @@ pub enum Message {
     Ping(Ping),
     /// The callee's reply to one ping.
     Heartbeat(Heartbeat),
-    /// The replicas of a region, and the regions that may adopt them.
-    Record(Arc<RegionRecord>),
     /// Placements of a sibling, each with the model of its pool.
     Placements(Vec<(Arc<str>, SharedPlacement)>),
     /// Demand and numbers of replicas.

@@ -1,8 +1,8 @@
 //! Links between services: of different regions (*peers*), and of one region (*siblings*).
 //!
 //! Each service dials every other service and keeps one gRPC stream to it, over mutual TLS. The caller sends a ping every
-//! interval, records and placements; the callee replies to each ping with a heartbeat. So two services have two streams,
-//! and each measures by its own clock. `wire/peering.proto` defines the protocol.
+//! interval, and placements; the callee replies to each ping with a heartbeat. So two services have two streams, and each
+//! measures by its own clock. `wire/peering.proto` defines the protocol.
 //!
 //! - [`Credentials`] hold certificate, key and authority, and follow their files. The name in a certificate
 //!   (`eu.isotherm`) is the only identity: see [`LocalIdentity`].
@@ -46,7 +46,7 @@ pub use scaling_share::{PoolShare, ScalingShare};
 pub use send_queue::SendError;
 pub use timeouts::LinkTimeouts;
 
-/// The longest message that a service reads or sends, in bytes. A record of ten thousand addresses has about 300 KB.
+/// The longest message that a service reads or sends, in bytes. A message of the longest placements has half of that.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
 /// The version of the protocol, in each Hello.

@@ -122,7 +122,7 @@ impl SendQueue {
 
 #[cfg(test)]
 mod tests {
-    use isotherm_regions::{Advertisement, Ping, RecordVersion};
+    use isotherm_regions::Ping;
 
     use super::*;
     use crate::peering::wire::Payload;
@@ -134,8 +134,6 @@ mod tests {
         Message::Ping(Ping {
             session: SESSION,
             seq,
-            record_version: RecordVersion::default(),
-            advertisement: Advertisement::default(),
         })
     }
 

@@ -43,6 +43,8 @@ pub struct Route {
     pub fallbacks: Vec<Endpoint>,
     /// The prefill replica that computes the prompt, if one does.
     pub prefiller: Option<Endpoint>,
+    /// Owner of the chosen replica and the revision of its lease, if this region holds the lease of another one.
+    pub lease: Option<Box<(Arc<str>, u64)>>,
     /// The router's decision.
     pub decision: Decision,
 }

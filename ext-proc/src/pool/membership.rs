@@ -25,8 +25,8 @@ pub struct Member {
     pub role: Role,
     /// Whether the replica drains: it finishes its requests and gets no new ones.
     pub draining: bool,
-    /// The region that owns the replica, if this region has adopted it.
-    pub adopted_from: Option<PeerId>,
+    /// The region that owns the replica, if this region has its lease.
+    pub owner: Option<PeerId>,
 }
 
 /// Error of a change of membership.
@@ -38,9 +38,9 @@ pub enum MembershipError {
     /// The pool has no replica at this address.
     #[error("replica {0} is not in the pool; `isotherm replicas list` shows its replicas")]
     Unknown(SocketAddr),
-    /// The replica was not adopted from the given region.
-    #[error("replica {0} is not adopted from that region")]
-    NotAdopted(SocketAddr),
+    /// The replica is not leased from the given region.
+    #[error("replica {0} is not leased from that region")]
+    NotLeased(SocketAddr),
     /// The pool has as many replicas as it may have.
     #[error("the pool has {REPLICAS_MAX} replicas, which is its limit; remove one first")]
     Full,
@@ -60,7 +60,7 @@ impl Membership {
         &mut self,
         addr: SocketAddr,
         role: Role,
-        adopted_from: Option<PeerId>,
+        owner: Option<PeerId>,
     ) -> Result<ReplicaId, MembershipError> {
         if self.by_addr.contains_key(&addr) {
             return Err(MembershipError::Exists(addr));
@@ -76,17 +76,17 @@ impl Membership {
             addr,
             role,
             draining: false,
-            adopted_from,
+            owner,
         };
         self.by_addr.insert(addr, member);
         self.endpoints.insert(id, addr.into());
         Ok(id)
     }
 
-    /// Turns an adopted replica into one of this region; `None` if it is not adopted.
+    /// Turns a leased replica into one of this region; `None` if it is not leased.
     pub(crate) fn keep(&mut self, addr: SocketAddr) -> Option<ReplicaId> {
         let member = self.by_addr.get_mut(&addr)?;
-        member.adopted_from.take()?;
+        member.owner.take()?;
         Some(member.id)
     }
 
@@ -101,7 +101,22 @@ impl Membership {
         Ok(member.id)
     }
 
-    /// Removes an address that was adopted from `peer`.
+    /// Gives a leased address, which may drain, to `owner`. Returns its id, and whether it was draining.
+    /// Fails when it is this region's own.
+    pub(crate) fn lease(
+        &mut self,
+        addr: SocketAddr,
+        owner: PeerId,
+    ) -> Result<Option<(ReplicaId, bool)>, MembershipError> {
+        match self.by_addr.get_mut(&addr) {
+            None => return Ok(None),
+            Some(member) if member.owner.is_none() => return Err(MembershipError::Exists(addr)),
+            Some(member) => member.owner = Some(owner),
+        }
+        self.resume(addr).map(Some)
+    }
+
+    /// Removes an address that is leased from `peer`.
     pub(crate) fn release(
         &mut self,
         addr: SocketAddr,
@@ -109,8 +124,8 @@ impl Membership {
     ) -> Result<ReplicaId, MembershipError> {
         match self.by_addr.get(&addr) {
             None => Err(MembershipError::Unknown(addr)),
-            Some(member) if member.adopted_from == Some(peer) => self.remove(addr),
-            Some(_) => Err(MembershipError::NotAdopted(addr)),
+            Some(member) if member.owner == Some(peer) => self.remove(addr),
+            Some(_) => Err(MembershipError::NotLeased(addr)),
         }
     }
 
@@ -138,6 +153,19 @@ impl Membership {
         let member = member.ok_or(MembershipError::Unknown(addr))?;
         let was_draining = std::mem::replace(&mut member.draining, false);
         Ok((member.id, was_draining))
+    }
+
+    /// Returns the owner of a leased replica.
+    pub(crate) fn owner_of(&self, id: ReplicaId) -> Option<PeerId> {
+        let addr = self.addr_of(id)?;
+        self.by_addr.get(&addr)?.owner
+    }
+
+    /// Whether the address is this region's own.
+    pub(crate) fn is_own(&self, addr: SocketAddr) -> bool {
+        self.by_addr
+            .get(&addr)
+            .is_some_and(|member| member.owner.is_none())
     }
 
     pub(crate) fn addr_of(&self, id: ReplicaId) -> Option<SocketAddr> {
@@ -208,26 +236,26 @@ mod tests {
                 addr: addr(1),
                 role: Role::Both,
                 draining: true,
-                adopted_from: None,
+                owner: None,
             }]
         );
     }
 
     #[test]
-    fn an_adopted_replica_is_released_to_the_region_that_owns_it_only() {
+    fn a_leased_replica_is_released_to_the_region_that_owns_it_only() {
         let mut membership = Membership::default();
         let (eu, asia) = (PeerId(0), PeerId(1));
         let own = membership.add(addr(1), Role::Both, None).unwrap();
-        let adopted = membership.add(addr(2), Role::Both, Some(eu)).unwrap();
-        let not_adopted = |port| Err(MembershipError::NotAdopted(addr(port)));
-        assert_eq!(membership.release(addr(1), eu), not_adopted(1));
-        assert_eq!(membership.release(addr(2), asia), not_adopted(2));
-        assert_eq!(membership.release(addr(2), eu), Ok(adopted));
+        let leased = membership.add(addr(2), Role::Both, Some(eu)).unwrap();
+        let not_leased = |port| Err(MembershipError::NotLeased(addr(port)));
+        assert_eq!(membership.release(addr(1), eu), not_leased(1));
+        assert_eq!(membership.release(addr(2), asia), not_leased(2));
+        assert_eq!(membership.release(addr(2), eu), Ok(leased));
         assert_eq!(membership.id_of(addr(1)), Some(own));
 
         let kept = membership.add(addr(2), Role::Both, Some(eu)).unwrap();
         assert_eq!(membership.keep(addr(2)), Some(kept));
-        assert_eq!(membership.keep(addr(2)), None, "it is not adopted any more");
-        assert_eq!(membership.release(addr(2), eu), not_adopted(2));
+        assert_eq!(membership.keep(addr(2)), None, "it is not leased any more");
+        assert_eq!(membership.release(addr(2), eu), not_leased(2));
     }
 }

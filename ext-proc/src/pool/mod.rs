@@ -187,7 +187,7 @@ impl Pool {
         &self.recorder
     }
 
-    /// Adds a replica, which gets requests after its first successful probe. An adopted replica becomes this region's own.
+    /// Adds a replica, which gets requests after its first successful probe. A leased replica becomes this region's own.
     /// Fails when the pool has the replica already, or is full.
     pub fn add_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.add_replica_as(addr, Role::Both)
@@ -248,7 +248,8 @@ impl Pool {
     pub(crate) fn resume_replica(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
         self.change_members(|state, now| {
             let (replica, was_draining) = state.membership.resume(addr)?;
-            if was_draining {
+            let is_own = state.membership.is_own(addr);
+            if was_draining && !(is_own && state.is_suspended) {
                 state.router.handle(now, Event::Resumed(replica));
             }
             Ok(replica)

@@ -54,11 +54,11 @@ fn names(pool: &Pool) -> Vec<String> {
     names
 }
 
-fn adopted(pool: &Pool) -> Vec<bool> {
+fn leased(pool: &Pool) -> Vec<bool> {
     let members = pool.members();
     let members = members.borrow();
-    let adopted = members.iter().map(|member| member.adopted_from.is_some());
-    adopted.collect()
+    let leased = members.iter().map(|member| member.owner.is_some());
+    leased.collect()
 }
 
 fn prompt() -> RouteRequest {
@@ -119,29 +119,58 @@ async fn a_pool_without_regions_has_no_peers() {
 }
 
 #[tokio::test]
-async fn adopted_replicas_are_released_and_configured_ones_stay() {
+async fn leased_replicas_are_released_and_configured_ones_stay() {
     let (_registry, pool) = pool();
     let peer_table = pool.peer_table().unwrap();
     let [eu, asia] = ["eu", "asia"].map(|name| peer_table.named(name).unwrap().id);
     pool.add_replica(addr(1)).unwrap();
     for port in [2, 3] {
-        let id = pool.adopt_replica(addr(port), eu).unwrap();
+        let id = pool.lease_replica(addr(port), eu).unwrap();
         pool.probed(id, Load::default(), pool.clock().now());
     }
-    assert_eq!(adopted(&pool), [false, true, true]);
+    assert_eq!(leased(&pool), [false, true, true]);
     assert_eq!(pool.replicas()[1].availability, Availability::Available);
     assert_eq!(
-        pool.adopt_replica(addr(1), eu),
+        pool.lease_replica(addr(1), eu),
         Err(MembershipError::Exists(addr(1)))
     );
     // The configuration names one of them.
     pool.add_replica(addr(2)).unwrap();
-    assert_eq!(adopted(&pool), [false, false, true]);
+    assert_eq!(leased(&pool), [false, false, true]);
     assert!(pool.release_replica(addr(3), asia).is_err());
     for (port, goes) in [(1, false), (2, false), (3, true)] {
         assert_eq!(pool.release_replica(addr(port), eu).is_ok(), goes, "{port}");
     }
-    assert_eq!(adopted(&pool), [false, false]);
+    assert_eq!(leased(&pool), [false, false]);
+}
+
+#[tokio::test]
+async fn own_replicas_get_no_request_while_another_region_decides_about_them() {
+    let (_registry, pool) = pool();
+    let eu = pool.peer_table().unwrap().named("eu").unwrap().id;
+    pool.add_replica(addr(1)).unwrap();
+    let leased = pool.lease_replica(addr(2), eu).unwrap();
+    pool.set_lease(eu, Some(7));
+    pool.set_suspended(true);
+    pool.probed(leased, Load::default(), pool.clock().now());
+    let (_guard, submission) = pool.submit(&RouteRequest::default());
+    let Submission::Decided(PoolDecision::Dispatch(route)) = submission else {
+        panic!("no route: {submission:?}")
+    };
+    assert_eq!(
+        route.lease.as_deref(),
+        Some(&("eu".into(), 7)),
+        "the decision names its lease"
+    );
+    pool.add_replica(addr(3)).unwrap();
+    let draining = || -> Vec<bool> {
+        let replicas = pool.replicas();
+        replicas.iter().map(|replica| replica.draining).collect()
+    };
+    assert_eq!(draining(), [true, false, true]);
+    pool.drain_replica(addr(3)).unwrap();
+    pool.set_suspended(false);
+    assert_eq!(draining(), [false, false, true]);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A pool among regions: the reports of its peers, the placements of its siblings, and the replicas that it adopts.
+//! A pool among regions: the reports of its peers, the placements of its siblings, and the replicas that it leases.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,18 +14,51 @@ use super::shared_placement::SharedPlacement;
 use crate::sans_io::Driver;
 
 impl Pool {
-    /// Adds a replica of a lost region, until it is released.
-    /// Fails when the pool has the replica already, or is full.
-    pub fn adopt_replica(
+    /// Adds a replica of another region, until it is released. A leased replica that drains gets requests again.
+    /// Fails when the replica is this region's own, or the pool is full.
+    pub fn lease_replica(
         &self,
         addr: SocketAddr,
-        from: PeerId,
+        owner: PeerId,
     ) -> Result<ReplicaId, MembershipError> {
-        self.change_members(|state, now| state.add_replica(now, addr, Role::Both, Some(from)))
+        self.change_members(|state, now| match state.membership.lease(addr, owner)? {
+            None => state.add_replica(now, addr, Role::Both, Some(owner)),
+            Some((replica, was_draining)) => {
+                if was_draining {
+                    state.router.handle(now, Event::Resumed(replica));
+                }
+                Ok(replica)
+            }
+        })
     }
 
-    /// Returns a replica to the region that it was adopted from. Its requests in flight still end as usual.
-    /// Fails when the pool does not have the replica, or has not adopted it from that region.
+    /// Sets the revision of the lease on the replicas of `owner`, which decisions name; `None` when the lease has ended.
+    pub fn set_lease(&self, owner: PeerId, revision: Option<u64>) {
+        self.drive(|state, _| match revision {
+            Some(revision) => drop(state.leases.insert(owner, revision)),
+            None => drop(state.leases.remove(&owner)),
+        });
+    }
+
+    /// Sends no request to this region's own replicas (`true`): another region decides about them.
+    pub fn set_suspended(&self, is_suspended: bool) {
+        self.drive(|state, now| {
+            if std::mem::replace(&mut state.is_suspended, is_suspended) == is_suspended {
+                return;
+            }
+            for member in state.membership.members() {
+                let is_affected = member.owner.is_none() && !member.draining;
+                match is_suspended {
+                    true if is_affected => state.router.handle(now, Event::Draining(member.id)),
+                    false if is_affected => state.router.handle(now, Event::Resumed(member.id)),
+                    true | false => {}
+                }
+            }
+        });
+    }
+
+    /// Returns a replica to the region that it is leased from. Its requests in flight still end as usual.
+    /// Fails when the pool does not have the replica, or has not leased it from that region.
     pub fn release_replica(
         &self,
         addr: SocketAddr,
@@ -39,17 +72,17 @@ impl Pool {
         })
     }
 
-    /// Returns the home region of each adopted replica.
-    pub fn adopted(&self) -> BTreeMap<ReplicaId, Arc<str>> {
+    /// Returns the home region of each leased replica.
+    pub fn leased(&self) -> BTreeMap<ReplicaId, Arc<str>> {
         let Some(peers) = self.peer_table() else {
             return BTreeMap::new();
         };
         let members = Arc::clone(&self.members().borrow());
-        let adopted = members.iter().filter_map(|member| {
-            let region = peers.get(member.adopted_from?)?;
+        let leased = members.iter().filter_map(|member| {
+            let region = peers.get(member.owner?)?;
             Some((member.id, Arc::clone(&region.name)))
         });
-        adopted.collect()
+        leased.collect()
     }
 
     /// Reports a peer's state of its pool of this model at `as_of`. An unknown peer is ignored.

@@ -119,7 +119,7 @@ impl PoolRegistry {
     }
 
     /// Applies a changed configuration to pools and peers. A pool that leaves rejects its queued requests. Only a restart
-    /// changes whether there are regions, and which one this is.
+    /// changes whether there are regions, and which one this is. With a store of leases, [`Self::set_peers`] sets the peers.
     pub fn apply(&self, config: &Config) {
         let before = self.table();
         let mut table = PoolTable {
@@ -128,7 +128,9 @@ impl PoolRegistry {
             peer_table: before.peer_table.clone(),
             ..PoolTable::default()
         };
-        if let (Some(peer_table), Some(region)) = (&before.peer_table, &config.region) {
+        if let (Some(peer_table), Some(region)) = (&before.peer_table, &config.region)
+            && region.store.is_none()
+        {
             let peer_table = PeerTable::new(peer_table.own(), peers(region), Some(peer_table));
             table.peer_table = Some(Arc::new(peer_table));
         }
@@ -163,6 +165,21 @@ impl PoolRegistry {
         // Read after the table has changed: a concurrent stop either sees the new pools or is seen here.
         if self.is_stopping.load(Ordering::SeqCst) {
             self.shut_down();
+        }
+    }
+
+    /// Sets the peers of the configuration together with the regions that a store names. Does nothing when they are the same.
+    pub(crate) fn set_peers(&self, region: &RegionConfig) {
+        let table = self.table();
+        let Some(known) = table.peer_table() else {
+            return;
+        };
+        let known = known
+            .peers()
+            .iter()
+            .map(|peer| (&*peer.name, &*peer.cluster));
+        if !known.eq(peers(region)) {
+            self.set_regions(&region.name, peers(region));
         }
     }
 

@@ -4,7 +4,7 @@
 //! the router decided on, and every queued request is answered once. [`PendingReplies::send`] hands the replies over
 //! after the lock is released.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +66,10 @@ pub(crate) struct PoolState {
     /// Names of the tenants.
     pub(super) tenants: TenantNames,
     next_request: u64,
+    /// Revisions of the leases that this region holds, by owner.
+    pub(super) leases: BTreeMap<PeerId, u64>,
+    /// Whether another region decides about this region's own replicas.
+    pub(super) is_suspended: bool,
 }
 
 impl PoolState {
@@ -81,6 +85,8 @@ impl PoolState {
             replies: PendingReplies::default(),
             tenants: TenantNames::default(),
             next_request: 0,
+            leases: BTreeMap::new(),
+            is_suspended: false,
         }
     }
 
@@ -89,9 +95,9 @@ impl PoolState {
         now: Time,
         addr: SocketAddr,
         role: Role,
-        adopted_from: Option<PeerId>,
+        owner: Option<PeerId>,
     ) -> Result<ReplicaId, MembershipError> {
-        let replica = self.membership.add(addr, role, adopted_from)?;
+        let replica = self.membership.add(addr, role, owner)?;
         self.unprobed.insert(replica);
         let event = Event::Added {
             replica,
@@ -99,6 +105,9 @@ impl PoolState {
             role,
         };
         self.router.handle(now, event);
+        if owner.is_none() && self.is_suspended {
+            self.router.handle(now, Event::Draining(replica));
+        }
         Ok(replica)
     }
 
@@ -235,8 +244,19 @@ impl PoolState {
             chosen: endpoint_of(&decision.replica)?,
             fallbacks: decision.fallbacks.iter().filter_map(endpoint_of).collect(),
             prefiller: decision.prefiller.as_ref().and_then(endpoint_of),
+            lease: self.lease_of(decision.replica),
             decision,
         })
+    }
+
+    /// Owner and revision of the lease of a leased replica.
+    fn lease_of(&self, replica: ReplicaId) -> Option<Box<(Arc<str>, u64)>> {
+        // Most pools lease nothing, and look nothing up.
+        self.leases.first_key_value()?;
+        let owner = self.membership.owner_of(replica)?;
+        let revision = self.leases.get(&owner)?;
+        let peer = self.peer_table.as_ref()?.get(owner)?;
+        Some(Box::new((Arc::clone(&peer.name), *revision)))
     }
 
     fn forward_route(&self, forwarding: ForwardDecision) -> Option<ForwardRoute> {

@@ -33,14 +33,6 @@ pub(super) struct ReplicaClient {
 pub(super) type LoadedClient = Result<ReplicaClient, Arc<str>>;
 
 impl ReplicaClient {
-    /// Returns a client for plain HTTP without a token.
-    pub(super) const fn plain(http: HttpClient) -> Self {
-        Self {
-            http,
-            authorization: None,
-        }
-    }
-
     /// Reads the files of the options. `plain` serves pools without TLS.
     pub(super) fn load(options: &ProbeConfig, plain: &HttpClient) -> LoadedClient {
         let http = match &options.tls {

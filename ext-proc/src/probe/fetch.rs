@@ -1,20 +1,15 @@
-//! Fetches the metrics page of a replica, and checks whether a replica runs at all.
+//! Fetches the metrics page of a replica.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
 use hyper::{Request, StatusCode};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 use super::client::ReplicaClient;
 use super::load::PageError;
-use crate::http_client::{HttpClient, HttpError};
+use crate::http_client::HttpError;
 
 /// The largest metrics page, in bytes. vLLM's has about 50 kB for each data-parallel rank.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -101,82 +96,5 @@ pub(super) async fn fetch_as(
             path: path.to_owned(),
             status: status.as_u16(),
         }),
-    }
-}
-
-/// Whether the replica at `addr` answers. Any HTTP response shows that it runs, so status 404 does as well; so does any answer
-/// to the first message of TLS. No token is sent.
-pub(crate) async fn is_alive(http: &HttpClient, addr: SocketAddr, timeout: Duration) -> bool {
-    let client = ReplicaClient::plain(http.clone());
-    match fetch(&client, addr, "/metrics", timeout).await {
-        Err(ProbeError::Http(HttpError::Timeout(_))) => false,
-        Err(ProbeError::Http(HttpError::Connection(_))) => {
-            let handshake = tokio::time::timeout(timeout, has_tls(addr));
-            handshake.await.unwrap_or(false)
-        }
-        _ => true,
-    }
-}
-
-/// Whether the server at `addr` speaks TLS. The client trusts no certificate: it looks for an answer, whatever that says.
-async fn has_tls(addr: SocketAddr) -> bool {
-    let versions = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions();
-    let Ok(versions) = versions else { return false };
-    let config = versions
-        .with_root_certificates(RootCertStore::empty())
-        .with_no_client_auth();
-    let Ok(stream) = TcpStream::connect(addr).await else {
-        return false;
-    };
-    let connector = TlsConnector::from(Arc::new(config));
-    match connector.connect(addr.ip().into(), stream).await {
-        Ok(_) => true,
-        // An error of TLS is made of what the server has sent; an error of the connection is not.
-        Err(error) => error
-            .get_ref()
-            .is_some_and(|error| error.is::<rustls::Error>()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
-    use tokio_rustls::TlsAcceptor;
-    use tokio_rustls::rustls::ServerConfig;
-    use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_server_with_tls_is_alive_and_a_server_that_hangs_up_is_not() {
-        let made = rcgen::generate_simple_self_signed(vec!["vllm.example".to_owned()]).unwrap();
-        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
-        let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key.into())
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        for has_tls in [true, false] {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let addr = listener.local_addr().unwrap();
-            let acceptor = acceptor.clone();
-            let server = tokio::spawn(async move {
-                while let Ok((mut stream, _)) = listener.accept().await {
-                    match has_tls {
-                        // The client trusts no certificate.
-                        true => drop(acceptor.accept(stream).await),
-                        false => drop(stream.shutdown().await),
-                    }
-                }
-            });
-            let http = HttpClient::new();
-            let answer = is_alive(&http, addr, Duration::from_secs(10)).await;
-            assert_eq!(answer, has_tls);
-            server.abort();
-        }
     }
 }

@@ -40,7 +40,7 @@ use crate::pool::{PoolRegistry, for_each_pool};
 use threads::ProbeThreads;
 
 pub(crate) use adapter_series::ReportedAdapters;
-pub(crate) use fetch::{ProbeError, is_alive};
+pub(crate) use fetch::ProbeError;
 pub(crate) use load::parse_page;
 pub(crate) use models::parse as parse_model_list;
 

@@ -45,11 +45,6 @@ impl SiblingDiscovery {
         config
     }
 
-    /// Whether the siblings are those of the file, or have arrived.
-    pub(super) fn are_siblings_known(&self) -> bool {
-        self.service.is_none() || self.siblings.is_some()
-    }
-
     /// Waits for a change of the siblings.
     pub(super) async fn changed(&mut self) {
         let is_followed = match &mut self.follower {

@@ -3,21 +3,24 @@
 //! Effects are carried out under the core's lock, in the order of their decisions; none of them waits. This lock may be held
 //! while a pool is locked, never the other way round.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use isotherm_regions::{Event, Heartbeat, Ping, PoolReplicas, RegionsConfig};
+use isotherm_regions::{
+    Event, Heartbeat, LeaseEffect, Ping, PoolReplicas, RegionEntry, RegionName, RegionsConfig,
+    StoredEntry, WriteResult,
+};
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
 use tokio::sync::broadcast;
 
-use super::links::{LinkKey, link_failure};
+use super::links::LinkKey;
 use super::pools::reports;
 use super::scaling::{ReceivedShare, SHARES_MAX};
 use super::sibling::add_queues;
 use super::state::DriverState;
 use crate::clock::Clock;
 use crate::config::{PeerConfig, RegionConfig};
-use crate::peering::{LinkEvent, Message};
+use crate::peering::{LinkError, LinkEvent, Message};
 use crate::pool::PoolRegistry;
 use crate::sans_io::{DrivenCore, Driver};
 
@@ -27,17 +30,15 @@ pub(super) struct RegionsDriver {
     core: DrivenCore<DriverState>,
     /// Shares of services of this region and of others: demand and numbers of replicas.
     pub(super) scaling: broadcast::Sender<ReceivedShare>,
-    pub(super) this: Weak<Self>,
 }
 
 impl RegionsDriver {
     pub(super) fn new(pool_registry: Arc<PoolRegistry>, state: DriverState) -> Arc<Self> {
         let clock = pool_registry.clock();
-        Arc::new_cyclic(|this| Self {
+        Arc::new(Self {
             pool_registry,
             core: DrivenCore::new(state, clock),
             scaling: broadcast::Sender::new(SHARES_MAX),
-            this: Weak::clone(this),
         })
     }
 
@@ -49,24 +50,25 @@ impl RegionsDriver {
         self.pool_registry.clock()
     }
 
-    pub(super) fn handle(&self, event: Event) {
-        self.drive(|core, now| core.regions.handle(now, event));
-    }
-
     /// Applies a configuration: dials its peers and siblings, and no others.
     pub(super) fn apply(&self, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
         self.drive(|core, now| {
-            let before = core.links.siblings.iter().map(|link| &link.address);
-            if !before.eq(&config.siblings) {
-                core.siblings_since = Some(now);
-            }
             core.config = config.clone();
             let heartbeat = config.heartbeat;
             core.links.apply(peers, &config.siblings, heartbeat);
-            let known = peers.iter().map(|(id, peer)| (*id, peer.name.as_str()));
-            let config = regions_config(config, known);
+            if let Some((leases, _)) = &mut core.leases {
+                leases.set_give_back_after(config.give_back_after);
+            }
+            let config = regions_config(config, peers);
             core.regions.handle(now, Event::Reconfigured(config));
-            core.apply_sibling_state(now);
+            // A region that the store names may have become a peer after its lease was taken.
+            let owned = core.leases.iter().flat_map(|(leases, _)| leases.owned());
+            let own = |entry: &RegionEntry| {
+                LeaseEffect::Own(entry.region.clone(), entry.revision, entry.pools.clone())
+            };
+            for effect in owned.map(own).collect::<Vec<_>>() {
+                self.carry_out_lease(core, effect);
+            }
         });
     }
 
@@ -81,7 +83,7 @@ impl RegionsDriver {
                     // Forwarding pauses until the next report, which a link that comes back brings at once.
                     self.mark_lost(peer);
                 }
-                if let Some(event) = peer_event(self.clock(), peer, event) {
+                if let Some(event) = peer_event(peer, event) {
                     core.regions.handle(now, event);
                 }
             }),
@@ -92,24 +94,14 @@ impl RegionsDriver {
                 link.state.update(&format!("sibling {address}"), &event);
                 match event {
                     LinkEvent::Up { session, .. } => {
-                        link.sibling.on_link_up(session);
+                        link.sibling.monitor.on_link_up(session);
                         core.ping_siblings(now);
                     }
-                    LinkEvent::Message {
-                        session,
-                        message: Message::Record(record),
-                    } if link.sibling.is_current(session) => {
-                        let record = Arc::unwrap_or_clone(record);
-                        core.regions.handle(now, Event::SiblingRecord(record));
-                    }
-                    LinkEvent::Down { .. } => link.sibling.on_link_down(),
+                    LinkEvent::Down { .. } => link.sibling.monitor.on_link_down(),
                     LinkEvent::Message {
                         message: Message::Heartbeat(heartbeat),
                         ..
-                    } => {
-                        link.sibling.on_heartbeat(now, heartbeat);
-                        core.apply_sibling_state(now);
-                    }
+                    } => link.sibling.on_heartbeat(now, heartbeat),
                     // A sibling sends no other message in reply to a ping.
                     LinkEvent::Message { .. } => {}
                 }
@@ -117,85 +109,72 @@ impl RegionsDriver {
         }
     }
 
-    pub(super) fn reply_to_peer(&self, peer: PeerId, ping: &Ping) -> Vec<Message> {
+    /// Replies to a ping: to a peer with the state of the region, to a sibling with that of this service alone.
+    pub(super) fn reply(&self, ping: &Ping, is_sibling: bool) -> Message {
         let mut pools = reports(&self.pool_registry.table());
-        self.drive(|core, now| {
+        let core = self.lock();
+        let now = self.clock().now();
+        if !is_sibling {
             let silence_max = core.config.silence_max();
             let siblings = core.links.siblings.iter();
-            let sibling_reports = siblings.flat_map(|link| link.sibling.reports(now, silence_max));
-            add_queues(&mut pools, sibling_reports);
-            let reply = core.regions.reply(now, peer, ping, pools);
-            reply.map_or_else(Vec::new, |reply| {
-                let record = reply.record.map(Message::Record);
-                std::iter::once(Message::Heartbeat(reply.heartbeat))
-                    .chain(record)
-                    .collect()
-            })
-        })
-    }
-
-    /// Replies to a ping of a sibling with this service's own state.
-    pub(super) fn reply_to_sibling(&self, ping: &Ping) -> Vec<Message> {
-        let pools = reports(&self.pool_registry.table());
-        let core = self.lock();
-        let heartbeat = Message::Heartbeat(Heartbeat {
+            let reports = siblings.flat_map(|link| link.sibling.reports(now, silence_max));
+            add_queues(&mut pools, reports);
+        }
+        Message::Heartbeat(Heartbeat {
             session: ping.session,
             ping_seq: ping.seq,
             version: env!("CARGO_PKG_VERSION").into(),
-            advertisement: core.own_advertisement(),
+            has_gateway: match is_sibling {
+                true => core.own_gateway,
+                false => core.has_gateway(now),
+            },
             pools,
-            views: Vec::new(),
-        });
-        let record = core.regions.own_record();
-        let (known, own) = (ping.record_version, record.record_version());
-        let is_newer = own.replicas > known.replicas || own.successors > known.successors;
-        let record = is_newer.then(|| Message::Record(Arc::clone(record)));
-        std::iter::once(heartbeat).chain(record).collect()
+        })
     }
 
-    /// Pings the siblings, and applies their silence.
     pub(super) fn ping_siblings(&self) {
-        self.drive(|core, now| {
-            core.ping_siblings(now);
-            core.apply_sibling_state(now);
-        });
+        self.drive(DriverState::ping_siblings);
     }
 
     /// Records whether an Envoy is connected to this service.
     pub(super) fn set_gateway(&self, is_connected: bool) {
-        self.drive(|core, now| {
-            core.set_gateway(is_connected);
-            core.apply_sibling_state(now);
-        });
+        self.drive(|core, _| core.set_gateway(is_connected));
     }
 
-    /// Records whether all siblings are known. Until then this service leaves the region's record to them for a while.
-    pub(super) fn set_siblings_known(&self, are_known: bool) {
-        self.drive(|core, now| {
-            if core.are_siblings_known != are_known {
-                core.are_siblings_known = are_known;
-                core.siblings_since = Some(now);
-                core.apply_sibling_state(now);
-            }
-        });
-    }
-
-    /// Passes this region's own replicas to the core when they have changed.
+    /// Passes this region's own replicas on.
     pub(super) fn set_local_pools(&self, pools: Vec<PoolReplicas>) {
+        self.drive(|core, now| core.set_local_pools(now, pools));
+    }
+
+    /// Handles the answer to a list of the store.
+    pub(super) fn on_listed(&self, sent: Time, found: Option<Vec<StoredEntry>>) {
         self.drive(|core, now| {
-            if core.last_inputs.pools.as_ref() != Some(&pools) {
-                core.last_inputs.pools = Some(pools.clone());
-                core.regions.handle(now, Event::LocalPools(pools));
+            core.refuse_unusable(found.as_deref().unwrap_or_default());
+            core.update_leases(now);
+            if let Some((leases, _)) = &mut core.leases {
+                leases.on_listed(now, sent, found);
+            }
+            core.update_members();
+        });
+    }
+
+    /// Handles the result of a write.
+    pub(super) fn on_written(&self, region: &RegionName, sent: Time, result: WriteResult) {
+        self.drive(|core, now| {
+            if let Some((leases, _)) = &mut core.leases {
+                leases.on_written(now, region, sent, result);
             }
         });
     }
 
-    /// Releases adopted replicas and cuts all links.
+    /// Gives every lease up and cuts all links.
     pub(super) fn shut_down(&self) {
-        self.handle(Event::Shutdown);
-        let mut core = self.lock();
-        core.links.clear();
-        core.probes.clear();
+        self.drive(|core, now| {
+            if let Some((leases, _)) = &mut core.leases {
+                leases.shut_down(now);
+            }
+        });
+        self.lock().links.clear();
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, DriverState> {
@@ -212,51 +191,58 @@ impl Driver for RegionsDriver {
     }
 
     fn poll_timeout(state: &DriverState) -> Option<Time> {
-        state.regions.poll_timeout()
+        let regions = state.regions.poll_timeout();
+        let leases = state.leases.as_ref();
+        Some(leases.map_or(regions, |(leases, _)| regions.min(leases.poll_timeout())))
     }
 
     fn handle_timeout(state: &mut DriverState, now: Time) {
         state.regions.handle_timeout(now);
+        if let Some((leases, _)) = &mut state.leases {
+            leases.handle_timeout(now);
+        }
     }
 
     fn take_effects(&self, state: &mut DriverState) {
+        state.update_leases(self.clock().now());
         while let Some(effect) = state.regions.poll_effect() {
             self.carry_out(state, effect);
+        }
+        while let Some(effect) = state
+            .leases
+            .as_mut()
+            .and_then(|(leases, _)| leases.poll_effect())
+        {
+            self.carry_out_lease(state, effect);
         }
     }
 
     fn finish(&self, (): ()) {}
 }
 
-pub(super) fn regions_config<'a>(
+pub(super) fn regions_config(
     config: &RegionConfig,
-    peers: impl Iterator<Item = (PeerId, &'a str)>,
+    peers: &[(PeerId, PeerConfig)],
 ) -> RegionsConfig {
+    let peers = peers
+        .iter()
+        .map(|(id, peer)| (*id, peer.name.as_str().into()));
     RegionsConfig {
-        name: config.name.as_str().into(),
         interval: config.heartbeat,
-        adopt: config.adopt,
-        return_after: config.give_back_after,
-        version: env!("CARGO_PKG_VERSION").into(),
-        peers: peers.map(|(id, name)| (id, name.into())).collect(),
+        peers: peers.collect(),
     }
 }
 
 /// Converts an event of a peer's link for the core.
-fn peer_event(clock: Clock, peer: PeerId, event: LinkEvent) -> Option<Event> {
+fn peer_event(peer: PeerId, event: LinkEvent) -> Option<Event> {
     Some(match event {
         LinkEvent::Up { session, .. } => Event::LinkUp(peer, session),
-        LinkEvent::Down {
-            error,
-            dial_started,
-        } => Event::LinkDown {
+        LinkEvent::Down { error, .. } => Event::LinkDown {
             peer,
-            failure: link_failure(&error)?,
-            dial_started: clock.time_of(dial_started),
+            is_refused: matches!(error, LinkError::Refused(_)),
         },
         LinkEvent::Message { message, .. } => match message {
             Message::Heartbeat(heartbeat) => Event::Heartbeat(peer, heartbeat),
-            Message::Record(record) => Event::Record(peer, Arc::unwrap_or_clone(record)),
             // The callee of a link sends neither pings nor placements.
             Message::Ping(_) | Message::Placements(_) | Message::Scaling(_) => return None,
         },

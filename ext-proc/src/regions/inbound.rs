@@ -1,4 +1,4 @@
-//! Replies to inbound links: peers get heartbeats and this region's record, siblings get this service's own state.
+//! Replies to inbound links: peers get the state of this region, siblings get this service's own state.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
@@ -50,14 +50,7 @@ impl InboundLinks {
         }
         let is_sibling = caller.region == self.region;
         match message {
-            Message::Ping(ping) if is_sibling => driver.reply_to_sibling(&ping),
-            Message::Ping(ping) => {
-                let table = driver.pool_registry().table();
-                let peer = table
-                    .peer_table()
-                    .and_then(|known| known.named(&caller.region));
-                peer.map_or_else(Vec::new, |peer| driver.reply_to_peer(peer.id, &ping))
-            }
+            Message::Ping(ping) => vec![driver.reply(&ping, is_sibling)],
             // Only siblings send placements.
             Message::Placements(placements) if is_sibling => {
                 placements::receive(&driver, placements);
@@ -67,8 +60,8 @@ impl InboundLinks {
                 scaling::receive(&driver, (!is_sibling).then_some(&*caller.region), share);
                 Vec::new()
             }
-            // Records and heartbeats are replies, which a caller does not send.
-            Message::Placements(_) | Message::Heartbeat(_) | Message::Record(_) => Vec::new(),
+            // Heartbeats are replies, which a caller does not send.
+            Message::Placements(_) | Message::Heartbeat(_) => Vec::new(),
         }
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_regions::LinkFailure;
 use isotherm_router::PeerId;
 use tokio::sync::mpsc;
 
@@ -122,16 +121,6 @@ impl Links {
         }
     }
 
-    /// Cuts the link to a peer and dials at once.
-    pub(super) fn redial(&mut self, peer: PeerId) {
-        if let Some(link) = self.peers.get_mut(&peer) {
-            if link.state == LinkState::Up {
-                link.state = LinkState::Dialling;
-            }
-            link.dialer.redial();
-        }
-    }
-
     pub(super) fn sibling(&mut self, address: &Address) -> Option<&mut SiblingLink> {
         self.siblings
             .iter_mut()
@@ -177,14 +166,5 @@ impl LinkState {
             }
         }
         *self = next;
-    }
-}
-
-/// Converts an error of a link for the core; `None` for a local fault, which says nothing about the peer.
-pub(super) fn link_failure(error: &LinkError) -> Option<LinkFailure> {
-    match error {
-        LinkError::Unreachable(_) => Some(LinkFailure::Unreachable),
-        LinkError::Refused(_) => Some(LinkFailure::Refused),
-        LinkError::Local(_) => None,
     }
 }

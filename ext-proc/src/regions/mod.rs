@@ -1,25 +1,24 @@
-//! Drives the core across regions, [`Regions`], over the links of [`crate::peering`].
+//! Drives the core across regions, [`Regions`] and [`Leases`], over the links of [`crate::peering`] and a store.
 //!
-//! The core decides which regions live and whose replicas this region adopts. This module gives it time, links, replica
-//! probes and a state file, passes the reports of peers to the pools, and moves adopted replicas into and out of them.
-//! Other regions learn from this service:
+//! The core decides which regions are heard and whose replicas this region uses. This module gives it time, links and the store,
+//! passes the reports of peers to the pools, and moves leased replicas into and out of them. Other regions learn from this
+//! service:
 //!
 //! - the reports of its pools, with the queues of all services of the region;
-//! - its own replicas, without adopted ones;
-//! - its gateway: whether an Envoy is connected to this service or to a sibling that is heard.
+//! - its gateway: whether an Envoy is connected to this service or to a sibling that is heard;
+//! - by the store: its own replicas, without leased ones, and the address of its service.
 //!
 //! The admin interface and the metrics hold a [`RegionsHandle`].
 
-mod adoption;
 mod discovery;
 mod driver;
 mod effects;
 mod handle;
 mod inbound;
+mod leased;
 mod links;
 mod placements;
 mod pools;
-mod replica_probe;
 mod scaling;
 mod sibling;
 mod state;
@@ -33,36 +32,38 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isotherm_regions::{Incarnation, Regions};
+use isotherm_regions::{LeaseConfig, LeaseEffect, Leases, Regions};
 use tokio::net::TcpListener;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
-use crate::config::{Config, RegionConfig};
+use crate::config::{Config, RegionConfig, StoreConfig};
 use crate::peering::{
     Acceptor, Credentials, LinkEvent, LinkTimeouts, LocalIdentity, TransportSecurity,
 };
 use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
-use adoption::Adoptions;
 use driver::{RegionsDriver, regions_config};
 use inbound::InboundLinks;
+use leased::LeasedReplicas;
 use links::{LinkKey, Links};
 use state::DriverState;
-use store::{RecordStore, RecordWriter};
+use store::{Store, StoreQueue};
 
-pub use handle::{RegionsHandle, UnknownRegion};
+pub use handle::RegionsHandle;
 pub(crate) use scaling::ReceivedShare;
 pub use status::{
-    CertificateState, LinkState, PeerState, PlacementCounts, RegionsStatus, SiblingState,
+    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionsStatus,
+    SiblingState,
 };
 
 /// Limit of queued link events. A link with a full queue waits.
 const EVENTS_MAX: usize = 1_024;
-/// Longest wait for the end of the streams and the last write of the state file.
+/// Longest wait for the end of the streams and the last writes to the store.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
-/// A service that is ready to start: the socket is open, the certificates are valid, and the state file is read.
+/// A service that is ready to start: the socket is open, and the certificates are valid.
 #[derive(Debug)]
 pub struct RegionsServer {
     driver: Arc<RegionsDriver>,
@@ -70,7 +71,7 @@ pub struct RegionsServer {
     config: RegionConfig,
     listener: TcpListener,
     events: mpsc::Receiver<(LinkKey, LinkEvent)>,
-    writer: RecordWriter,
+    store: Option<(Store, UnboundedReceiver<LeaseEffect>)>,
 }
 
 /// A running service among regions. Dropping it aborts its tasks; [`RegionsRuntime::stop`] ends them in order.
@@ -78,13 +79,13 @@ pub struct RegionsServer {
 pub struct RegionsRuntime {
     driver: Arc<RegionsDriver>,
     stopping: watch::Sender<bool>,
-    /// The acceptor and the writer of the state file, which end by themselves.
+    /// The acceptor and the calls of the store, which end by themselves.
     closing: JoinSet<()>,
     tasks: JoinSet<()>,
 }
 
 impl RegionsServer {
-    /// Opens the socket and reads certificates and state file. Must be called inside a tokio runtime.
+    /// Opens the socket and reads the certificates. Must be called inside a tokio runtime.
     /// Fails when the address cannot be bound, or other regions would not accept the certificates.
     pub async fn bind(
         config: &RegionConfig,
@@ -104,29 +105,20 @@ impl RegionsServer {
         // The standard library seeds its hashers from the system's randomness.
         let incarnation = RandomState::new().hash_one(());
         let identity = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
-        let incarnation = Incarnation(incarnation);
-        let (store, writer, records) = RecordStore::open(config.state_file.clone(), &config.name);
-        let table = pool_registry.table();
-        let peers = table
-            .peer_table()
-            .into_iter()
-            .flat_map(|known| known.peers());
-        let core_config = regions_config(config, peers.map(|peer| (peer.id, &*peer.name)));
         let now = pool_registry.clock().now();
-        let records = records.into_iter().map(Arc::unwrap_or_clone);
-        let regions = Regions::new(core_config, incarnation, records, now);
+        let regions = Regions::new(regions_config(config, &[]), now);
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let links = Links::new(Arc::clone(&identity), sender);
-        let adoptions = Adoptions::new(Arc::clone(pool_registry), drain_max);
-        let state = DriverState::new(
-            now,
-            config.clone(),
-            incarnation,
-            regions,
-            links,
-            adoptions,
-            store,
-        );
+        let leased = LeasedReplicas::new(Arc::clone(pool_registry), drain_max);
+        let (leases, store) = match &config.store {
+            None => (None, None),
+            Some(store) => {
+                let (queue, effects) = StoreQueue::new();
+                let leases = Leases::new(lease_config(config, store), now);
+                (Some((leases, queue)), Some((Store::open(store)?, effects)))
+            }
+        };
+        let state = DriverState::new(now, config.clone(), regions, links, leased, leases);
         let driver = RegionsDriver::new(Arc::clone(pool_registry), state);
         Ok(Self {
             driver,
@@ -134,7 +126,7 @@ impl RegionsServer {
             config: config.clone(),
             listener,
             events,
-            writer,
+            store,
         })
     }
 
@@ -171,7 +163,7 @@ impl RegionsServer {
         tasks::apply(&self.driver, &current);
         let pool_registry = self.driver.pool_registry();
         let driver = Arc::downgrade(&self.driver);
-        let certificate = driver.clone();
+        let (certificate, leases) = (driver.clone(), driver.clone());
         let mut tasks = JoinSet::new();
         tasks.spawn(tasks::receive_events(driver.clone(), self.events));
         tasks.spawn(run_timer(driver.clone()));
@@ -188,7 +180,16 @@ impl RegionsServer {
             let credentials = Arc::clone(credentials);
             tasks.spawn(tasks::follow_certificate(certificate, credentials));
         }
-        closing.spawn(self.writer.run());
+        if let Some(((store, effects), config)) = self.store.zip(self.config.store.as_ref()) {
+            let wait_max = lease_config(&self.config, config).list_interval();
+            closing.spawn(store::run(
+                store,
+                leases,
+                effects,
+                wait_max,
+                stopping.subscribe(),
+            ));
+        }
         Ok(RegionsRuntime {
             driver: self.driver,
             stopping,
@@ -199,7 +200,7 @@ impl RegionsServer {
 }
 
 impl RegionsRuntime {
-    /// Releases adopted replicas and ends all links, so that peers notice at once. Does not wait.
+    /// Gives every lease up and ends all links, so that peers notice at once. Does not wait.
     pub fn leave(&self) {
         self.driver.shut_down();
         self.stopping.send_replace(true);
@@ -213,5 +214,14 @@ impl RegionsRuntime {
         if tokio::time::timeout(STOP_MAX, closed).await.is_err() {
             tracing::warn!("links to other regions did not end in time");
         }
+    }
+}
+
+fn lease_config(config: &RegionConfig, store: &StoreConfig) -> LeaseConfig {
+    LeaseConfig {
+        name: config.name.as_str().into(),
+        identity: format!("{}.isotherm", config.name).into(),
+        lease: store.lease,
+        give_back_after: config.give_back_after,
     }
 }

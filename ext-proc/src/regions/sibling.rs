@@ -3,121 +3,46 @@
 //! Siblings ping each other as regions do. Each reports its own queue and its own Envoys only, since two services that repeat
 //! each other's reports would keep them alive.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_regions::{Advertisement, Heartbeat, Ping, RecordVersion, Session};
+use isotherm_regions::{Heartbeat, HeartbeatMonitor};
 use isotherm_router::{PeerReport, Time};
-
-/// Limit of pings without a reply.
-const PENDING_MAX: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Sibling {
-    session: Option<Session>,
-    /// Whether no ping was sent on this link yet.
-    is_new: bool,
-    /// Pings without a reply, oldest first.
-    sent: VecDeque<(u64, Time)>,
-    report: Option<SiblingReport>,
-}
-
-/// Last heartbeat of a sibling.
-#[derive(Debug)]
-struct SiblingReport {
-    sent: Time,
-    received: Time,
-    advertisement: Advertisement,
-    pools: Vec<(Arc<str>, PeerReport)>,
+    pub(super) monitor: HeartbeatMonitor,
+    /// Arrival and content of the last heartbeat. It stays valid until it is too old, since a broken link is redialled at once.
+    last: Option<(Time, Heartbeat)>,
 }
 
 impl Sibling {
-    pub(super) fn on_link_up(&mut self, session: Session) {
-        self.session = Some(session);
-        self.is_new = true;
-        self.sent.clear();
-    }
-
-    /// Handles the loss of the link. The last heartbeat stays valid until it is too old, since a broken link is redialled at once.
-    pub(super) fn on_link_down(&mut self) {
-        self.session = None;
-        self.sent.clear();
-    }
-
-    /// Whether `session` is the link that is up.
-    pub(super) fn is_current(&self, session: Session) -> bool {
-        self.session == Some(session)
-    }
-
-    /// Returns the next ping; `None` while the link is down.
-    ///
-    /// The first ping on a link asks for the sibling's record even if its version is the same, since its contents may differ.
-    pub(super) fn next_ping(
-        &mut self,
-        now: Time,
-        seq: u64,
-        version: RecordVersion,
-        advertisement: &Advertisement,
-    ) -> Option<Ping> {
-        let session = self.session?;
-        let first = std::mem::take(&mut self.is_new);
-        if self.sent.len() >= PENDING_MAX {
-            self.sent.pop_front();
+    /// Handles a heartbeat. Late, repeated and foreign ones are ignored.
+    pub(super) fn on_heartbeat(&mut self, now: Time, heartbeat: Heartbeat) {
+        if self
+            .monitor
+            .on_reply(&heartbeat, now, Duration::MAX)
+            .is_some()
+        {
+            self.last = Some((now, heartbeat));
         }
-        self.sent.push_back((seq, now));
-        Some(Ping {
-            session,
-            seq,
-            record_version: if first {
-                RecordVersion::default()
-            } else {
-                version
-            },
-            advertisement: advertisement.clone(),
-        })
     }
 
-    /// Handles a heartbeat. Returns whether it is accepted: late, repeated and foreign ones are not.
-    pub(super) fn on_heartbeat(&mut self, now: Time, heartbeat: Heartbeat) -> bool {
-        let answers = heartbeat.ping_seq;
-        let open = self.sent.iter().position(|(seq, _)| *seq == answers);
-        let Some(open) = open.filter(|_| Some(heartbeat.session) == self.session) else {
-            return false;
-        };
-        // Replies to earlier pings count as late from now on.
-        let Some((_, sent)) = self.sent.drain(..=open).next_back() else {
-            return false;
-        };
-        self.report = Some(SiblingReport {
-            sent,
-            received: now,
-            advertisement: heartbeat.advertisement,
-            pools: heartbeat.pools,
-        });
-        true
-    }
-
-    fn fresh_report(&self, now: Time, silence_max: Duration) -> Option<&SiblingReport> {
-        let report = self.report.as_ref();
-        report.filter(|report| now.since(report.received) <= silence_max)
+    fn fresh(&self, now: Time, silence_max: Duration) -> Option<&Heartbeat> {
+        let fresh = self.last.as_ref();
+        let fresh = fresh.filter(|(received, _)| now.since(*received) <= silence_max);
+        fresh.map(|(_, heartbeat)| heartbeat)
     }
 
     pub(super) fn reports(&self, now: Time, silence_max: Duration) -> &[(Arc<str>, PeerReport)] {
-        let report = self.fresh_report(now, silence_max);
-        report.map_or(&[], |report| &report.pools)
+        let heartbeat = self.fresh(now, silence_max);
+        heartbeat.map_or(&[], |heartbeat| &heartbeat.pools)
     }
 
-    /// Returns the sibling's advertisement; `None` if its last heartbeat is too old.
-    pub(super) fn advertisement(&self, now: Time, silence_max: Duration) -> Option<&Advertisement> {
-        let report = self.fresh_report(now, silence_max);
-        report.map(|report| &report.advertisement)
-    }
-
-    /// Returns the round trip and the age of the last heartbeat.
-    pub(super) fn timing(&self, now: Time) -> Option<(Duration, Duration)> {
-        let report = self.report.as_ref()?;
-        Some((report.received.since(report.sent), now.since(report.sent)))
+    /// Whether the sibling is heard and has an Envoy.
+    pub(super) fn has_gateway(&self, now: Time, silence_max: Duration) -> bool {
+        let heartbeat = self.fresh(now, silence_max);
+        heartbeat.is_some_and(|heartbeat| heartbeat.has_gateway)
     }
 }
 
@@ -137,6 +62,8 @@ pub(super) fn add_queues<'a>(
 
 #[cfg(test)]
 mod tests {
+    use isotherm_regions::Session;
+
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(600);
@@ -145,65 +72,36 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    fn answer(session: u64, answers: u64, queue: u32) -> Heartbeat {
+    fn answer(ping_seq: u64, queue: u32) -> Heartbeat {
         let report = PeerReport {
             queue,
             drain_per_s: 1.5,
             ..PeerReport::default()
         };
         Heartbeat {
-            session: Session(session),
-            ping_seq: answers,
+            session: Session(7),
+            ping_seq,
             version: "test".into(),
-            advertisement: Advertisement::default(),
+            has_gateway: true,
             pools: vec![("m".into(), report)],
-            views: Vec::new(),
         }
     }
 
     #[test]
-    fn only_the_newest_heartbeat_of_this_link_counts_and_it_ages() {
+    fn a_heartbeat_ages_and_a_late_one_is_ignored() {
         let mut sibling = Sibling::default();
-        let advertisement = Advertisement::default();
-        let has = RecordVersion {
-            replicas: 3,
-            ..RecordVersion::default()
-        };
-        assert!(sibling.next_ping(at(0), 1, has, &advertisement).is_none());
-        sibling.on_link_up(Session(7));
-        for seq in 2..=4 {
-            let ping = sibling
-                .next_ping(at(seq * 100), seq, has, &advertisement)
-                .unwrap();
-            assert_eq!((ping.session, ping.seq), (Session(7), seq));
-            assert_eq!(
-                ping.record_version == has,
-                seq != 2,
-                "the first ping asks for everything"
-            );
+        sibling.monitor.on_link_up(Session(7));
+        for seq in 1..=2 {
+            assert!(sibling.monitor.next_ping(seq, at(300)).is_some());
         }
-        assert!(
-            !sibling.on_heartbeat(at(500), answer(6, 3, 9)),
-            "another link"
-        );
-        assert!(
-            !sibling.on_heartbeat(at(500), answer(7, 5, 9)),
-            "no such ping"
-        );
-        assert!(sibling.on_heartbeat(at(500), answer(7, 3, 2)));
-        assert!(!sibling.on_heartbeat(at(501), answer(7, 3, 9)), "repeated");
-        assert!(!sibling.on_heartbeat(at(501), answer(7, 2, 9)), "late");
+        sibling.on_heartbeat(at(500), answer(2, 3));
+        sibling.on_heartbeat(at(501), answer(1, 9));
         let queue =
             |sibling: &Sibling, now| sibling.reports(now, SILENCE).first().map(|r| r.1.queue);
-        assert_eq!(queue(&sibling, at(1_100)), Some(2));
+        assert_eq!(queue(&sibling, at(1_100)), Some(3));
+        assert!(sibling.has_gateway(at(1_100), SILENCE));
         assert_eq!(queue(&sibling, at(1_101)), None);
-        let (round_trip, age) = sibling.timing(at(510)).unwrap();
-        assert_eq!((round_trip.as_millis(), age.as_millis()), (200, 210));
-        sibling.on_link_down();
-        assert!(
-            !sibling.on_heartbeat(at(600), answer(7, 4, 9)),
-            "the link is down"
-        );
+        assert!(!sibling.has_gateway(at(1_101), SILENCE));
     }
 
     #[test]
@@ -217,7 +115,7 @@ mod tests {
             ..PeerReport::default()
         };
         let mut own = vec![(Arc::from("m"), report), (Arc::from("n"), report)];
-        let others = [answer(1, 1, 10).pools, answer(1, 1, 20).pools];
+        let others = [answer(1, 10).pools, answer(1, 20).pools];
         add_queues(&mut own, others.iter().flatten());
         assert_eq!((own[0].1.queue, own[0].1.drain_per_s), (35, 5.0));
         assert_eq!((own[0].1.replicas, own[0].1.free_capacity), (3, 4));

@@ -1,22 +1,24 @@
-//! State of the driver: the core, the links, and the inputs from this service and its siblings.
+//! State of the driver: the cores, the links, and the inputs from this service and its siblings.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use isotherm_regions::{Advertisement, Event, Incarnation, PoolReplicas, RegionName, Regions};
+use ipnet::IpNet;
+use isotherm_regions::{
+    LeaseInputs, Leases, PoolReplicas, RegionEntry, RegionName, Regions, StoredEntry,
+};
 use isotherm_router::{PeerId, Time};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 
-use super::adoption::Adoptions;
+use super::leased::LeasedReplicas;
 use super::links::Links;
-use super::replica_probe::ReplicaProber;
 use super::status::{CertificateState, PlacementCounts};
-use super::store::RecordStore;
-use crate::config::RegionConfig;
+use super::store::StoreQueue;
+use crate::config::{Address, PeerConfig, RegionConfig};
 use crate::peering::Message;
 
-/// Time after the start of this service in which its Envoy counts as connected. Otherwise, when several regions start
-/// together, the first one adopts the replicas of all others for a while.
+/// Time after the start of this service in which its Envoy counts as connected. Otherwise a region gives its lease up while its
+/// Envoy connects.
 const GATEWAY_START_MAX: Duration = Duration::from_secs(5);
 
 /// State behind the driver's lock.
@@ -25,74 +27,58 @@ pub(super) struct DriverState {
     pub(super) regions: Regions,
     pub(super) config: RegionConfig,
     pub(super) links: Links,
-    pub(super) adoptions: Adoptions,
+    pub(super) leased: LeasedReplicas,
+    /// Ownership by leases, with the queue to the store; `None` without a store.
+    pub(super) leases: Option<(Leases, StoreQueue)>,
+    inputs: LeaseInputs,
+    /// Regions that the store names.
+    pub(super) members: watch::Sender<Vec<PeerConfig>>,
     pub(super) counts: PlacementCounts,
     pub(super) certificate: CertificateState,
     /// Rejected inbound links since the start.
     pub(super) handshakes_rejected: u64,
-    /// Addresses of peers' replicas outside their networks.
+    /// Addresses of leased replicas outside their networks.
     pub(super) addresses_rejected: u64,
-    incarnation: Incarnation,
-    pub(super) prober: ReplicaProber,
-    /// Tasks that probe replicas; dropping one aborts it.
-    pub(super) probes: BTreeMap<PeerId, JoinSet<()>>,
-    pub(super) store: RecordStore,
     /// Whether an Envoy is connected to this service.
-    own_gateway: bool,
+    pub(super) own_gateway: bool,
     /// End of the time in which the first Envoy counts as connected.
     gateway_expected_until: Option<Time>,
-    /// Last inputs of the core.
-    pub(super) last_inputs: LastInputs,
     /// Sequence number of the last ping to a sibling.
     seq: u64,
-    /// Whether all siblings are known: those of the file are, those in Kubernetes when their list has arrived.
-    pub(super) are_siblings_known: bool,
-    /// Time since which the siblings are configured.
-    pub(super) siblings_since: Option<Time>,
-}
-
-#[derive(Debug)]
-pub(super) struct LastInputs {
-    is_leader: bool,
-    has_gateway: bool,
-    adopted: BTreeSet<RegionName>,
-    pub(super) pools: Option<Vec<PoolReplicas>>,
 }
 
 impl DriverState {
     pub(super) fn new(
         started: Time,
         config: RegionConfig,
-        incarnation: Incarnation,
         regions: Regions,
         links: Links,
-        adoptions: Adoptions,
-        store: RecordStore,
+        leased: LeasedReplicas,
+        leases: Option<(Leases, StoreQueue)>,
     ) -> Self {
+        let advertise = config
+            .store
+            .as_ref()
+            .and_then(|store| store.advertise.as_ref());
+        let address = advertise.map(Address::to_string).unwrap_or_default();
         Self {
             regions,
             config,
             links,
-            adoptions,
+            leased,
+            leases,
+            inputs: LeaseInputs {
+                address: address.into(),
+                ..LeaseInputs::default()
+            },
+            members: watch::Sender::default(),
             counts: PlacementCounts::default(),
             certificate: CertificateState::default(),
             handshakes_rejected: 0,
             addresses_rejected: 0,
-            incarnation,
-            prober: ReplicaProber::new(),
-            probes: BTreeMap::new(),
-            store,
             own_gateway: false,
             gateway_expected_until: Some(started.after(GATEWAY_START_MAX)),
-            last_inputs: LastInputs {
-                is_leader: true,
-                has_gateway: false,
-                adopted: BTreeSet::new(),
-                pools: None,
-            },
             seq: 0,
-            are_siblings_known: true,
-            siblings_since: None,
         }
     }
 
@@ -104,82 +90,132 @@ impl DriverState {
         }
     }
 
-    /// Returns this service's own state for siblings, without the state that it has from them.
-    pub(super) fn own_advertisement(&self) -> Advertisement {
-        let owners = self.regions.adopted_regions();
-        Advertisement {
-            incarnation: self.incarnation,
-            has_gateway: self.own_gateway,
-            adopted: owners.filter_map(|peer| self.region_of(peer)).collect(),
-            ..Advertisement::default()
-        }
+    /// Whether an Envoy is connected to this service or to a sibling that is heard.
+    pub(super) fn has_gateway(&self, now: Time) -> bool {
+        let silence_max = self.config.silence_max();
+        let mut siblings = self.links.siblings.iter();
+        self.own_gateway
+            || self.gateway_expected_until.is_some_and(|until| now < until)
+            || siblings.any(|link| link.sibling.has_gateway(now, silence_max))
     }
 
     pub(super) fn ping_siblings(&mut self, now: Time) {
-        let advertisement = self.own_advertisement();
-        let version = self.regions.own_record().record_version();
         for link in &mut self.links.siblings {
             self.seq += 1;
-            if let Some(ping) = link
-                .sibling
-                .next_ping(now, self.seq, version, &advertisement)
-            {
+            if let Some(ping) = link.sibling.monitor.next_ping(self.seq, now) {
                 // A ping that cannot be sent counts as an unanswered one.
                 let _ = link.dialer.send(&Message::Ping(ping));
             }
         }
     }
 
-    /// Passes changes of the siblings' state to the core.
-    pub(super) fn apply_sibling_state(&mut self, now: Time) {
-        let siblings = || self.sibling_advertisements(now).flatten();
-        let adopted = siblings().flat_map(|sibling| &sibling.adopted);
-        let regions: BTreeSet<_> = adopted.cloned().collect();
-        let expected = self.gateway_expected_until.is_some_and(|until| now < until);
-        let is_connected =
-            self.own_gateway || expected || siblings().any(|sibling| sibling.has_gateway);
-        let is_leader = self.is_record_leader(now);
-        let last = &mut self.last_inputs;
-        if last.is_leader != is_leader {
-            last.is_leader = is_leader;
-            self.regions.handle(now, Event::RecordLeadership(is_leader));
-        }
-        if last.adopted != regions {
-            last.adopted.clone_from(&regions);
-            self.regions.handle(now, Event::SiblingsAdopted(regions));
-        }
-        if last.has_gateway != is_connected {
-            last.has_gateway = is_connected;
-            self.regions
-                .handle(now, Event::GatewayChanged(is_connected));
+    /// Records this region's own replicas, for the store.
+    pub(super) fn set_local_pools(&mut self, now: Time, pools: Vec<PoolReplicas>) {
+        if self.inputs.pools.as_ref() != Some(&pools) {
+            self.inputs.pools = Some(pools);
+            self.set_inputs(now);
         }
     }
 
-    /// Whether this service writes its region's record: the smallest incarnation of the services that hear each other does.
-    /// A service that does not know its siblings yet leaves it to them until it would have heard them.
-    fn is_record_leader(&self, now: Time) -> bool {
-        let has_waited = |since| now.since(since) >= self.config.silence_max() * 2;
-        let siblings = || self.sibling_advertisements(now);
-        let are_heard = self.are_siblings_known && siblings().all(|sibling| sibling.is_some());
-        let is_decided = are_heard || self.siblings_since.is_none_or(has_waited);
-        let mut heard = siblings().flatten();
-        is_decided && heard.all(|sibling| self.incarnation < sibling.incarnation)
+    /// Passes changes of the gateway and of the regions that are heard to the leases.
+    pub(super) fn update_leases(&mut self, now: Time) {
+        let (has_gateway, heard) = (self.has_gateway(now), self.regions.heard());
+        if (self.inputs.has_gateway, &self.inputs.heard) != (has_gateway, &heard) {
+            self.inputs.has_gateway = has_gateway;
+            self.inputs.heard = heard;
+            self.set_inputs(now);
+        }
     }
 
-    /// Returns the advertisement of each sibling; `None` for a silent sibling.
-    fn sibling_advertisements(&self, now: Time) -> impl Iterator<Item = Option<&Advertisement>> {
-        let silence_max = self.config.silence_max();
-        let siblings = self.links.siblings.iter();
-        siblings.map(move |link| link.sibling.advertisement(now, silence_max))
+    /// Notes the regions of whose replicas this service may use none.
+    pub(super) fn refuse_unusable(&mut self, found: &[StoredEntry]) {
+        let entries = found.iter().map(|stored| &stored.entry);
+        let is_refused = |entry: &&RegionEntry| {
+            let mut addresses = entry.pools.iter().flat_map(|pool| &pool.replicas);
+            let networks = self.networks_of(entry.region.as_str());
+            !addresses.any(|address| is_within(networks, address))
+        };
+        let refused = entries.filter(is_refused).map(|entry| entry.region.clone());
+        self.inputs.refused = refused.collect();
     }
 
-    fn region_of(&self, peer: PeerId) -> Option<RegionName> {
-        let link = self.links.peers.get(&peer)?;
-        Some(link.config.name.as_str().into())
+    /// Returns the networks that the configuration gives to the replicas of a region.
+    fn networks_of(&self, region: &str) -> &[IpNet] {
+        let named = self.config.peers.iter().find(|peer| peer.name == region);
+        let own = named.map_or(&[][..], |peer| &peer.replicas);
+        match &self.config.store {
+            Some(store) if own.is_empty() => &store.networks,
+            _ => own,
+        }
+    }
+
+    fn set_inputs(&mut self, now: Time) {
+        if let Some((leases, _)) = &mut self.leases {
+            leases.set_inputs(now, self.inputs.clone());
+        }
+    }
+
+    /// Publishes the regions that the store names, and the configuration does not.
+    pub(super) fn update_members(&self) {
+        let Some(((leases, _), store)) = self.leases.as_ref().zip(self.config.store.as_ref())
+        else {
+            return;
+        };
+        let own = &self.config.name;
+        let members = leases.entries().filter(|entry| entry.is_member);
+        let others = members.filter(|entry| entry.region.as_str() != own);
+        let members = others.filter_map(|entry| {
+            let name = entry.region.as_str();
+            Some(PeerConfig {
+                name: name.to_owned(),
+                address: Address::parse(&entry.address).ok()?,
+                cluster: format!("region-{name}"),
+                replicas: store.networks.clone(),
+            })
+        });
+        let members: Vec<_> = members.collect();
+        self.members.send_if_modified(|known| {
+            let is_new = *known != members;
+            *known = members;
+            is_new
+        });
+    }
+
+    /// Removes the addresses outside the networks that the configuration gives to a peer, and counts them. The store may be
+    /// in foreign hands, and its list would make this service send prompts to any address.
+    pub(super) fn retain_allowed(&mut self, peer: PeerId, pools: &mut [PoolReplicas]) {
+        let region = self.name_of(peer);
+        let networks = self.networks_of(region);
+        let mut rejected = 0;
+        for pool in pools {
+            let told = pool.replicas.len();
+            pool.replicas.retain(|address| is_within(networks, address));
+            rejected += told - pool.replicas.len();
+        }
+        if rejected > 0 {
+            tracing::warn!(
+                region,
+                rejected,
+                "the record of a region names replicas outside its networks"
+            );
+            self.addresses_rejected += rejected as u64;
+        }
+    }
+
+    pub(super) fn id_of(&self, region: &RegionName) -> Option<PeerId> {
+        let mut peers = self.links.peers.iter();
+        let (id, _) = peers.find(|(_, link)| link.config.name == region.as_str())?;
+        Some(*id)
     }
 
     pub(super) fn name_of(&self, peer: PeerId) -> &str {
         let link = self.links.peers.get(&peer);
         link.map_or("?", |link| &link.config.name)
     }
+}
+
+/// Whether the address of a replica is in one of these networks.
+fn is_within(networks: &[IpNet], address: &str) -> bool {
+    let address = address.parse::<SocketAddr>();
+    address.is_ok_and(|address| networks.iter().any(|net| net.contains(&address.ip())))
 }

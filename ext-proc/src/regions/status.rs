@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use isotherm_regions::{RegionState, RegionsCounters};
+use isotherm_regions::{LeaseCounters, RegionState, RegionsCounters};
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, IntoStaticStr};
 
@@ -13,22 +13,49 @@ pub struct RegionsStatus {
     pub name: String,
     /// Whether an Envoy of this region is connected, to this service or to a sibling that is heard.
     pub has_gateway: bool,
-    /// Regions that may adopt this region's replicas, first choice first.
-    pub successors: Vec<String>,
+    /// The lease of this region's replicas; absent without a store.
+    pub lease: Option<LeaseState>,
     /// Other regions, in order of name.
     pub peers: Vec<PeerState>,
     /// Other services of this region, in the order of the configuration.
     pub siblings: Vec<SiblingState>,
     /// Counters since the start.
     pub counters: RegionsCounters,
+    /// Counters of leases since the start.
+    pub lease_counters: LeaseCounters,
     /// Placements exchanged with siblings since the start.
     pub placements: PlacementCounts,
     /// Certificate of this region; the default without TLS.
     pub certificate: CertificateState,
     /// Inbound links rejected since the start: no certificate, a wrong one, too many links, or a malformed message.
     pub handshakes_rejected: u64,
-    /// Addresses of other regions' replicas outside their configured networks.
+    /// Addresses of leased replicas outside their configured networks.
     pub addresses_rejected: u64,
+}
+
+/// The lease of a region's replicas.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseState {
+    /// Region that holds the lease and decides about the replicas; absent while no region does.
+    pub holder: Option<String>,
+    /// Revision of the holder, which grows with each change.
+    pub revision: u64,
+    /// Time since the last list of the store; absent before the first.
+    pub store_age_ms: Option<u64>,
+}
+
+/// Origin of a region's name and address.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, AsRefStr, IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum PeerSource {
+    /// The configuration names the region.
+    #[default]
+    Configuration,
+    /// The store names the region.
+    Store,
 }
 
 /// Status of another region.
@@ -45,20 +72,20 @@ pub struct PeerState {
     pub link: LinkState,
     /// State of the region.
     pub state: RegionState,
-    /// Reason why this region does not adopt the replicas of a region that is down.
-    pub adoption_blocker: Option<String>,
+    /// Origin of the region's name and address.
+    pub source: PeerSource,
+    /// The lease of its replicas; absent without a store.
+    pub lease: Option<LeaseState>,
     /// Smoothed round trip.
     pub round_trip_ms: Option<f64>,
     /// Time since the ping of the last heartbeat.
     pub heartbeat_age_ms: Option<u64>,
     /// Version of the region's software.
     pub version: Option<String>,
-    /// Replicas in the region's record.
+    /// Replicas in the region's record; zero without a store.
     pub replicas: usize,
     /// Replicas of the region in this service's pools.
-    pub adopted: usize,
-    /// Other regions that report to have adopted the region's replicas.
-    pub adopted_by: Vec<String>,
+    pub leased: usize,
 }
 
 /// Status of a sibling.

@@ -79,7 +79,7 @@ pub(super) async fn follow_members(
     }
 }
 
-/// Adds adopted replicas to new pools.
+/// Applies the leases to new pools.
 pub(super) async fn follow_pools(
     driver: Weak<RegionsDriver>,
     mut table: watch::Receiver<Arc<PoolTable>>,
@@ -88,11 +88,11 @@ pub(super) async fn follow_pools(
         let Some(driver) = driver.upgrade() else {
             return;
         };
-        driver.drive(|core, _| core.adoptions.pools_changed());
+        driver.drive(|core, _| core.leased.pools_changed());
     }
 }
 
-/// Applies the configuration through reloads, and the siblings that Kubernetes lists.
+/// Applies the configuration through reloads, the siblings that Kubernetes lists, and the regions that the store names.
 pub(super) async fn follow_config(
     driver: Weak<RegionsDriver>,
     applied: RegionConfig,
@@ -101,17 +101,27 @@ pub(super) async fn follow_config(
     let mut discovery = SiblingDiscovery::default();
     let mut current = applied;
     let mut applied = current.clone();
+    let Some(mut members) = driver
+        .upgrade()
+        .map(|driver| driver.lock().members.subscribe())
+    else {
+        return;
+    };
     loop {
         let Some(strong) = driver.upgrade() else {
             return;
         };
         discovery.update(&current, &strong.lock().config);
-        let wanted = discovery.with_siblings(&current);
+        let mut wanted = discovery.with_siblings(&current);
+        for member in members.borrow_and_update().iter() {
+            if wanted.peers.iter().all(|peer| peer.name != member.name) {
+                wanted.peers.push(member.clone());
+            }
+        }
         if applied != wanted {
             apply(&strong, &wanted);
             applied = wanted;
         }
-        strong.set_siblings_known(discovery.are_siblings_known());
         drop(strong);
         tokio::select! {
             changed = config.changed() => {
@@ -124,6 +134,7 @@ pub(super) async fn follow_config(
                 }
             }
             () = discovery.changed() => {}
+            changed = members.changed() => if changed.is_err() { return },
         }
     }
 }
@@ -136,10 +147,12 @@ pub(super) fn apply(driver: &RegionsDriver, config: &RegionConfig) {
         listen: running.listen,
         tls: running.tls,
         plaintext: running.plaintext,
-        state_file: running.state_file,
+        store: running.store,
         ..config.clone()
     };
-    let peers = peers_by_id(&config, &driver.pool_registry().table());
+    let registry = driver.pool_registry();
+    registry.set_peers(&config);
+    let peers = peers_by_id(&config, &registry.table());
     driver.apply(&config, &peers);
 }
 

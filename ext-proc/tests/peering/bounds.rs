@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use isotherm_ext_proc::peering::wire::{Envelope, Payload, PoolReplicas, RegionRecord};
+use isotherm_ext_proc::peering::wire::{Envelope, Heartbeat, Payload, PoolReport};
 use isotherm_ext_proc::peering::{
     Dialer, LinkError, LinkEvent, LocalIdentity, MESSAGE_BYTES_MAX, Message, PeerEndpoint,
     SendError, TransportSecurity,
@@ -111,9 +111,9 @@ async fn a_message_that_is_too_long_ends_only_its_stream() {
         replies.message().await.unwrap();
         let flood = Envelope {
             session: RAW_SESSION,
-            payload: Some(Payload::Record(RegionRecord {
-                region: "r".repeat(2 * MESSAGE_BYTES_MAX),
-                ..RegionRecord::default()
+            payload: Some(Payload::Heartbeat(Heartbeat {
+                software_version: "r".repeat(2 * MESSAGE_BYTES_MAX),
+                ..Heartbeat::default()
             })),
         };
         sender.send(flood).await.unwrap();
@@ -125,24 +125,23 @@ async fn a_message_that_is_too_long_ends_only_its_stream() {
 }
 
 #[tokio::test]
-async fn a_record_with_too_many_replicas_is_refused() {
+async fn a_heartbeat_with_too_many_pools_is_refused() {
     let eu = Service::start(plain("eu", &["us"])).await;
     let (sender, mut replies) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
     replies.message().await.unwrap();
     // The names are short, so the message is not too long.
-    let record = Envelope {
+    let pool = PoolReport {
+        model: "m".into(),
+        ..PoolReport::default()
+    };
+    let heartbeat = Envelope {
         session: RAW_SESSION,
-        payload: Some(Payload::Record(RegionRecord {
-            region: "us".into(),
-            version: 1,
-            pools: vec![PoolReplicas {
-                model: "m".into(),
-                replicas: vec!["a".into(); 100_000],
-            }],
-            successors: None,
+        payload: Some(Payload::Heartbeat(Heartbeat {
+            pools: vec![pool; 10_000],
+            ..Heartbeat::default()
         })),
     };
-    sender.send(record).await.unwrap();
+    sender.send(heartbeat).await.unwrap();
     let refused = replies.message().await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::InvalidArgument);
     assert_eq!(eu.recorder.count(), 0);

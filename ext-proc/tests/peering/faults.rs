@@ -8,9 +8,7 @@ use tokio::net::TcpListener;
 
 use crate::authority::{Authority, Files};
 use crate::raw;
-use crate::service::{
-    Client, Service, WAIT_MAX, ping_message, short_timeouts, timeouts, tls_identity, wait_until,
-};
+use crate::service::{Client, Service, ping_message, short_timeouts, timeouts, tls_identity};
 
 /// The reason when a peer stops in good order.
 const CLOSED: &str = "the other side closed the stream";
@@ -174,33 +172,4 @@ async fn each_address_of_a_name_is_tried() {
     let mut us = Client::start(&us, "eu", address, timeouts());
     let session = us.wait_until_up().await;
     us.ping(session, 1).await;
-}
-
-#[tokio::test]
-async fn a_redial_cuts_the_link_and_skips_the_backoff() {
-    let (authority, _files, us) = us();
-    let files = authority.files("eu");
-    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
-    let mut connected = Client::start(&us, "eu", eu.address, timeouts());
-    let first = connected.wait_until_up().await;
-    connected.dialer.redial();
-    let second = connected.wait_until_up().await;
-    assert_ne!(first, second);
-    wait_until(|| eu.recorder.open_streams.lock().unwrap().len() == 1).await;
-
-    let address = eu.address;
-    drop(eu);
-    let mut slow = timeouts();
-    slow.backoff_min = WAIT_MAX * 10;
-    slow.backoff_max = slow.backoff_min;
-    let mut backing_off = Client::start(&us, "eu", address, slow);
-    unreachable(backing_off.wait_until_down().await);
-    let _eu = Service::start_at(
-        tls_identity("eu", files.paths(), &["us"]),
-        address,
-        timeouts(),
-    )
-    .await;
-    backing_off.dialer.redial();
-    backing_off.wait_until_up().await;
 }

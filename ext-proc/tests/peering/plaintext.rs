@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::wire::{Advertisement, Envelope, Payload, Ping};
+use isotherm_ext_proc::peering::wire::{Envelope, Payload, Ping};
 use isotherm_ext_proc::peering::{Acceptor, LinkError, LocalIdentity, Message, TransportSecurity};
 use isotherm_regions::Session;
 use tokio::net::TcpListener;
@@ -29,7 +29,7 @@ async fn a_link_beyond_loopback_needs_tls() {
     let mut client = Client::start(&us, "eu", "10.1.2.3:9004", timeouts());
     let error = client.wait_until_down().await;
     assert!(
-        matches!(&error, LinkError::Local(reason) if reason.contains("not a loopback address")),
+        matches!(&error, LinkError::Unreachable(reason) if reason.contains("not a loopback address")),
         "{error}"
     );
     let everywhere = TcpListener::bind("0.0.0.0:0").await.unwrap();
@@ -104,11 +104,7 @@ async fn a_replayed_message_keeps_the_session_number_in_it() {
     ));
     let recorded = |session, seq| Envelope {
         session,
-        payload: Some(Payload::Ping(Ping {
-            seq,
-            record_version: None,
-            advertisement: Some(Advertisement::default()),
-        })),
+        payload: Some(Payload::Ping(Ping { seq })),
     };
     for (session, seq) in [(RAW_SESSION, 1), (4, 7), (RAW_SESSION, 1)] {
         sender.send(recorded(session, seq)).await.unwrap();

@@ -1,6 +1,5 @@
 //! Both ends of a link, for tests.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,7 +10,7 @@ use isotherm_ext_proc::peering::{
     Acceptor, Caller, Credentials, Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity,
     Message, MessageHandler, PeerEndpoint, TransportSecurity,
 };
-use isotherm_regions::{Advertisement, Heartbeat, Ping, RecordVersion, Session};
+use isotherm_regions::{Heartbeat, Ping, Session};
 use isotherm_router::PeerReport;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -113,12 +112,7 @@ impl Recorder {
 }
 
 pub(crate) fn ping_message(session: Session, seq: u64) -> Message {
-    Message::Ping(Ping {
-        session,
-        seq,
-        record_version: RecordVersion::default(),
-        advertisement: Advertisement::default(),
-    })
+    Message::Ping(Ping { session, seq })
 }
 
 fn heartbeat(ping: &Ping, pools: u64) -> Message {
@@ -138,14 +132,10 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
         session: ping.session,
         ping_seq: ping.seq,
         version: "test".into(),
-        advertisement: Advertisement {
-            adopted: BTreeSet::from(["asia".into()]),
-            ..Advertisement::default()
-        },
+        has_gateway: true,
         pools: (0..pools)
             .map(|pool| (format!("model-{pool}").into(), report))
             .collect(),
-        views: Vec::new(),
     })
 }
 

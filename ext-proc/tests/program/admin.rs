@@ -326,65 +326,26 @@ async fn certificates_that_cannot_be_used_are_counted() {
 }
 
 #[tokio::test]
-async fn an_operator_declares_a_region_lost_and_revokes_it() {
-    let service = Service::start(&region(0, 1)).await;
-    let state = || async {
-        let (_, seen) = service.request("GET", "/api/regions", None, "").await;
-        seen["peers"][0]["state"].clone()
-    };
-    let path = "/api/regions/eu/lost";
-    for (method, token, status) in [
-        ("POST", None, 401),
-        ("POST", Some("wrong"), 401),
-        ("DELETE", None, 401),
-        ("GET", Some(TOKEN), 405),
-        ("POST", Some(TOKEN), 204),
-    ] {
-        assert_ne!(state().await, "declared_lost");
-        assert_eq!(service.request(method, path, token, "").await.0, status);
-    }
-    assert_eq!(state().await, "declared_lost");
-    assert_eq!(
-        service.request("DELETE", path, Some(TOKEN), "").await.0,
-        204
-    );
-    assert_ne!(state().await, "declared_lost");
-    let mars = service.request("POST", "/api/regions/mars/lost", Some(TOKEN), "");
-    let (status, body) = mars.await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (404, &json!("unknown_region"))
-    );
-    assert!(message(&body).contains("isotherm regions"), "{body}");
-}
-
-#[tokio::test]
 async fn a_service_on_its_own_shows_no_regions() {
     let service = Service::start(WITH_TOKEN).await;
     let (status, seen) = service.request("GET", "/api/regions", None, "").await;
     assert_eq!((status, &seen["name"]), (200, &json!(null)));
     assert_eq!(seen["pools"][0]["pool"], "llama");
-    let lost = service.request("POST", "/api/regions/eu/lost", Some(TOKEN), "");
-    let (status, body) = lost.await;
-    assert_eq!(
-        (status, &body["error"]["code"]),
-        (409, &json!("no_regions"))
-    );
 }
 
 #[tokio::test]
-async fn an_adopted_replica_is_shown_with_its_region() {
+async fn a_leased_replica_is_shown_with_its_region() {
     let service = Service::start(&region(0, 1)).await;
     let pool = &service.pool_registry.pools()[0];
     let eu = pool.peer_table().unwrap().named("eu").unwrap().id;
-    pool.adopt_replica("127.0.0.1:1".parse().unwrap(), eu)
+    pool.lease_replica("127.0.0.1:1".parse().unwrap(), eu)
         .unwrap();
     let (_, replicas) = service.request("GET", "/api/replicas", None, "").await;
-    assert_eq!(replicas[0]["adopted_from"], "eu");
+    assert_eq!(replicas[0]["owner"], "eu");
     let (_, seen) = service.request("GET", "/api/regions", None, "").await;
-    assert_eq!(seen["peers"][0]["pools"][0]["adopted"], 1);
+    assert_eq!(seen["peers"][0]["pools"][0]["leased"], 1);
     let (_, page) = service.request_text("GET", "/metrics", None, "").await;
-    let line = "isotherm_adopted_replicas{pool=\"llama\",region=\"eu\"} 1.0";
+    let line = "isotherm_leased_replicas{pool=\"llama\",region=\"eu\"} 1.0";
     assert!(page.contains(line), "{page}");
 }
 

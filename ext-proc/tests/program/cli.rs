@@ -63,7 +63,7 @@ async fn check_prints_a_summary_or_every_mistake() {
     for part in [
         "region         us, at 0.0.0.0:9104",
         "links          not possible: cannot read",
-        "adoption       disabled",
+        "leases         etcd at etcd-0.example:2379, etcd-1.example:2379, keys /isotherm/",
         "siblings       10.0.0.12:9004, isotherm-2.us.example:9004",
         "asia-1  10.2.0.1:9004    region-asia-1",
     ] {
@@ -220,32 +220,24 @@ async fn explain_shows_every_candidate_and_top_the_state() {
 }
 
 #[tokio::test]
-async fn regions_are_listed_and_declared_lost() {
+async fn regions_are_listed_with_their_source() {
     let service = Service::start(
         "
-admin: { token_file: token }
 region: { name: us, plaintext: true, listen: '127.0.0.1:0', peers: [{ name: eu, address: '127.0.0.1:1' }] }",
     )
     .await;
     let admin = service.admin.to_string();
-    let token = service.folder().join("token");
-    let with = ["--admin", &admin, "--token-file", token.to_str().unwrap()];
-    let text = out(&isotherm(&[&["regions"], &with[..]].concat(), "").await);
+    let text = out(&isotherm(&["regions", "--admin", &admin], "").await);
     assert!(
         text.contains("us      this region") && text.contains("eu      never_heard"),
         "{text}"
     );
     let top = out(&isotherm(&["top", "--once", "--admin", &admin], "").await);
     assert!(top.contains("never_heard"), "{top}");
-    let lost = isotherm(&[&["regions", "lost", "eu"], &with[..]].concat(), "").await;
-    assert!(out(&lost).contains("eu is declared lost"));
-    let text = out(&isotherm(&["regions", "list", "--admin", &admin], "").await);
-    assert!(text.contains("eu      declared_lost"), "{text}");
-    out(&isotherm(&[&["regions", "found", "eu"], &with[..]].concat(), "").await);
-    let text = out(&isotherm(&["regions", "--admin", &admin], "").await);
-    assert!(!text.contains("declared_lost"), "{text}");
-    let unknown = isotherm(&[&["regions", "lost", "mars"], &with[..]].concat(), "").await;
-    assert!(error(&unknown).contains("`mars` is not a peer"));
+    assert!(
+        text.contains("eu at 127.0.0.1:1: known from the configuration"),
+        "{text}"
+    );
 }
 
 #[tokio::test]

@@ -38,9 +38,16 @@ fn every_option_of_the_section_arrives_and_files_are_relative_to_the_file() {
     assert_eq!(region.heartbeat, Duration::from_millis(100));
     assert_eq!(region.queue_max, 7);
     assert_eq!(region.rules().forwarding, ForwardingRule::Published);
-    assert!(!region.adopt);
     assert_eq!(region.give_back_after, Duration::from_secs(3));
-    assert_eq!(region.state_file, Some(data("region-state.json")));
+    let store = region.store.unwrap();
+    let etcd = store.etcd.unwrap();
+    assert_eq!(etcd.endpoints.len(), 2);
+    assert_eq!(etcd.prefix, "/isotherm/");
+    assert_eq!(etcd.tls.unwrap().certificate, data("certs/etcd.pem"));
+    assert_eq!(store.lease, Duration::from_secs(5));
+    assert_eq!(store.advertise.unwrap().to_string(), "us.example:9104");
+    assert_eq!(store.networks, ["10.1.0.0/16".parse().unwrap()]);
+    assert_eq!(region.peers[1].replicas, ["10.2.0.0/16".parse().unwrap()]);
     let peers: Vec<_> = region
         .peers
         .iter()
@@ -73,9 +80,8 @@ fn the_least_that_can_be_written_means_the_defaults() {
     assert_eq!(region.silence_max(), Duration::from_millis(600));
     assert_eq!(region.queue_max, 4);
     assert_eq!(region.forwarding, ForwardingRule::Cost);
-    assert!(!region.adopt);
     assert_eq!(region.give_back_after, Duration::from_secs(10));
-    assert_eq!(region.state_file, None);
+    assert_eq!(region.store, None);
     assert!(region.peers.is_empty() && region.siblings.is_empty());
 }
 
@@ -182,17 +188,43 @@ fn more_peers_than_can_be_kept_are_refused() {
 }
 
 #[test]
-fn adoption_is_off_unless_asked_for_and_needs_the_networks_of_each_peer() {
-    let text = |peer: &str, adopt: &str| {
-        format!(
-            "region: {{ name: us, plaintext: true, listen: '127.0.0.1:1', {adopt} peers: [{{ name: eu, address: '127.0.0.1:2' {peer} }}] }}"
-        )
+fn a_store_is_of_one_kind_and_has_endpoints() {
+    let store = |text: &str| {
+        region(&format!(
+            "{{ name: us, plaintext: true, listen: '127.0.0.1:1', store: {text} }}"
+        ))
     };
-    assert!(!config::parse(&text("", "")).unwrap().region.unwrap().adopt);
-    let errors = config::parse(&text("", "adopt: true,")).unwrap_err().errors;
-    assert_eq!(errors[0].option, "region.peers[0].replicas");
-    let errors = config::parse(&text(", replicas: [10.0.0.300/8]", "")).unwrap_err();
-    assert!(errors.to_string().contains("10.2.0.0/16"), "{errors}");
-    let region = config::parse(&text(", replicas: [10.2.0.0/16]", "adopt: true,"));
-    assert!(region.unwrap().region.unwrap().adopt);
+    let parsed = store("{ etcd: { endpoints: ['127.0.0.1:2379'] } }")
+        .unwrap()
+        .unwrap();
+    let store_config = parsed.store.unwrap();
+    assert_eq!(store_config.lease, Duration::from_secs(10));
+    assert_eq!(store_config.etcd.unwrap().prefix, "/isotherm/regions/");
+    for (text, mistake) in [
+        ("{}", "give one of `etcd` and `kubernetes`"),
+        (
+            "{ etcd: { endpoints: ['a:1'] }, kubernetes: {} }",
+            "give only one of `etcd` and `kubernetes`",
+        ),
+        ("{ etcd: {} }", "region.store.etcd.endpoints"),
+        (
+            "{ etcd: { endpoints: [] } }",
+            "must name at least one address",
+        ),
+        (
+            "{ etcd: { endpoints: ['a:1'], prefix: 'a b' } }",
+            "is not a prefix of keys",
+        ),
+        (
+            "{ etcd: { endpoints: ['a:1'] }, networks: [10.0.0.300/8] }",
+            "10.2.0.0/16",
+        ),
+        (
+            "{ etcd: { endpoints: ['a:1'] }, lease_ms: 5 }",
+            "region.store.lease_ms",
+        ),
+    ] {
+        let errors = store(text).unwrap_err().to_string();
+        assert!(errors.contains(mistake), "{text}: {errors}");
+    }
 }

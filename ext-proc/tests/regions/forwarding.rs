@@ -26,7 +26,6 @@ async fn a_full_region_forwards_to_a_region_with_free_capacity() {
 
     let eu_seen = us.sees("eu").unwrap();
     assert_eq!(eu_seen.state, RegionState::Up);
-    assert_eq!(eu_seen.replicas, 1, "by its record");
     assert!(eu_seen.round_trip_ms.is_some() && eu_seen.heartbeat_age_ms.is_some());
     assert_eq!(
         (eu_seen.cluster.as_str(), eu_seen.link.as_ref()),

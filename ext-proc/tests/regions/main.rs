@@ -11,6 +11,9 @@
 #[allow(dead_code, reason = "every test uses its own part")]
 #[path = "../peering/authority.rs"]
 mod authority;
+#[allow(unreachable_pub, reason = "a module of the harness")]
+#[path = "../../../tests/harness/src/etcd.rs"]
+mod etcd;
 #[path = "../fake/mod.rs"]
 pub mod fake;
 mod forwarding;

@@ -1,4 +1,4 @@
-//! Two services of one region share placements, queues, the gateway and the record.
+//! Two services of one region share placements, queues, the gateway and the lease.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use isotherm_ext_proc::pool::RouteRequest;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_regions::RegionState;
 use isotherm_router::Scope;
-use serde_json::Value;
 
 use super::fake::{FakeEngine, vllm};
 use super::world::{Node, place, wait_until};
@@ -124,61 +123,4 @@ async fn queues_are_summed_and_one_envoy_suffices() {
         eu.sees("us").unwrap().state == RegionState::Up
     })
     .await;
-}
-
-/// Record of a region in a node's state file, or null.
-fn record(node: &Node, region: &str) -> Value {
-    let text = std::fs::read_to_string(node.state_file()).unwrap_or_default();
-    let state: Value = serde_json::from_str(&text).unwrap_or_default();
-    let records = state["records"].as_array().cloned().unwrap_or_default();
-    let found = records
-        .into_iter()
-        .find(|record| record["region"] == region);
-    found.unwrap_or_default()
-}
-
-#[tokio::test]
-async fn two_services_write_one_record_and_their_replicas_are_adopted_when_both_die() {
-    let (mut first, mut second, engines) = twins().await;
-    first.connect_envoy().await;
-    let eu = Node::start("eu", "").await;
-    let asia = Node::start("asia", "").await;
-    let peers = [("eu", eu.links()), ("asia", asia.links())];
-    tell(&first, &second, &peers, &engines);
-    let own = |node: &Node| vec![node.engines[0].addr];
-    // Each of the two others hears another service.
-    eu.write(
-        &[("us", first.links()), ("asia", asia.links())],
-        &[],
-        &own(&eu),
-    );
-    asia.write(
-        &[("us", second.links()), ("eu", eu.links())],
-        &[],
-        &own(&asia),
-    );
-    wait_until("both have the same record of us, and it is certain", || {
-        let (at_eu, at_asia) = (record(&eu, "us"), record(&asia, "us"));
-        at_eu["successors"]["previous"] == at_eu["successors"]["order"]
-            && at_eu["successors"]["previous"].is_array()
-            && at_eu == at_asia
-    })
-    .await;
-    wait_until("so have the two themselves", || {
-        record(&first, "us") == record(&second, "us")
-    })
-    .await;
-
-    first.kill();
-    second.kill();
-    let adopted = |node: &Node| {
-        let members = node.members();
-        let adopted = |engine: &FakeEngine| members.contains(&(engine.addr, true));
-        engines.iter().all(adopted)
-    };
-    wait_until("one of the others adopts", || {
-        adopted(&eu) || adopted(&asia)
-    })
-    .await;
-    assert!(!(adopted(&eu) && adopted(&asia)), "only one");
 }

@@ -31,12 +31,14 @@ const WAIT_MAX: Duration = Duration::from_secs(40);
 /// The pool's model.
 pub const MODEL: &str = "m";
 
-/// A service whose configuration and state file outlive it.
+/// A service whose configuration outlives it.
 pub struct Node {
     pub name: &'static str,
     folder: tempfile::TempDir,
     /// Further options of the section `region`.
     options: String,
+    /// Where other services reach it.
+    listen: SocketAddr,
     /// The networks that its configuration gives to each peer.
     pub networks: &'static str,
     pub engines: Vec<FakeEngine>,
@@ -93,10 +95,20 @@ impl Node {
             name,
             folder: tempfile::tempdir().unwrap(),
             options: options.to_owned(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
             networks: "127.0.0.0/8",
             engines,
             running: None,
         }
+    }
+
+    /// Gives it a fixed port for links, which the store names to other regions.
+    pub fn advertise(&mut self, options: &str) {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let links = port.local_addr().unwrap();
+        let options = options.strip_suffix(" }").unwrap();
+        self.options = format!("{options}, advertise: \"{links}\" }}");
+        self.listen = links;
     }
 
     /// Runs it, or runs it again after it was killed, with an Envoy.
@@ -201,11 +213,6 @@ impl Node {
         self.folder.path().join("isotherm.yaml")
     }
 
-    /// Path of the state file.
-    pub fn state_file(&self) -> PathBuf {
-        self.folder.path().join("state.json")
-    }
-
     /// Rewrites its configuration, which it follows.
     pub fn write(&self, peers: &[(&str, SocketAddr)], siblings: &[SocketAddr], own: &[SocketAddr]) {
         let peers: Vec<_> = peers
@@ -230,11 +237,12 @@ impl Node {
              - model: {MODEL}\n  push: outstanding\n  outstanding_max: 1\n  \
              probe: {{ interval_ms: 50, timeout_ms: 5000, stale_after_ms: 60000 }}\n  \
              replicas: {{ static: [{}] }}\n\
-             region:\n  name: {}\n  listen: \"127.0.0.1:0\"\n  plaintext: {plaintext}\n  adopt: true\n  \
-             state_file: state.json\n  give_back_after_ms: 500\n  {}\n  \
+             region:\n  name: {}\n  listen: \"{}\"\n  plaintext: {plaintext}\n  \
+             give_back_after_ms: 500\n  {}\n  \
              peers: [{}]\n  siblings: [{}]\n",
             quoted(own),
             self.name,
+            self.listen,
             self.options,
             peers.join(", "),
             quoted(siblings),
@@ -252,10 +260,6 @@ impl Node {
         self.running().handle.status()
     }
 
-    pub fn handle(&self) -> &RegionsHandle {
-        &self.running().handle
-    }
-
     /// How it sees another region.
     pub fn sees(&self, region: &str) -> Option<PeerState> {
         let peers = self.status().peers;
@@ -269,17 +273,17 @@ impl Node {
         peer.map(|peer| peer.availability)
     }
 
-    /// The replicas in its pool, with whether they are adopted.
+    /// The replicas in its pool, with whether they are leased.
     pub fn members(&self) -> Vec<(SocketAddr, bool)> {
         let members = self.pool().members();
         let members = members.borrow();
         members
             .iter()
-            .map(|member| (member.addr, member.adopted_from.is_some()))
+            .map(|member| (member.addr, member.owner.is_some()))
             .collect()
     }
 
-    /// Whether it holds the first replica of `other`.
+    /// Whether its pool has the first replica of `other`.
     pub fn holds(&self, other: &Node) -> bool {
         self.members().contains(&(other.engines[0].addr, true))
     }

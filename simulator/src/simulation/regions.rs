@@ -1,7 +1,7 @@
 //! Heartbeats between regions: each router asks every other one for a report, once an interval.
 //!
 //! As in the service: an answer is made when the question arrives, and counts as old as the question. That regions are
-//! lost, and replicas adopted, is not simulated here; the routing core's own tests do that.
+//! lost, and leases taken, is not simulated here; the routing core's own tests do that.
 
 use core::time::Duration;
 use std::collections::VecDeque;

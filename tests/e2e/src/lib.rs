@@ -7,11 +7,11 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod admin;
-pub mod adoption_monitor;
 pub mod bodies;
 pub mod client;
 pub mod fixture;
 pub mod http2_client;
+pub mod lease_monitor;
 pub mod load;
 pub mod misbehaving_peer;
 mod peering_server;
@@ -21,12 +21,12 @@ pub mod replaying_proxy;
 pub mod scripted_replica;
 pub mod slice_server;
 
-pub use adoption_monitor::AdoptionMonitor;
 pub use client::{Client, HttpResponse, chat, expect_success, send};
 pub use fixture::{engines, scripted, with_decision_header, with_long_timeouts};
 pub use http2_client::Http2Client;
 pub use isotherm_harness::GatewayShape;
 pub use isotherm_harness::{MODEL, WAIT_MAX};
+pub use lease_monitor::LeaseMonitor;
 pub use load::Load;
 pub use misbehaving_peer::MisbehavingPeer;
 pub use replaying_proxy::ReplayingProxy;

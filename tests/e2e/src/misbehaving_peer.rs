@@ -8,9 +8,7 @@ use std::sync::Arc;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use isotherm_ext_proc::peering::PROTOCOL_VERSION;
-use isotherm_ext_proc::peering::wire::{
-    Advertisement, Envelope, Heartbeat, Hello, Payload, PoolReport,
-};
+use isotherm_ext_proc::peering::wire::{Envelope, Heartbeat, Hello, Payload, PoolReport};
 use isotherm_harness::TcpServer;
 use tonic::Response;
 
@@ -57,12 +55,7 @@ fn reply_to(message: Envelope, region: &str) -> Option<Envelope> {
         }),
         Payload::Ping(ping) => Payload::Heartbeat(Heartbeat {
             ping_seq: ping.seq,
-            advertisement: Some(Advertisement {
-                incarnation: 1,
-                version: 1,
-                has_gateway: true,
-                ..Advertisement::default()
-            }),
+            has_gateway: true,
             pools: vec![PoolReport {
                 model: MODEL.to_owned(),
                 available: REPLICAS,

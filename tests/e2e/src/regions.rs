@@ -19,9 +19,11 @@ const HEARTBEAT_MS: u64 = 1_000;
 /// Time that a region must have been healthy before it gets its replicas back.
 const GIVE_BACK_AFTER_MS: u64 = 2_000;
 
-/// Longer than a region waits before it adopts the replicas of a dead region: three heartbeats and three probes. A test
-/// that sleeps this long shows that no adoption happens; a busy machine can only weaken it.
-pub const ADOPTION_TIME: Duration = Duration::from_secs(6);
+/// Longer than the time between two renewals of a lease.
+const RENEWAL_TIME: Duration = Duration::from_secs(2);
+/// Longer than a region waits before it takes the lease of a dead region. A test that sleeps this long shows that no lease is
+/// taken; a busy machine can only weaken it.
+pub const TAKEOVER_TIME: Duration = Duration::from_secs(6);
 
 /// Regions with one scripted replica each, named after their replicas. Each replica gets at most `outstanding_max`
 /// requests. A region notices a silent peer within [`Timeouts::Detecting`].
@@ -101,7 +103,7 @@ pub async fn peer_status(regions: &Regions, region: &str, peer: &str) -> anyhow:
     peer.cloned().with_context(|| format!("in {}", status.0))
 }
 
-/// Waits until `peer` is in one of the `expected` states, as `region` sees it: `up`, `lost`, `dead`.
+/// Waits until `peer` is in one of the `expected` states, as `region` sees it: `up`, `lost`.
 pub async fn wait_for_peer_state(
     regions: &Regions,
     region: &str,
@@ -132,7 +134,7 @@ pub async fn wait_until_connected(regions: &Regions) -> anyhow::Result<()> {
 }
 
 /// Waits until `peer` is up and available for `region`, its gateway is healthy for `region`'s Envoy, and `region` has
-/// adopted none of its replicas.
+/// leased none of its replicas.
 pub async fn wait_until_reachable(
     regions: &Regions,
     region: &str,
@@ -145,8 +147,8 @@ pub async fn wait_until_reachable(
     wait_for(WAIT_MAX, &format!("{region} to reach {peer}"), || async {
         let is_healthy = envoy.stat(&stat).await? == 1;
         let status = peer_status(regions, region, peer).await?;
-        let adopted = status.get("adopted").and_then(Value::as_u64);
-        Ok((is_healthy && adopted == Some(0)).then_some(()))
+        let leased = status.get("leased").and_then(Value::as_u64);
+        Ok((is_healthy && leased == Some(0)).then_some(()))
     })
     .await
 }
@@ -181,7 +183,7 @@ async fn wait_for_availability(
     admin::wait_for_metric(service, "isotherm_peer_available", &labels, is_expected).await
 }
 
-/// The replicas that a region manages, adopted ones included: the addresses in `GET /api/replicas`.
+/// The replicas that a region manages, leased ones included: the addresses in `GET /api/replicas`.
 pub async fn managed_replicas(stack: &Stack) -> anyhow::Result<BTreeSet<SocketAddr>> {
     let mut all = BTreeSet::new();
     for service in stack.services().filter(|service| service.process().is_ok()) {
@@ -226,37 +228,23 @@ pub async fn wait_until_managing(
     .await
 }
 
-/// Waits until all other regions have stored the replicas of `of` with `heir` as its first heir, in the newest list of
-/// heirs and in the list before, since an adoption requires both.
-pub async fn wait_for_heir(
-    regions: &Regions,
-    of: &str,
-    replicas: usize,
-    heir: &str,
-) -> anyhow::Result<()> {
-    for by in regions.names().filter(|region| *region != of) {
-        let path = regions.region(by)?.directory().join("region-state.json");
-        let condition = format!("{by} to store {heir} as the first heir of {of}");
+/// Waits until each region holds the lease of its own replicas, by the store; returns `false` without a store.
+pub async fn wait_for_own_leases(regions: &mut Regions) -> anyhow::Result<bool> {
+    if regions.etcd().is_none() {
+        return Ok(false);
+    }
+    for region in regions.names() {
+        let condition = format!("{region} to hold its lease");
         wait_for(WAIT_MAX, &condition, || async {
-            // The file may not exist yet.
-            let Ok(text) = std::fs::read_to_string(&path) else {
-                return Ok(None);
-            };
-            let state = Document::parse(&text)?;
-            let Ok(record) = state.get(&format!("records/region={of}")) else {
-                return Ok(None);
-            };
-            let stored = record
-                .pointer("/pools/0/replicas")
-                .and_then(Value::as_array);
-            let has_all = stored.is_some_and(|stored| stored.len() == replicas);
-            let heirs = ["/successors/order/0", "/successors/previous/0"];
-            let heirs = heirs.map(|list| record.pointer(list).and_then(Value::as_str));
-            Ok((has_all && heirs == [Some(heir); 2]).then_some(()))
+            let status = regions.status(region).await?;
+            let holder = status.pointer("/lease/holder").and_then(Value::as_str);
+            Ok((holder == Some(region)).then_some(()))
         })
         .await?;
     }
-    Ok(())
+    // Every record names the other regions in order of their distance with the next renewal.
+    tokio::time::sleep(RENEWAL_TIME).await;
+    Ok(true)
 }
 
 /// Checks that every request succeeded, but for requests whose response had started when the network broke: as many as

@@ -13,11 +13,15 @@ use crate::bootstrap::Gateway;
 use crate::certificates::Authority;
 use crate::directory::fresh_directory;
 use crate::document::Document;
+use crate::etcd::Etcd;
 use crate::faulty_link::{FaultyLink, NetworkConditions};
 use crate::pool::Pool;
 use crate::port::{self, ReservedPort};
 use crate::stack::{RegionMembership, Stack};
 use crate::tools::Tools;
+
+/// Duration of a lease: longer than a busy machine delays a process.
+const LEASE_MS: u64 = 3_000;
 
 type Edit = Arc<dyn Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync>;
 /// Links by the names of the region that connects and of the region that accepts.
@@ -90,6 +94,7 @@ impl RegionsBuilder {
             authority.issue(name, &certificates(&directory, name))?;
             ports.push((name, port::reserve()?, port::reserve()?));
         }
+        let etcd = Etcd::start(&self.name)?;
         let mut links = Links::new();
         for (from, ..) in &ports {
             for (to, peering, gateway) in ports.iter().filter(|(to, ..)| to != from) {
@@ -102,7 +107,9 @@ impl RegionsBuilder {
         let mut starting = Vec::new();
         for ((name, peering, gateway), (_, pool)) in ports.into_iter().zip(&self.regions) {
             let mut stack = Stack::builder(name).workers(1).pool(pool.clone());
-            stack.region = Some(self.membership(name, &links, peering, &gateway, &directory));
+            let membership =
+                self.membership(name, &links, peering, &gateway, &directory, etcd.as_ref());
+            stack.region = Some(membership);
             gateways.push(gateway);
             for edit in self.service_edits.clone() {
                 let name = name.clone();
@@ -119,6 +126,7 @@ impl RegionsBuilder {
             links,
             authority,
             directory,
+            etcd,
             _gateways: gateways,
         })
     }
@@ -136,6 +144,7 @@ impl RegionsBuilder {
         peering: ReservedPort,
         gateway: &ReservedPort,
         directory: &Path,
+        etcd: Option<&Etcd>,
     ) -> RegionMembership {
         let certificates = certificates(directory, name);
         let (mut gateways, mut peers) = (Vec::new(), Vec::new());
@@ -146,7 +155,12 @@ impl RegionsBuilder {
                 "replicas": ["127.0.0.0/8"],
             }));
         }
-        let mut section = json!({ "name": name, "adopt": true, "state_file": "region-state.json", "peers": peers });
+        let mut section = json!({ "name": name, "peers": peers });
+        if let (Some(section), Some(etcd)) = (section.as_object_mut(), etcd) {
+            let endpoints = [etcd.address().to_string()];
+            let store = json!({ "etcd": { "endpoints": endpoints }, "lease_ms": LEASE_MS });
+            section.insert("store".into(), store);
+        }
         let (field, value) = if self.plaintext {
             ("plaintext", true.into())
         } else {
@@ -209,6 +223,7 @@ pub struct Regions {
     links: Links,
     authority: Authority,
     directory: PathBuf,
+    etcd: Option<Etcd>,
     _gateways: Vec<ReservedPort>,
 }
 
@@ -255,6 +270,11 @@ impl Regions {
     /// Both links between two regions.
     pub fn links_between(&self, one: &str, other: &str) -> anyhow::Result<[&RegionLink; 2]> {
         Ok([self.link(one, other)?, self.link(other, one)?])
+    }
+
+    /// The store of leases; `None` where etcd is not installed.
+    pub fn etcd(&mut self) -> Option<&mut Etcd> {
+        self.etcd.as_mut()
     }
 
     /// The authority that signs the regions' certificates.

@@ -112,9 +112,9 @@ pub(crate) struct ReplicaView {
     /// Whether the replica accepts another request: `available`, or the reason why not.
     pub availability: String,
     pub draining: bool,
-    /// Home region of an adopted replica.
+    /// Home region of a leased replica.
     #[serde(default)]
-    pub adopted_from: Option<String>,
+    pub owner: Option<String>,
     /// Requests sent to the replica and not finished.
     pub outstanding: u32,
     /// Requests in the replica's own queue at its last probe.

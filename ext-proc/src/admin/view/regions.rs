@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::regions::{PeerState, SiblingState};
+use crate::regions::{LeaseState, PeerState, SiblingState};
 
 /// `GET /api/regions`: the regions, as this service sees them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -10,8 +10,8 @@ pub(crate) struct RegionsView {
     /// This region's name; absent if the configuration has no section `region`.
     pub name: Option<String>,
     pub has_gateway: bool,
-    /// Regions that may adopt this region's replicas, first choice first.
-    pub successors: Vec<String>,
+    /// The lease of this region's replicas; absent without a store.
+    pub lease: Option<LeaseState>,
     /// Pools of this region, as this service sees them. Peers receive the queues of all services of the region together.
     pub pools: Vec<RegionPoolView>,
     pub peers: Vec<PeerView>,
@@ -54,6 +54,6 @@ pub(crate) struct PeerPoolView {
     pub returned: u64,
     /// Requests forwarded there and not finished.
     pub in_flight: u32,
-    /// Replicas of that pool that this region has adopted.
-    pub adopted: usize,
+    /// Replicas of that pool whose lease this region holds.
+    pub leased: usize,
 }

@@ -82,6 +82,9 @@ pub(super) fn header(pool: &Pool, route: &Route, summary: &RequestSummary) -> St
         // Writing to a String cannot fail.
         let _ = write!(text, ";prefiller={prefiller}");
     }
+    if let Some((region, revision)) = route.lease.as_deref() {
+        let _ = write!(text, ";lease={region}/{revision}");
+    }
     text
 }
 

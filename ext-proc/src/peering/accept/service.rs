@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
-use isotherm_regions::{Incarnation, Session};
+use isotherm_regions::Session;
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -119,7 +119,6 @@ impl<H: MessageHandler> AcceptorContext<H> {
         Ok(Caller {
             region,
             session: Session(session),
-            incarnation: Incarnation(hello.incarnation),
         })
     }
 }

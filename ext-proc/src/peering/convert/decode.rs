@@ -1,18 +1,13 @@
 //! From the wire's messages to the program's, with every check.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_planner::{AdoptedPlan, DemandSums, Hold, RegionRow};
-use isotherm_regions::{
-    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
-    RegionName, RegionRecord, Session, SuccessorList,
-};
+use isotherm_regions::{Heartbeat, Ping, Session};
 use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
 
-use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REGIONS_MAX, REPLICAS_MAX};
+use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REPLICAS_MAX};
 use crate::peering::message::Message;
 use crate::peering::scaling_share::{PoolShare, ScalingShare};
 use crate::peering::wire::{self, Envelope, Payload};
@@ -55,11 +50,8 @@ pub(crate) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError>
         Some(Payload::Ping(ping)) => Message::Ping(Ping {
             session,
             seq: ping.seq,
-            record_version: record_version(ping.record_version),
-            advertisement: advertisement(ping.advertisement)?,
         }),
         Some(Payload::Heartbeat(message)) => Message::Heartbeat(heartbeat(session, message)?),
-        Some(Payload::Record(message)) => Message::Record(Arc::new(record(message)?)),
         Some(Payload::Placements(message)) => {
             let placements = bounded(message.placements, PLACEMENTS_MAX, "placements")?;
             Message::Placements(placements.map(placement).collect::<Result<_, _>>()?)
@@ -68,38 +60,14 @@ pub(crate) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError>
     }))
 }
 
-fn record_version(version: Option<wire::RecordVersion>) -> RecordVersion {
-    let version = version.unwrap_or_default();
-    RecordVersion {
-        replicas: version.replicas,
-        successors: version.successors,
-        has_previous: version.has_previous,
-    }
-}
-
-fn advertisement(message: Option<wire::Advertisement>) -> Result<Advertisement, DecodeError> {
-    let message = message.ok_or(DecodeError::Missing("the advertisement"))?;
-    let set = |names| regions(names)?.collect::<Result<BTreeSet<_>, _>>();
-    Ok(Advertisement {
-        incarnation: Incarnation(message.incarnation),
-        version: message.version,
-        has_gateway: message.has_gateway,
-        adopted: set(message.adopted)?,
-        yielded: set(message.yielded)?,
-        requested: set(message.requested)?,
-    })
-}
-
 fn heartbeat(session: Session, message: wire::Heartbeat) -> Result<Heartbeat, DecodeError> {
     let pools = bounded(message.pools, POOLS_MAX, "pools")?.map(pool);
-    let views = bounded(message.views, REGIONS_MAX, "regions")?.map(view);
     Ok(Heartbeat {
         session,
         ping_seq: message.ping_seq,
         version: truncated(message.software_version).into(),
-        advertisement: advertisement(message.advertisement)?,
+        has_gateway: message.has_gateway,
         pools: pools.collect::<Result<_, _>>()?,
-        views: views.collect::<Result<_, _>>()?,
     })
 }
 
@@ -133,49 +101,6 @@ fn pool(message: wire::PoolReport) -> Result<(Arc<str>, PeerReport), DecodeError
         batch_queue: message.batch_queue,
     };
     Ok((name(message.model)?, report))
-}
-
-fn view(message: wire::PeerView) -> Result<PeerView, DecodeError> {
-    let alive = |liveness: wire::Liveness| Liveness::Alive {
-        has_gateway: liveness.has_gateway,
-        round_trip: Duration::from_micros(liveness.round_trip_us),
-    };
-    Ok(PeerView {
-        region: region(message.region)?,
-        liveness: message.liveness.map_or(Liveness::Silent, alive),
-        record_version: record_version(message.record_version),
-    })
-}
-
-fn record(message: wire::RegionRecord) -> Result<RegionRecord, DecodeError> {
-    let replicas: usize = message.pools.iter().map(|pool| pool.replicas.len()).sum();
-    if replicas > REPLICAS_MAX {
-        return Err(DecodeError::Many {
-            of: "replicas",
-            max: REPLICAS_MAX,
-        });
-    }
-    let pool = |pool: wire::PoolReplicas| {
-        let replicas = pool.replicas.into_iter().map(name);
-        Ok(PoolReplicas {
-            model: name(pool.model)?,
-            replicas: replicas.collect::<Result<_, _>>()?,
-        })
-    };
-    let pools = bounded(message.pools, POOLS_MAX, "pools")?.map(pool);
-    let successors = message.successors.unwrap_or_default();
-    let previous = successors.previous;
-    let list = |names| regions(names)?.collect::<Result<Vec<_>, _>>();
-    Ok(RegionRecord {
-        region: region(message.region)?,
-        version: message.version,
-        pools: pools.collect::<Result<_, _>>()?,
-        successors: SuccessorList {
-            version: successors.version,
-            order: list(successors.order)?,
-            previous: previous.map(|names| list(names.regions)).transpose()?,
-        },
-    })
 }
 
 fn placement(message: wire::Placement) -> Result<(Arc<str>, SharedPlacement), DecodeError> {
@@ -274,16 +199,6 @@ fn bounded<T>(
         return Err(DecodeError::Many { of, max });
     }
     Ok(list.into_iter())
-}
-
-fn regions(
-    names: Vec<String>,
-) -> Result<impl Iterator<Item = Result<RegionName, DecodeError>>, DecodeError> {
-    Ok(bounded(names, REGIONS_MAX, "regions")?.map(region))
-}
-
-fn region(text: String) -> Result<RegionName, DecodeError> {
-    name(text).map(|name| RegionName::from(&*name))
 }
 
 fn name(text: String) -> Result<Arc<str>, DecodeError> {

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_planner::DemandSums;
-use isotherm_regions::{
-    Advertisement, Heartbeat, Liveness, PeerView, PoolReplicas, RecordVersion, RegionName,
-    RegionRecord, Session,
-};
+use isotherm_regions::{Heartbeat, Session};
 use isotherm_router::PeerReport;
 
 use crate::peering::message::Message;
@@ -16,13 +13,8 @@ use crate::pool::{SharedPlacement, SharedTarget};
 
 pub(crate) fn encode(session: Session, message: &Message) -> Envelope {
     let payload = match message {
-        Message::Ping(ping) => Payload::Ping(wire::Ping {
-            seq: ping.seq,
-            record_version: Some(record_version(ping.record_version)),
-            advertisement: Some(advertisement(&ping.advertisement)),
-        }),
+        Message::Ping(ping) => Payload::Ping(wire::Ping { seq: ping.seq }),
         Message::Heartbeat(message) => Payload::Heartbeat(heartbeat(message)),
-        Message::Record(message) => Payload::Record(record(message)),
         Message::Placements(placements) => Payload::Placements(wire::Placements {
             placements: placements.iter().map(placement).collect(),
         }),
@@ -32,29 +24,6 @@ pub(crate) fn encode(session: Session, message: &Message) -> Envelope {
         session: session.0,
         payload: Some(payload),
     }
-}
-
-fn record_version(version: RecordVersion) -> wire::RecordVersion {
-    wire::RecordVersion {
-        replicas: version.replicas,
-        successors: version.successors,
-        has_previous: version.has_previous,
-    }
-}
-
-fn advertisement(advertisement: &Advertisement) -> wire::Advertisement {
-    wire::Advertisement {
-        incarnation: advertisement.incarnation.0,
-        version: advertisement.version,
-        has_gateway: advertisement.has_gateway,
-        adopted: names(&advertisement.adopted),
-        yielded: names(&advertisement.yielded),
-        requested: names(&advertisement.requested),
-    }
-}
-
-fn names<'a>(names: impl IntoIterator<Item = &'a RegionName>) -> Vec<String> {
-    names.into_iter().map(ToString::to_string).collect()
 }
 
 fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
@@ -79,48 +48,8 @@ fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
     wire::Heartbeat {
         ping_seq: heartbeat.ping_seq,
         software_version: heartbeat.version.to_string(),
-        advertisement: Some(advertisement(&heartbeat.advertisement)),
         pools: heartbeat.pools.iter().map(pool).collect(),
-        views: heartbeat.views.iter().map(view).collect(),
-    }
-}
-
-fn view(view: &PeerView) -> wire::PeerView {
-    let liveness = match view.liveness {
-        Liveness::Silent => None,
-        Liveness::Alive {
-            has_gateway,
-            round_trip,
-        } => Some(wire::Liveness {
-            has_gateway,
-            round_trip_us: u64::try_from(round_trip.as_micros()).unwrap_or(u64::MAX),
-        }),
-    };
-    wire::PeerView {
-        region: view.region.to_string(),
-        liveness,
-        record_version: Some(record_version(view.record_version)),
-    }
-}
-
-fn record(record: &RegionRecord) -> wire::RegionRecord {
-    let pool = |pool: &PoolReplicas| wire::PoolReplicas {
-        model: pool.model.to_string(),
-        replicas: pool.replicas.iter().map(ToString::to_string).collect(),
-    };
-    let successors = &record.successors;
-    let previous = successors.previous.as_ref();
-    wire::RegionRecord {
-        region: record.region.to_string(),
-        version: record.version,
-        pools: record.pools.iter().map(pool).collect(),
-        successors: Some(wire::SuccessorList {
-            version: successors.version,
-            order: names(&successors.order),
-            previous: previous.map(|previous| wire::RegionNames {
-                regions: names(previous),
-            }),
-        }),
+        has_gateway: heartbeat.has_gateway,
     }
 }
 

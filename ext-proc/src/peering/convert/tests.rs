@@ -1,13 +1,8 @@
-use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_planner::{AdoptedPlan, DemandSums, Hold, RegionRow};
-use isotherm_regions::{
-    Advertisement, Heartbeat, Incarnation, Liveness, PeerView, Ping, PoolReplicas, RecordVersion,
-    RegionName, RegionRecord, Session, SuccessorList,
-};
+use isotherm_regions::{Heartbeat, Ping, Session};
 use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -23,18 +18,6 @@ const SESSION: Session = Session(77);
 fn round_trip(message: &Message) -> Option<Message> {
     let bytes = encode(SESSION, message).encode_to_vec();
     decode(Envelope::decode(&*bytes).unwrap()).unwrap()
-}
-
-fn advertisement_of(regions: &[&str]) -> Advertisement {
-    let set = || regions.iter().map(|name| RegionName::from(*name)).collect();
-    Advertisement {
-        incarnation: Incarnation(u64::MAX),
-        version: 3,
-        has_gateway: true,
-        adopted: set(),
-        yielded: set(),
-        requested: BTreeSet::new(),
-    }
 }
 
 fn scaling_share(work_s: f64) -> ScalingShare {
@@ -85,12 +68,6 @@ fn a_figure_of_the_demand_that_is_no_number_ends_the_stream() {
     }
 }
 
-const VERSION: RecordVersion = RecordVersion {
-    replicas: 4,
-    successors: 5,
-    has_previous: true,
-};
-
 fn examples() -> Vec<Message> {
     let block = |n: u32| BlockHash {
         hash: u64::MAX - u64::from(n),
@@ -109,24 +86,17 @@ fn examples() -> Vec<Message> {
         };
         (Arc::from("llama"), placement)
     };
-    let view = |liveness| PeerView {
-        region: "asia".into(),
-        liveness,
-        record_version: VERSION,
-    };
     vec![
         Message::Scaling(Arc::new(scaling_share(2.5))),
         Message::Ping(Ping {
             session: SESSION,
             seq: 9,
-            record_version: VERSION,
-            advertisement: advertisement_of(&["asia", "eu"]),
         }),
         Message::Heartbeat(Heartbeat {
             session: SESSION,
             ping_seq: 9,
             version: "1.2.3".into(),
-            advertisement: advertisement_of(&[]),
+            has_gateway: true,
             pools: vec![(
                 "llama".into(),
                 PeerReport {
@@ -147,33 +117,7 @@ fn examples() -> Vec<Message> {
                     batch_queue: 3,
                 },
             )],
-            views: vec![
-                view(Liveness::Silent),
-                view(Liveness::Alive {
-                    has_gateway: true,
-                    round_trip: Duration::from_micros(150_250),
-                }),
-            ],
         }),
-        Message::Record(Arc::new(RegionRecord {
-            region: "us".into(),
-            version: 2,
-            pools: vec![PoolReplicas {
-                model: "llama".into(),
-                replicas: vec!["10.0.0.1:8000".into(), "[::1]:8000".into()],
-            }],
-            successors: SuccessorList {
-                version: 3,
-                order: vec!["eu".into(), "asia".into()],
-                previous: Some(Vec::new()),
-            },
-        })),
-        Message::Record(Arc::new(RegionRecord {
-            region: "us".into(),
-            version: 0,
-            pools: Vec::new(),
-            successors: SuccessorList::default(),
-        })),
         Message::Placements(vec![
             placement(
                 SharedTarget::Replica(([10, 0, 0, 1], 8000).into()),
@@ -207,11 +151,6 @@ fn invalid_messages_are_refused() {
             payload: Some(payload),
         })
     };
-    assert_eq!(
-        decode(Payload::Ping(wire::Ping::default())),
-        Err(DecodeError::Missing("the advertisement"))
-    );
-
     let rate = |drain_per_s| {
         let pool = wire::PoolReport {
             model: "m".into(),
@@ -219,7 +158,6 @@ fn invalid_messages_are_refused() {
             ..wire::PoolReport::default()
         };
         decode(Payload::Heartbeat(wire::Heartbeat {
-            advertisement: Some(wire::Advertisement::default()),
             pools: vec![pool],
             ..wire::Heartbeat::default()
         }))
@@ -240,7 +178,6 @@ fn invalid_messages_are_refused() {
             ..wire::PoolReport::default()
         };
         decode(Payload::Heartbeat(wire::Heartbeat {
-            advertisement: Some(wire::Advertisement::default()),
             pools: vec![pool],
             ..wire::Heartbeat::default()
         }))
@@ -252,7 +189,6 @@ fn invalid_messages_are_refused() {
             ..wire::PoolReport::default()
         };
         decode(Payload::Heartbeat(wire::Heartbeat {
-            advertisement: Some(wire::Advertisement::default()),
             pools: vec![pool],
             ..wire::Heartbeat::default()
         }))
@@ -267,15 +203,19 @@ fn invalid_messages_are_refused() {
         assert_eq!(cost(invalid), Err(DecodeError::Cost));
     }
 
-    let record = |region: String| {
-        decode(Payload::Record(wire::RegionRecord {
-            region,
-            ..wire::RegionRecord::default()
+    let model = |model: String| {
+        let pools = vec![wire::PoolReport {
+            model,
+            ..wire::PoolReport::default()
+        }];
+        decode(Payload::Heartbeat(wire::Heartbeat {
+            pools,
+            ..wire::Heartbeat::default()
         }))
     };
-    assert!(record("r".repeat(NAME_BYTES_MAX)).is_ok());
-    for invalid in [String::new(), "r".repeat(NAME_BYTES_MAX + 1)] {
-        assert_eq!(record(invalid), Err(DecodeError::Name));
+    assert!(model("m".repeat(NAME_BYTES_MAX)).is_ok());
+    for invalid in [String::new(), "m".repeat(NAME_BYTES_MAX + 1)] {
+        assert_eq!(model(invalid), Err(DecodeError::Name));
     }
 
     let charge = |work_us| {
@@ -337,7 +277,7 @@ proptest! {
     /// Messages with a few changed bytes decode to an error or to a message that encodes again.
     #[test]
     fn changed_messages_do_no_harm(
-        which in 0..5_usize,
+        which in 0..4_usize,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
         let mut bytes = encode(SESSION, &examples()[which]).encode_to_vec();

@@ -11,7 +11,6 @@ use tokio_rustls::TlsConnector;
 use tonic::Streaming;
 
 use super::connection::Connection;
-use super::resolve::Resolver;
 use super::{PeerEndpoint, random};
 use crate::peering::allowed_regions::region_dns_name;
 use crate::peering::loopback::check_loopback;
@@ -22,12 +21,14 @@ use crate::peering::{
     LinkError, LinkTimeouts, LocalIdentity, PROTOCOL_VERSION, TransportSecurity, hello,
 };
 
+/// The most addresses that one attempt tries.
+const ADDRESSES_MAX: usize = 8;
+
 #[derive(Debug)]
 pub(super) struct Connector {
     identity: Arc<LocalIdentity>,
     peer: PeerEndpoint,
     timeouts: LinkTimeouts,
-    resolver: Resolver,
 }
 
 /// A stream to a peer with the right identity.
@@ -47,7 +48,6 @@ impl Connector {
             identity,
             peer,
             timeouts,
-            resolver: Resolver::default(),
         }
     }
 
@@ -56,20 +56,21 @@ impl Connector {
     }
 
     /// Tries each address in turn.
-    pub(super) async fn connect(&mut self) -> Result<EstablishedLink, LinkError> {
-        let within = self.timeouts.attempt_max;
-        let addresses = self.resolver.resolve(&self.peer.address, within).await?;
-        let mut failed: Option<LinkError> = None;
-        for address in addresses {
+    pub(super) async fn connect(&self) -> Result<EstablishedLink, LinkError> {
+        let lookup = tokio::net::lookup_host(&self.peer.address);
+        let found = tokio::time::timeout(self.timeouts.attempt_max, lookup).await;
+        let found = found.map_err(|_| self.timeout("resolving the name"))?;
+        let found = found.map_err(|error| LinkError::resolve(&self.peer.address, &error))?;
+        let mut failed = LinkError::resolve(&self.peer.address, &"no addresses");
+        for address in found.take(ADDRESSES_MAX) {
             match self.connect_to(address).await {
                 Ok(link) => return Ok(link),
-                Err(error) => {
-                    let before = failed.take();
-                    failed = Some(before.map_or(error.clone(), |before| before.or(error)));
-                }
+                // A peer that refuses says more than an address without a service.
+                Err(error) if matches!(failed, LinkError::Refused(_)) => drop(error),
+                Err(error) => failed = error,
             }
         }
-        Err(failed.unwrap_or_else(|| LinkError::resolve(&self.peer.address, "no addresses")))
+        Err(failed)
     }
 
     async fn connect_to(&self, address: SocketAddr) -> Result<EstablishedLink, LinkError> {
@@ -83,7 +84,7 @@ impl Connector {
     async fn open(&self, address: SocketAddr, until: Instant) -> Result<Transport<()>, LinkError> {
         let security = self.identity.security();
         if matches!(security, TransportSecurity::Plaintext) {
-            check_loopback(address).map_err(|error| LinkError::Local(error.to_string()))?;
+            check_loopback(address).map_err(|error| LinkError::Unreachable(error.to_string()))?;
         }
         let socket = timeout_at(until, TcpStream::connect(address))
             .await
@@ -94,7 +95,7 @@ impl Connector {
         let TransportSecurity::Tls(credentials) = security else {
             return Ok(Transport::new(socket, ()));
         };
-        let name = region_dns_name(&self.peer.region).map_err(LinkError::Local)?;
+        let name = region_dns_name(&self.peer.region).map_err(LinkError::Unreachable)?;
         let connector = TlsConnector::from(Arc::clone(&credentials.current().client));
         let tls = timeout_at(until, connector.connect(name, socket))
             .await

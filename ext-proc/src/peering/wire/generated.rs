@@ -3,7 +3,7 @@
 pub struct Envelope {
     #[prost(uint64, tag = "1")]
     pub session: u64,
-    #[prost(oneof = "envelope::Payload", tags = "2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "envelope::Payload", tags = "2, 3, 4, 6, 7")]
     pub payload: ::core::option::Option<envelope::Payload>,
 }
 /// Nested message and enum types in `Envelope`.
@@ -16,8 +16,6 @@ pub mod envelope {
         Ping(super::Ping),
         #[prost(message, tag = "4")]
         Heartbeat(super::Heartbeat),
-        #[prost(message, tag = "5")]
-        Record(super::RegionRecord),
         #[prost(message, tag = "6")]
         Placements(super::Placements),
         #[prost(message, tag = "7")]
@@ -35,14 +33,10 @@ pub struct Hello {
     #[prost(string, tag = "4")]
     pub software_version: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Ping {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    #[prost(message, optional, tag = "2")]
-    pub record_version: ::core::option::Option<RecordVersion>,
-    #[prost(message, optional, tag = "3")]
-    pub advertisement: ::core::option::Option<Advertisement>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Heartbeat {
@@ -50,27 +44,10 @@ pub struct Heartbeat {
     pub ping_seq: u64,
     #[prost(string, tag = "2")]
     pub software_version: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "3")]
-    pub advertisement: ::core::option::Option<Advertisement>,
     #[prost(message, repeated, tag = "4")]
     pub pools: ::prost::alloc::vec::Vec<PoolReport>,
-    #[prost(message, repeated, tag = "5")]
-    pub views: ::prost::alloc::vec::Vec<PeerView>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Advertisement {
-    #[prost(uint64, tag = "1")]
-    pub incarnation: u64,
-    #[prost(uint64, tag = "2")]
-    pub version: u64,
-    #[prost(bool, tag = "3")]
+    #[prost(bool, tag = "6")]
     pub has_gateway: bool,
-    #[prost(string, repeated, tag = "4")]
-    pub adopted: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "5")]
-    pub yielded: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(string, repeated, tag = "6")]
-    pub requested: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PoolReport {
@@ -107,63 +84,6 @@ pub struct PromptCost {
     pub others_s: f32,
     #[prost(float, tag = "4")]
     pub others_token_s: f32,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PeerView {
-    #[prost(string, tag = "1")]
-    pub region: ::prost::alloc::string::String,
-    #[prost(message, optional, tag = "2")]
-    pub liveness: ::core::option::Option<Liveness>,
-    #[prost(message, optional, tag = "3")]
-    pub record_version: ::core::option::Option<RecordVersion>,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Liveness {
-    #[prost(bool, tag = "1")]
-    pub has_gateway: bool,
-    #[prost(uint64, tag = "2")]
-    pub round_trip_us: u64,
-}
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RecordVersion {
-    #[prost(uint64, tag = "1")]
-    pub replicas: u64,
-    #[prost(uint64, tag = "2")]
-    pub successors: u64,
-    #[prost(bool, tag = "3")]
-    pub has_previous: bool,
-}
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct RegionRecord {
-    #[prost(string, tag = "1")]
-    pub region: ::prost::alloc::string::String,
-    #[prost(uint64, tag = "2")]
-    pub version: u64,
-    #[prost(message, repeated, tag = "3")]
-    pub pools: ::prost::alloc::vec::Vec<PoolReplicas>,
-    #[prost(message, optional, tag = "4")]
-    pub successors: ::core::option::Option<SuccessorList>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct PoolReplicas {
-    #[prost(string, tag = "1")]
-    pub model: ::prost::alloc::string::String,
-    #[prost(string, repeated, tag = "2")]
-    pub replicas: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct SuccessorList {
-    #[prost(uint64, tag = "1")]
-    pub version: u64,
-    #[prost(string, repeated, tag = "2")]
-    pub order: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    #[prost(message, optional, tag = "3")]
-    pub previous: ::core::option::Option<RegionNames>,
-}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct RegionNames {
-    #[prost(string, repeated, tag = "1")]
-    pub regions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Placements {

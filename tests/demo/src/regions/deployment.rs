@@ -25,7 +25,7 @@ pub const REGIONS: [&str; 3] = ["us", "eu", "asia"];
 const ENVOY_WORKERS: u16 = 1;
 /// Heartbeat interval of fast engines; the service's default is 200 ms.
 const HEARTBEAT_MS: u64 = 50;
-/// Time after which a region gives adopted replicas back.
+/// Time after which a region gives a lease back.
 const GIVE_BACK_AFTER_MS: u64 = 1_000;
 /// Time for regions to find each other.
 const HEARD_MAX: Duration = Duration::from_secs(20);
@@ -162,14 +162,13 @@ async fn forwarding(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Res
     })
 }
 
-/// Waits until a region hears all others. The first region to start adopts the replicas of the others, as if these were dead,
-/// so it must have given them back as well.
+/// Waits until a region hears all others, and has none of their replicas.
 async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
     let condition = format!("{region} to hear the others");
     wait_for(HEARD_MAX, &condition, || async {
         let status = regions.status(region).await?;
         let peers = status.get("peers").and_then(Value::as_array);
-        let is_up = |peer: &&Value| peer["state"] == "up" && peer["adopted"] == 0;
+        let is_up = |peer: &&Value| peer["state"] == "up" && peer["leased"] == 0;
         let up = peers.into_iter().flatten().filter(is_up).count();
         Ok((up == REGIONS.len() - 1).then_some(()))
     })

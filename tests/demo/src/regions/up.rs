@@ -53,7 +53,7 @@ Fill {name}: with more than some 20 conversations for each of its {replicas} rep
       -d '{{"model":"{MODEL}","messages":[{{"role":"user","content":"'"$(seq -s ' ' $i 2000)"'"}}]}}' | grep -i x-isotherm-decision &
   done; wait
 
-Lose {last}'s service; a neighbour adopts its replicas:
+Lose {last}'s service; with etcd, a neighbour takes the lease of its replicas:
   kill -9 {process}
   {isotherm} regions --config {config}
 

@@ -30,7 +30,6 @@ async fn forward_to_eu(name: &str) -> anyhow::Result<Scenario> {
     let misbehaving = MisbehavingPeer::start("eu").await?;
     let regions = scripted_regions(name, &[&us, &eu, &asia], 1)
         .plaintext()
-        .service(|_, config| config.set("region/adopt", false))
         .start()
         .await?;
     let link = regions.link("us", "eu")?;

@@ -1,11 +1,11 @@
 //! Several regions, each with an Envoy and services of its own, and the network between them.
 
-mod adoption;
 mod conversation;
 mod crashing_prompts;
 mod forwarding;
 mod gateway;
 mod in_flight;
+mod leases;
 mod misbehaving_peers;
 mod partition;
 mod siblings;

@@ -1,4 +1,4 @@
-//! Watches which region has adopted which replica, and finds replicas that two regions have adopted.
+//! Watches which region has leased which replica, and finds replicas that two regions have leased.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ const RESPONSE_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Queries every service until it is dropped or finished.
 #[derive(Debug)]
-pub struct AdoptionMonitor {
+pub struct LeaseMonitor {
     observations: Arc<Mutex<Observations>>,
     _sweeps: JoinSet<()>,
 }
@@ -26,9 +26,9 @@ pub struct AdoptionMonitor {
 #[derive(Debug, Default)]
 struct Observations {
     sweeps: u64,
-    /// Most replicas that were adopted at the same time.
-    adoptions_max: usize,
-    /// Replicas that two regions had adopted at the same time.
+    /// Most replicas that were leased at the same time.
+    leased_max: usize,
+    /// Replicas that two regions had leased at the same time.
     conflicts: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ struct AdminApi {
     token: String,
 }
 
-impl AdoptionMonitor {
+impl LeaseMonitor {
     /// Starts to query every service of every region.
     pub fn start(regions: &Regions) -> anyhow::Result<Self> {
         let mut apis = Vec::new();
@@ -64,39 +64,39 @@ impl AdoptionMonitor {
         })
     }
 
-    /// Waits until `count` replicas were adopted at the same time.
-    pub async fn wait_for_adoptions(&self, count: usize) -> anyhow::Result<()> {
-        wait_until(WAIT_MAX, &format!("{count} adoptions"), || {
-            std::future::ready(lock(&self.observations).adoptions_max >= count)
+    /// Waits until `count` replicas were leased at the same time.
+    pub async fn wait_for_leased(&self, count: usize) -> anyhow::Result<()> {
+        wait_until(WAIT_MAX, &format!("{count} leased replicas"), || {
+            std::future::ready(lock(&self.observations).leased_max >= count)
         })
         .await
     }
 
-    /// Ends the monitor; returns the most replicas that were adopted at the same time. A replica that two regions had
-    /// adopted at the same time is an error.
+    /// Ends the monitor; returns the most replicas that were leased at the same time. A replica that two regions had
+    /// leased at the same time is an error.
     pub fn finish(self) -> anyhow::Result<usize> {
         let observations = lock(&self.observations);
         ensure!(observations.sweeps > 0, "no service was queried");
         let conflicts = &observations.conflicts;
         ensure!(
             conflicts.is_empty(),
-            "adopted by two regions: {conflicts:#?}"
+            "leased by two regions: {conflicts:#?}"
         );
-        Ok(observations.adoptions_max)
+        Ok(observations.leased_max)
     }
 }
 
 impl AdminApi {
-    /// The replicas that the service has adopted; none when it does not respond.
-    async fn adopted(&self, client: &reqwest::Client) -> Vec<String> {
+    /// The replicas that the service has leased; none when it does not respond.
+    async fn leased(&self, client: &reqwest::Client) -> Vec<String> {
         let request = client.get(&self.url).bearer_auth(&self.token);
         let Ok(response) = request.send().await else {
             return Vec::new();
         };
         let replicas: Vec<Value> = response.json().await.unwrap_or_default();
-        let is_adopted = |replica: &&Value| !replica.get("adopted_from").is_none_or(Value::is_null);
-        let adopted = replicas.iter().filter(is_adopted);
-        adopted
+        let is_leased = |replica: &&Value| !replica.get("owner").is_none_or(Value::is_null);
+        let leased = replicas.iter().filter(is_leased);
+        leased
             .filter_map(|replica| replica.get("address")?.as_str().map(str::to_owned))
             .collect()
     }
@@ -111,13 +111,13 @@ async fn sweep(
         let mut holders: BTreeMap<String, AdminApi> = BTreeMap::new();
         let mut conflicts = Vec::new();
         for api in &apis {
-            for replica in api.adopted(&client).await {
+            for replica in api.leased(&client).await {
                 let other = holders.insert(replica.clone(), api.clone());
                 let Some(other) = other.filter(|other| other.region != api.region) else {
                     continue;
                 };
                 // The other region may have handed the replica over since its response: query it again.
-                if other.adopted(&client).await.contains(&replica) {
+                if other.leased(&client).await.contains(&replica) {
                     conflicts.push(format!("{replica} by {} and {}", other.region, api.region));
                 }
             }
@@ -125,7 +125,7 @@ async fn sweep(
         {
             let mut observations = lock(&observations);
             observations.sweeps += 1;
-            observations.adoptions_max = observations.adoptions_max.max(holders.len());
+            observations.leased_max = observations.leased_max.max(holders.len());
             observations.conflicts.append(&mut conflicts);
         }
         tokio::time::sleep(SWEEP_INTERVAL).await;

@@ -1,0 +1,69 @@
+//! The record of a region in the store.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::message::RegionName;
+
+/// Limits of a record that another region has written.
+const POOLS_MAX: usize = 1_024;
+const REPLICAS_MAX: usize = 16_384;
+const NAME_BYTES_MAX: usize = 256;
+
+/// The version of a record, which the store changes with every write; opaque.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct StoreVersion(pub Arc<str>);
+
+/// A record with its version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredEntry {
+    /// The record.
+    pub entry: RegionEntry,
+    /// Version of the record.
+    pub version: StoreVersion,
+}
+
+/// The record of one region: its replicas, and the region that decides about them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionEntry {
+    /// Name of the region.
+    pub region: RegionName,
+    /// Address at which the services of other regions reach the region.
+    pub address: Arc<str>,
+    /// Name in the region's certificate.
+    pub identity: Arc<str>,
+    /// Replicas by pool.
+    pub pools: Vec<PoolReplicas>,
+    /// Other regions, nearest first. The first one takes the lease first.
+    pub nearest: Vec<RegionName>,
+    /// Region that holds the lease; `None` after it gave the lease up.
+    pub holder: Option<RegionName>,
+    /// Grows with each change of the holder: the fence.
+    pub revision: u64,
+    /// Grows with each renewal.
+    pub renewals: u64,
+    /// Grows while the region waits, well, for another holder to give its lease back.
+    pub beats: u64,
+}
+
+/// Replicas of one pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PoolReplicas {
+    /// Name of the model.
+    pub model: Arc<str>,
+    /// Addresses, opaque to the core.
+    pub replicas: Vec<Arc<str>>,
+}
+
+impl RegionEntry {
+    /// Whether the record is within the limits of names, pools and replicas.
+    pub fn is_within_limits(&self) -> bool {
+        let replicas: usize = self.pools.iter().map(|pool| pool.replicas.len()).sum();
+        let is_name = |name: &str| !name.is_empty() && name.len() <= NAME_BYTES_MAX;
+        is_name(self.region.as_str())
+            && self.address.len() <= NAME_BYTES_MAX
+            && self.pools.len() <= POOLS_MAX
+            && replicas <= REPLICAS_MAX
+    }
+}

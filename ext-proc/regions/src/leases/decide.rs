@@ -1,0 +1,235 @@
+//! Decisions about one record: renew, take, give back, or show that its owner is well.
+
+use core::time::Duration;
+
+use super::{DropReason, KnownEntry, LeaseEffect, Leases, RENEWAL_DIVISOR};
+use crate::entry::RegionEntry;
+use crate::message::RegionName;
+
+impl Leases {
+    /// Creates this region's own record, once its replicas are known.
+    pub(super) fn add_own_entry(&mut self) {
+        let name = self.config.name.clone();
+        if self.listed.is_none() || self.entries.contains_key(&name) {
+            return;
+        }
+        let entry = RegionEntry {
+            region: name.clone(),
+            address: self.inputs.address.clone(),
+            identity: self.config.identity.clone(),
+            pools: Vec::new(),
+            nearest: Vec::new(),
+            holder: None,
+            revision: 0,
+            renewals: 0,
+            beats: 0,
+        };
+        self.entries.insert(name, KnownEntry::new(entry, self.now));
+    }
+
+    /// Decides about a record, unless a write of it is on its way.
+    pub(super) fn decide(&mut self, region: &RegionName) {
+        let is_own = *region == self.config.name;
+        let Some(known) = self.entries.get(region) else {
+            return;
+        };
+        if known.pending.is_some() || known.is_outdated {
+            return;
+        }
+        let holds = known.entry.holder.as_ref() == Some(&self.config.name);
+        let next = match (is_own, holds) {
+            (true, true) => self.keep_own(known),
+            (true, false) => self.recover_own(known),
+            (false, true) => self.keep_other(region),
+            (false, false) => self.take_other(known),
+        };
+        if let Some(entry) = next {
+            self.write(region, entry);
+        }
+        self.update_other(region);
+    }
+
+    fn keep_own(&self, known: &KnownEntry) -> Option<RegionEntry> {
+        if self.is_stopping || !self.inputs.has_gateway {
+            return Some(with_holder(&known.entry, None));
+        }
+        let next = self.with_own_content(&known.entry);
+        (next != known.entry || self.is_renewal_due(known)).then(|| renewed(next))
+    }
+
+    /// Takes this region's own lease when it is free, and shows otherwise that the region is well.
+    fn recover_own(&self, known: &KnownEntry) -> Option<RegionEntry> {
+        if self.is_stopping || !self.inputs.has_gateway || self.inputs.pools.is_none() {
+            return None;
+        }
+        let next = self.with_own_content(&known.entry);
+        if !self.is_alive(known) {
+            return Some(with_holder(&next, Some(&self.config.name)));
+        }
+        let pause = self.config.lease / RENEWAL_DIVISOR;
+        let is_due = known
+            .beat_sent
+            .is_none_or(|sent| self.now.since(sent) >= pause);
+        is_due.then(|| RegionEntry {
+            beats: next.beats.wrapping_add(1),
+            ..next
+        })
+    }
+
+    fn keep_other(&mut self, region: &RegionName) -> Option<RegionEntry> {
+        let known = self.entries.get_mut(region)?;
+        let is_beating = known
+            .beat_seen
+            .is_some_and(|seen| self.now.since(seen) < self.config.lease);
+        if !is_beating {
+            known.well_since = None;
+        }
+        let well_for = known
+            .well_since
+            .map_or(Duration::ZERO, |since| self.now.since(since));
+        let is_well = known.well_since.is_some() && well_for >= self.config.give_back_after;
+        let owner = is_beating.then_some(region);
+        let (holder, reason) = match () {
+            () if is_well => (owner, DropReason::OwnerWell),
+            () if self.is_stopping => (owner, DropReason::Shutdown),
+            () if !self.inputs.has_gateway => (owner, DropReason::NoGateway),
+            () => {
+                let known = self.entries.get(region)?;
+                let is_due = self.is_renewal_due(known);
+                return is_due.then(|| renewed(known.entry.clone()));
+            }
+        };
+        let next = with_holder(&known.entry, holder);
+        if is_well {
+            self.counters.given_back += 1;
+        }
+        self.drop_replicas(region, reason);
+        Some(next)
+    }
+
+    fn take_other(&self, known: &KnownEntry) -> Option<RegionEntry> {
+        let entry = &known.entry;
+        let is_heard = self.inputs.heard.contains(&entry.region);
+        let has_replicas = entry.pools.iter().any(|pool| !pool.replicas.is_empty());
+        let is_refused = self.inputs.refused.contains(&entry.region);
+        let can_take = !self.is_stopping && self.inputs.has_gateway && !is_refused;
+        if !can_take || is_heard || !has_replicas {
+            return None;
+        }
+        let before = entry
+            .nearest
+            .iter()
+            .take_while(|near| **near != self.config.name);
+        let rank = u32::try_from(before.count())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        let wait = self.config.list_interval().saturating_mul(rank);
+        let lease = entry
+            .holder
+            .as_ref()
+            .map_or(Duration::ZERO, |_| self.config.lease);
+        let is_due = self.now.since(known.renewed_seen) >= lease.saturating_add(wait);
+        is_due.then(|| with_holder(entry, Some(&self.config.name)))
+    }
+
+    /// Sends the record, and remembers it until the store answers.
+    fn write(&mut self, region: &RegionName, entry: RegionEntry) {
+        let Some(known) = self.entries.get_mut(region) else {
+            return;
+        };
+        if entry.beats != known.entry.beats {
+            known.beat_sent = Some(self.now);
+        }
+        known.pending = Some(entry.clone());
+        let effect = LeaseEffect::Write(entry, known.version.clone());
+        self.effects.push_back(effect);
+    }
+
+    /// Owns the replicas of another region while this service has renewed its lease.
+    fn update_other(&mut self, region: &RegionName) {
+        let Some(known) = self.entries.get(region) else {
+            return;
+        };
+        let holds = known.entry.holder.as_ref() == Some(&self.config.name);
+        let is_valid = self
+            .valid_until(known)
+            .is_some_and(|until| self.now < until);
+        let is_new = known.owned != Some(known.entry.revision);
+        if *region == self.config.name || !holds || !is_valid || !is_new {
+            return;
+        }
+        let (revision, pools) = (known.entry.revision, known.entry.pools.clone());
+        if let Some(known) = self.entries.get_mut(region) {
+            known.owned = Some(revision);
+        }
+        let effect = LeaseEffect::Own(region.clone(), revision, pools);
+        self.effects.push_back(effect);
+    }
+
+    /// Leaves this region's own replicas to the holder of a live lease.
+    pub(super) fn update_own(&mut self) {
+        let own = self.entries.get(&self.config.name);
+        let is_suspended = own.is_some_and(|known| {
+            known.entry.holder.as_ref() != Some(&self.config.name) && self.is_alive(known)
+        });
+        if self.is_suspended != is_suspended {
+            self.is_suspended = is_suspended;
+            self.effects
+                .push_back(LeaseEffect::SuspendOwn(is_suspended));
+        }
+    }
+
+    /// Whether a region holds the lease, as far as this service can see.
+    pub(super) fn is_alive(&self, known: &KnownEntry) -> bool {
+        known.entry.holder.is_some() && self.now.since(known.renewed_seen) < self.config.lease
+    }
+
+    fn is_renewal_due(&self, known: &KnownEntry) -> bool {
+        let pause = self.config.lease / RENEWAL_DIVISOR;
+        known.renewed.is_none_or(|(sent, revision)| {
+            revision != known.entry.revision || self.now.since(sent) >= pause
+        })
+    }
+
+    /// The record with what this service knows of its own region.
+    fn with_own_content(&self, entry: &RegionEntry) -> RegionEntry {
+        let inputs = &self.inputs;
+        let heard = &inputs.heard;
+        // A region that is not heard keeps its place, so that the order settles while regions come and go.
+        let is_known = |name: &&RegionName| !heard.contains(name);
+        let rest = entry.nearest.iter().filter(is_known);
+        let is_reordered = heard.iter().any(|name| !entry.nearest.contains(name));
+        RegionEntry {
+            address: inputs.address.clone(),
+            identity: self.config.identity.clone(),
+            pools: inputs.pools.clone().unwrap_or_else(|| entry.pools.clone()),
+            nearest: if is_reordered {
+                heard
+                    .iter()
+                    .chain(rest)
+                    .take(super::ENTRIES_MAX)
+                    .cloned()
+                    .collect()
+            } else {
+                entry.nearest.clone()
+            },
+            ..entry.clone()
+        }
+    }
+}
+
+fn renewed(entry: RegionEntry) -> RegionEntry {
+    RegionEntry {
+        renewals: entry.renewals.wrapping_add(1),
+        ..entry
+    }
+}
+
+/// The record with another holder, and the next revision.
+fn with_holder(entry: &RegionEntry, holder: Option<&RegionName>) -> RegionEntry {
+    RegionEntry {
+        holder: holder.cloned(),
+        revision: entry.revision.wrapping_add(1),
+        ..renewed(entry.clone())
+    }
+}

@@ -1,0 +1,82 @@
+//! Status of the leases, for operators and metrics.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::Leases;
+use crate::entry::RegionEntry;
+use crate::message::RegionName;
+use isotherm_router::Time;
+
+/// Status of one record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EntryStatus {
+    /// Name of the region.
+    pub region: RegionName,
+    /// Address of its services.
+    pub address: Arc<str>,
+    /// Region that holds its lease while the lease is alive.
+    pub holder: Option<RegionName>,
+    /// Revision of the holder.
+    pub revision: u64,
+    /// Replicas in the record.
+    pub replicas: usize,
+    /// Whether the region is a member: its lease is alive, the region is well without it, or this region holds the lease.
+    pub is_member: bool,
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeaseCounters {
+    /// Leases of other regions taken.
+    pub taken: u64,
+    /// Leases given back to an owner that is well.
+    pub given_back: u64,
+    /// Writes that failed because the record had changed.
+    pub conflicts: u64,
+    /// Lists and writes without an answer.
+    pub failures: u64,
+}
+
+impl Leases {
+    /// Returns the status of every record.
+    pub fn entries(&self) -> impl Iterator<Item = EntryStatus> {
+        self.entries.values().map(|known| {
+            let entry = &known.entry;
+            let is_alive = self.is_alive(known);
+            let is_own_holder = entry.holder.as_ref() == Some(&entry.region);
+            let is_beating = known
+                .beat_seen
+                .is_some_and(|seen| self.now.since(seen) < self.config.lease);
+            EntryStatus {
+                region: entry.region.clone(),
+                address: entry.address.clone(),
+                holder: entry.holder.clone().filter(|_| is_alive),
+                revision: entry.revision,
+                replicas: entry.pools.iter().map(|pool| pool.replicas.len()).sum(),
+                is_member: (is_alive && is_own_holder) || is_beating || known.owned.is_some(),
+            }
+        })
+    }
+
+    /// Returns the regions whose replicas this service decides about besides its own.
+    pub fn owned(&self) -> impl Iterator<Item = &RegionEntry> {
+        let owned = self.entries.values().filter(|known| known.owned.is_some());
+        owned.map(|known| &known.entry)
+    }
+
+    /// Whether this region leaves its own replicas to another region.
+    pub const fn is_suspended(&self) -> bool {
+        self.is_suspended
+    }
+
+    /// Time since the last list that the store has answered.
+    pub fn store_age(&self, now: Time) -> Option<Duration> {
+        self.listed.map(|listed| now.since(listed))
+    }
+
+    /// Counters since the start.
+    pub const fn counters(&self) -> LeaseCounters {
+        self.counters
+    }
+}

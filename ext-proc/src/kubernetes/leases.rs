@@ -1,0 +1,120 @@
+//! Records of regions as Lease objects: a store of `region.store`.
+//!
+//! The record is an annotation. The fields of the object (holder, transitions, time of renewal) show the same to `kubectl`; no
+//! service reads them. The version of a record is the object's `resourceVersion`.
+
+use std::time::Duration;
+
+use isotherm_regions::{RegionEntry, StoreVersion, StoredEntry};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+
+use super::client::KubernetesClient;
+use crate::lease_store::{StoreError, parse_entry};
+
+/// Label of the objects, and annotation with the record.
+const LABEL: &str = "isotherm.dev/region";
+const ANNOTATION: &str = "isotherm.dev/region-record";
+/// Status codes of a write whose object has changed, or exists.
+const CONFLICT: u16 = 409;
+
+/// The Lease objects of one namespace.
+#[derive(Clone, Debug)]
+pub(crate) struct LeaseObjects {
+    client: KubernetesClient,
+    namespace: Option<String>,
+    lease: Duration,
+}
+
+impl LeaseObjects {
+    pub(crate) fn new(namespace: Option<String>, lease: Duration) -> Self {
+        Self {
+            client: KubernetesClient::default(),
+            namespace,
+            lease,
+        }
+    }
+
+    async fn objects(&self) -> Result<Api<Lease>, StoreError> {
+        let connection = self.client.connection().await;
+        let connection = connection.map_err(|problem| StoreError(problem.text))?;
+        let namespace = connection.namespace(self.namespace.as_deref());
+        Ok(Api::namespaced(connection.client, &namespace))
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
+        let found = self
+            .objects()
+            .await?
+            .list(&ListParams::default().labels(LABEL))
+            .await;
+        let found = found.map_err(|error| refused(&error))?;
+        let entries = found.items.into_iter().filter_map(|object| {
+            let version = object.metadata.resource_version?;
+            let record = object.metadata.annotations?.remove(ANNOTATION)?;
+            let name = object.metadata.name.unwrap_or_default();
+            Some(StoredEntry {
+                entry: parse_entry(record.as_bytes(), &name)?,
+                version: StoreVersion(version.into()),
+            })
+        });
+        Ok(entries.collect())
+    }
+
+    pub(crate) async fn write(
+        &self,
+        entry: &RegionEntry,
+        expected: Option<&StoreVersion>,
+    ) -> Result<Option<StoreVersion>, StoreError> {
+        let objects = self.objects().await?;
+        let record = serde_json::to_string(entry).map_err(|error| StoreError(error.to_string()))?;
+        let name = format!("isotherm-region-{}", entry.region);
+        let object = Lease {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                resource_version: expected.map(|version| version.0.to_string()),
+                labels: Some([(LABEL.to_owned(), entry.region.to_string())].into()),
+                annotations: Some([(ANNOTATION.to_owned(), record)].into()),
+                ..ObjectMeta::default()
+            },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(
+                    entry
+                        .holder
+                        .as_ref()
+                        .map(ToString::to_string)
+                        .unwrap_or_default(),
+                ),
+                lease_duration_seconds: i32::try_from(self.lease.as_secs()).ok(),
+                lease_transitions: i32::try_from(entry.revision).ok(),
+                renew_time: Some(MicroTime(Timestamp::now())),
+                ..LeaseSpec::default()
+            }),
+        };
+        let written = match expected {
+            None => objects.create(&PostParams::default(), &object).await,
+            Some(_) => {
+                objects
+                    .replace(&name, &PostParams::default(), &object)
+                    .await
+            }
+        };
+        match written {
+            Ok(object) => {
+                let version = object.metadata.resource_version.unwrap_or_default();
+                Ok(Some(StoreVersion(version.into())))
+            }
+            Err(kube::Error::Api(status)) if status.code == CONFLICT => Ok(None),
+            Err(error) => Err(refused(&error)),
+        }
+    }
+}
+
+fn refused(error: &kube::Error) -> StoreError {
+    StoreError(format!(
+        "Kubernetes: {error} (the service needs the verbs list, create and update on leases)"
+    ))
+}

@@ -1,0 +1,193 @@
+//! Records in etcd, by its JSON gateway (`/v3/kv/range`, `/v3/kv/txn`).
+//!
+//! A record is the value of the key `PREFIX` + the region's name. Its version is the revision of the key's last change; zero, for a
+//! key that does not exist, is the version that creates it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use hyper::Request;
+use isotherm_regions::{RegionEntry, StoreVersion, StoredEntry};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::crypto::ring;
+
+use crate::config::{EtcdConfig, TlsFiles};
+use crate::http_client::HttpClient;
+use crate::lease_store::{StoreError, parse_entry};
+use crate::peering::{authorities, certificates, key};
+
+/// Longest answer, in bytes.
+const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest wait for one endpoint; the caller bounds the wait for all.
+const ENDPOINT_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Most records of a list.
+const RECORDS_MAX: usize = 1_024;
+
+#[derive(Debug)]
+pub(in crate::regions) struct Etcd {
+    http: HttpClient,
+    endpoints: Vec<String>,
+    /// The endpoint that answered last.
+    current: AtomicUsize,
+    prefix: String,
+}
+
+/// Answer to a range.
+#[derive(Deserialize)]
+struct Range {
+    #[serde(default)]
+    kvs: Vec<KeyValue>,
+}
+
+#[derive(Deserialize)]
+struct KeyValue {
+    key: String,
+    #[serde(default)]
+    value: String,
+    mod_revision: String,
+}
+
+/// Answer to a transaction.
+#[derive(Deserialize)]
+struct Transaction {
+    /// Absent when the comparison failed.
+    #[serde(default)]
+    succeeded: bool,
+    header: Header,
+}
+
+#[derive(Deserialize)]
+struct Header {
+    revision: String,
+}
+
+impl Etcd {
+    pub(super) fn open(config: &EtcdConfig) -> anyhow::Result<Self> {
+        let http = match &config.tls {
+            None => HttpClient::new(),
+            Some(files) => {
+                let tls = client_config(files).context("region.store.etcd.tls")?;
+                HttpClient::with_tls(tls, None)
+            }
+        };
+        let endpoints = config.endpoints.iter();
+        let url = |address| format!("{}://{address}", http.scheme());
+        Ok(Self {
+            endpoints: endpoints.map(url).collect(),
+            http,
+            current: AtomicUsize::default(),
+            prefix: config.prefix.clone(),
+        })
+    }
+
+    pub(super) async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
+        let request = json!({
+            "key": encode(&self.prefix),
+            "range_end": encode_bytes(&range_end(&self.prefix)),
+            "limit": RECORDS_MAX,
+        });
+        let found: Range = self.post("range", &request).await?;
+        let entries = found.kvs.iter().filter_map(|found| {
+            let value = BASE64_STANDARD.decode(&found.value).unwrap_or_default();
+            Some(StoredEntry {
+                entry: parse_entry(&value, &found.key)?,
+                version: StoreVersion(found.mod_revision.as_str().into()),
+            })
+        });
+        Ok(entries.collect())
+    }
+
+    pub(super) async fn write(
+        &self,
+        entry: &RegionEntry,
+        expected: Option<&StoreVersion>,
+    ) -> Result<Option<StoreVersion>, StoreError> {
+        let key = encode(&format!("{}{}", self.prefix, entry.region));
+        let value = serde_json::to_vec(entry).map_err(|error| StoreError(error.to_string()))?;
+        let version = expected.map_or("0", |version| &version.0);
+        let request = json!({
+            "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": version }],
+            "success": [{ "request_put": { "key": key, "value": encode_bytes(&value) } }],
+        });
+        let done: Transaction = self.post("txn", &request).await?;
+        let version = StoreVersion(done.header.revision.into());
+        Ok(done.succeeded.then_some(version))
+    }
+
+    /// Sends a call to the endpoint that answered last, or else to the others in turn.
+    async fn post<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T, StoreError> {
+        let mut failed = StoreError("no endpoint".to_owned());
+        let first = self.current.load(Ordering::Relaxed);
+        for turn in 0..self.endpoints.len() {
+            let index = (first + turn) % self.endpoints.len();
+            let Some(endpoint) = self.endpoints.get(index) else {
+                break;
+            };
+            match self.post_to(endpoint, call, body).await {
+                Ok(answer) => {
+                    self.current.store(index, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Err(error) => failed = StoreError(format!("etcd at {endpoint}: {error}")),
+            }
+        }
+        Err(failed)
+    }
+
+    async fn post_to<T: DeserializeOwned>(
+        &self,
+        endpoint: &str,
+        call: &str,
+        body: &Value,
+    ) -> Result<T, StoreError> {
+        let error = |error: &dyn std::fmt::Display| StoreError(error.to_string());
+        let request = Request::post(format!("{endpoint}/v3/kv/{call}"))
+            .header("content-type", "application/json")
+            .body(Bytes::from(body.to_string()))
+            .map_err(|failed| error(&failed))?;
+        let answer = self
+            .http
+            .fetch(request, ENDPOINT_WAIT_MAX, ANSWER_BYTES_MAX)
+            .await;
+        let answer = answer.map_err(|failed| error(&failed))?;
+        if !answer.status().is_success() {
+            let text = String::from_utf8_lossy(answer.body());
+            return Err(error(&format_args!("{}: {}", answer.status(), text.trim())));
+        }
+        serde_json::from_slice(answer.body()).map_err(|failed| error(&failed))
+    }
+}
+
+/// The TLS configuration of a client with a certificate.
+fn client_config(files: &TlsFiles) -> anyhow::Result<ClientConfig> {
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(authorities(&files.ca)?)
+        .with_client_auth_cert(certificates(&files.certificate)?, key(&files.key)?)?;
+    Ok(config)
+}
+
+fn encode(text: &str) -> String {
+    encode_bytes(text.as_bytes())
+}
+
+fn encode_bytes(bytes: &[u8]) -> String {
+    BASE64_STANDARD.encode(bytes)
+}
+
+/// The end of the range of all keys with a prefix: the prefix with its last byte raised.
+fn range_end(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    if let Some(last) = end.last_mut() {
+        *last = last.saturating_add(1);
+    }
+    end
+}
