@@ -147,8 +147,8 @@ struct KnownEntry {
     well_since: Option<Time>,
     /// Time before the last renewal of this service was sent, and the number of its revision.
     renewed: Option<(Time, u64)>,
-    /// Revision with which this service decides about the replicas.
-    owned: Option<u64>,
+    /// Revision with which this service decides about these replicas.
+    owned: Option<(u64, Vec<PoolReplicas>)>,
     /// The write that is on its way.
     pending: Option<RegionEntry>,
     /// Whether a write has failed, so that the next one waits for a list.
@@ -289,7 +289,7 @@ impl Leases {
     /// Drops the replicas of others whose lease has ended.
     fn expire(&mut self) {
         let ended = self.entries.iter().filter_map(|(region, known)| {
-            known.owned?;
+            known.owned.as_ref()?;
             let reason = match self.valid_until(known) {
                 _ if known.entry.holder.as_ref() != Some(&self.config.name) => DropReason::Taken,
                 Some(until) if self.now < until => return None,

@@ -13,13 +13,18 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 
 use super::client::KubernetesClient;
+use super::problem::{Problem, Subject};
 use crate::lease_store::{StoreError, parse_entry};
 
 /// Label of the objects, and annotation with the record.
 const LABEL: &str = "isotherm.dev/region";
 const ANNOTATION: &str = "isotherm.dev/region-record";
-/// Status codes of a write whose object has changed, or exists.
+/// Name of an object before the name of its region.
+const NAME_PREFIX: &str = "isotherm-region-";
+/// Status code of a write whose object has changed, or exists.
 const CONFLICT: u16 = 409;
+/// Status code of a call that no Role allows.
+const FORBIDDEN: u16 = 403;
 
 /// The Lease objects of one namespace.
 #[derive(Clone, Debug)]
@@ -38,26 +43,29 @@ impl LeaseObjects {
         }
     }
 
-    async fn objects(&self) -> Result<Api<Lease>, StoreError> {
+    async fn objects(&self) -> Result<(Api<Lease>, Subject), StoreError> {
         let connection = self.client.connection().await;
         let connection = connection.map_err(|problem| StoreError(problem.text))?;
         let namespace = connection.namespace(self.namespace.as_deref());
-        Ok(Api::namespaced(connection.client, &namespace))
+        let subject = Subject {
+            plural: "leases".to_owned(),
+            group: "coordination.k8s.io".to_owned(),
+            namespace: namespace.clone(),
+            server: connection.server,
+        };
+        Ok((Api::namespaced(connection.client, &namespace), subject))
     }
 
     pub(crate) async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
-        let found = self
-            .objects()
-            .await?
-            .list(&ListParams::default().labels(LABEL))
-            .await;
-        let found = found.map_err(|error| refused(&error))?;
+        let (objects, subject) = self.objects().await?;
+        let found = objects.list(&ListParams::default().labels(LABEL)).await;
+        let found = found.map_err(|error| store_error(&error, &subject))?;
         let entries = found.items.into_iter().filter_map(|object| {
             let version = object.metadata.resource_version?;
             let record = object.metadata.annotations?.remove(ANNOTATION)?;
             let name = object.metadata.name.unwrap_or_default();
             Some(StoredEntry {
-                entry: parse_entry(record.as_bytes(), &name)?,
+                entry: parse_entry(record.as_bytes(), &name, NAME_PREFIX)?,
                 version: StoreVersion(version.into()),
             })
         });
@@ -69,9 +77,9 @@ impl LeaseObjects {
         entry: &RegionEntry,
         expected: Option<&StoreVersion>,
     ) -> Result<Option<StoreVersion>, StoreError> {
-        let objects = self.objects().await?;
+        let (objects, subject) = self.objects().await?;
         let record = serde_json::to_string(entry).map_err(|error| StoreError(error.to_string()))?;
-        let name = format!("isotherm-region-{}", entry.region);
+        let name = format!("{NAME_PREFIX}{}", entry.region);
         let object = Lease {
             metadata: ObjectMeta {
                 name: Some(name.clone()),
@@ -108,13 +116,21 @@ impl LeaseObjects {
                 Ok(Some(StoreVersion(version.into())))
             }
             Err(kube::Error::Api(status)) if status.code == CONFLICT => Ok(None),
-            Err(error) => Err(refused(&error)),
+            Err(error) => Err(store_error(&error, &subject)),
         }
     }
 }
 
-fn refused(error: &kube::Error) -> StoreError {
-    StoreError(format!(
-        "Kubernetes: {error} (the service needs the verbs list, create and update on leases)"
-    ))
+fn store_error(error: &kube::Error, subject: &Subject) -> StoreError {
+    if let kube::Error::Api(status) = error
+        && status.code == FORBIDDEN
+    {
+        return StoreError(format!(
+            "this service may not keep leases in namespace `{}`: bind a Role with the verbs list, create and update on leases of \
+             coordination.k8s.io to its ServiceAccount (docs/kubernetes.md: {})",
+            subject.namespace, status.message
+        ));
+    }
+    let problem = Problem::of_request(error, subject);
+    StoreError(problem.map_or_else(|| error.to_string(), |problem| problem.text))
 }

@@ -101,7 +101,8 @@ impl Problem {
         }
     }
 
-    fn of_request(error: &ClientError, subject: &Subject) -> Option<Self> {
+    /// The problem behind an error of a request; `None` for a list that is too old.
+    pub(super) fn of_request(error: &ClientError, subject: &Subject) -> Option<Self> {
         if let ClientError::Api(status) = error {
             return Self::of_status(status.code, &status.message, subject);
         }

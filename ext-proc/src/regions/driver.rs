@@ -149,7 +149,9 @@ impl RegionsDriver {
     /// Handles the answer to a list of the store.
     pub(super) fn on_listed(&self, sent: Time, found: Option<Vec<StoredEntry>>) {
         self.drive(|core, now| {
-            core.refuse_unusable(found.as_deref().unwrap_or_default());
+            if let Some(found) = &found {
+                core.refuse_unusable(found);
+            }
             core.update_leases(now);
             if let Some((leases, _)) = &mut core.leases {
                 leases.on_listed(now, sent, found);

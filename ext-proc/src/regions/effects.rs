@@ -82,10 +82,12 @@ impl RegionsDriver {
                 }
             }
             LeaseEffect::SuspendOwn(is_suspended) => {
-                tracing::warn!(
-                    is_suspended,
-                    "another region has the lease of this region's replicas"
-                );
+                match is_suspended {
+                    true => {
+                        tracing::warn!("another region has the lease of this region's replicas");
+                    }
+                    false => tracing::info!("this region decides about its own replicas again"),
+                }
                 core.leased.suspend_own(is_suspended);
             }
         }

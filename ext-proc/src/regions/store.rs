@@ -85,7 +85,7 @@ pub(super) async fn run(
     wait_max: Duration,
     mut stopping: watch::Receiver<bool>,
 ) {
-    let log = Arc::new(StoreLog(watch::Sender::new(None)));
+    let log = Arc::new(StoreLog::default());
     let mut calls = JoinSet::new();
     loop {
         let is_stopping = *stopping.borrow_and_update();
@@ -120,7 +120,7 @@ async fn call(
         LeaseEffect::List => {
             let listed = tokio::time::timeout(wait_max, store.list()).await;
             let listed = listed.unwrap_or_else(|_| Err(late()));
-            log.note(listed.as_ref().err());
+            note(&log.lists, listed.as_ref().err());
             if let Some(driver) = driver.upgrade() {
                 driver.on_listed(sent, listed.ok());
             }
@@ -129,7 +129,7 @@ async fn call(
             let write = store.write(&entry, expected.as_ref());
             let written = tokio::time::timeout(wait_max, write).await;
             let written = written.unwrap_or_else(|_| Err(late()));
-            log.note(written.as_ref().err());
+            note(&log.writes, written.as_ref().err());
             let result = match written {
                 Ok(Some(version)) => WriteResult::Written(version),
                 Ok(None) => WriteResult::Conflict,
@@ -143,23 +143,26 @@ async fn call(
     }
 }
 
-/// Logs an error of the store once, and its end.
-struct StoreLog(watch::Sender<Option<StoreError>>);
+/// The last errors. A store may answer lists and refuse writes: each kind has its own, or the log would never end.
+#[derive(Debug, Default)]
+struct StoreLog {
+    lists: watch::Sender<Option<StoreError>>,
+    writes: watch::Sender<Option<StoreError>>,
+}
 
-impl StoreLog {
-    fn note(&self, error: Option<&StoreError>) {
-        let is_new = self.0.send_if_modified(|known| {
-            let is_new = known.as_ref() != error;
-            *known = error.cloned();
-            is_new
-        });
-        match error {
-            Some(error) if is_new => tracing::warn!(
-                %error,
-                "the store of leases does not answer: this region keeps its own replicas"
-            ),
-            None if is_new => tracing::info!("the store of leases answers again"),
-            Some(_) | None => {}
-        }
+/// Logs an error of the store once, and its end.
+fn note(last: &watch::Sender<Option<StoreError>>, error: Option<&StoreError>) {
+    let is_new = last.send_if_modified(|known| {
+        let is_new = known.as_ref() != error;
+        *known = error.cloned();
+        is_new
+    });
+    match error {
+        Some(error) if is_new => tracing::warn!(
+            %error,
+            "the store of leases does not answer: this region keeps its own replicas"
+        ),
+        None if is_new => tracing::info!("the store of leases answers again"),
+        Some(_) | None => {}
     }
 }

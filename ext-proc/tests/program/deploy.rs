@@ -320,6 +320,25 @@ fn the_services_role_reads_three_kinds_and_nothing_else() {
 }
 
 #[test]
+fn the_services_of_regions_with_lease_objects_may_write_leases_and_nothing_else() {
+    let Some(helm) = helm() else {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        return;
+    };
+    let values = ["config.region.store.kubernetes.namespace=regions"];
+    let objects = objects(&rendered(helm, &values));
+    let is_leases = |object: &&Value| object["metadata"]["namespace"] == "regions";
+    let found: Vec<&Value> = objects.iter().filter(is_leases).collect();
+    let kinds: Vec<&Value> = found.iter().map(|object| &object["kind"]).collect();
+    assert_eq!(kinds, ["Role", "RoleBinding"]);
+    let verbs = ["list", "create", "update"];
+    let rule =
+        json!({"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs});
+    assert_eq!(found[0]["rules"], json!([rule]));
+    assert_eq!(found[1]["subjects"][0]["namespace"], "default");
+}
+
+#[test]
 fn the_pod_is_confined_and_stops_after_its_drain() {
     let objects = defaults();
     let deployment = objects

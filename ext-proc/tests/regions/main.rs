@@ -13,6 +13,10 @@
 mod authority;
 #[allow(unreachable_pub, reason = "a module of the harness")]
 #[path = "../../../tests/harness/src/etcd.rs"]
+#[allow(
+    dead_code,
+    reason = "the harness, which suspends servers, shares the module"
+)]
 mod etcd;
 #[path = "../fake/mod.rs"]
 pub mod fake;

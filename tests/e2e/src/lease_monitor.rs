@@ -1,8 +1,12 @@
-//! Watches which region has leased which replica, and finds replicas that two regions have leased.
+//! Watches which regions decide about which replica, and finds replicas about which two regions decide.
+//!
+//! A service decides about its own replicas, unless it left them to another region, and about those that it has leased. Two services
+//! are never asked at the same moment, so the monitor counts the time between two responses that both say so: what it reports
+//! has happened. An owner without the store keeps its replicas and is not counted (`docs/design/recovery.md`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use isotherm_harness::{Regions, wait_until};
@@ -11,56 +15,81 @@ use tokio::task::JoinSet;
 
 use crate::{WAIT_MAX, lock};
 
-/// Pause between two sweeps over all services.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(50);
+/// Pause between two queries of a service.
+const PAUSE: Duration = Duration::from_millis(50);
 /// Bound on one response. A service that was killed refuses the connection at once.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(10);
+/// A service that takes longer may have been suspended meanwhile, when it decided nothing.
+const SLOW_RESPONSE: Duration = Duration::from_millis(300);
+/// Two lists of the store, which are the margin of a lease: an owner with an older list is without the store.
+const MARGIN: Duration = Duration::from_millis(isotherm_harness::LEASE_MS / 5);
 
 /// Queries every service until it is dropped or finished.
 #[derive(Debug)]
 pub struct LeaseMonitor {
     observations: Arc<Mutex<Observations>>,
-    _sweeps: JoinSet<()>,
+    _queries: JoinSet<()>,
 }
 
 #[derive(Debug, Default)]
 struct Observations {
-    sweeps: u64,
+    /// The last response of each service, by its address.
+    services: BTreeMap<String, Service>,
+    responses: u64,
     /// Most replicas that were leased at the same time.
     leased_max: usize,
-    /// Replicas that two regions had leased at the same time.
-    conflicts: Vec<String>,
+    /// Replicas about which two regions decided.
+    conflicts: BTreeSet<String>,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    region: String,
+    replicas: BTreeMap<String, Decider>,
+}
+
+/// A service that decides about a replica, as its responses prove.
+#[derive(Clone, Copy, Debug)]
+struct Decider {
+    is_leased: bool,
+    /// Time after the first response.
+    first: Instant,
+    /// Time before the last query.
+    last: Instant,
 }
 
 /// The admin API of one service.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct AdminApi {
     region: String,
     url: String,
     token: String,
+    client: reqwest::Client,
 }
 
 impl LeaseMonitor {
     /// Starts to query every service of every region.
     pub fn start(regions: &Regions) -> anyhow::Result<Self> {
-        let mut apis = Vec::new();
-        for region in regions.names() {
-            apis.extend(regions.region(region)?.services().map(|service| AdminApi {
-                region: region.to_owned(),
-                url: service.admin_url("/api/replicas"),
-                token: service.token().to_owned(),
-            }));
-        }
         let client = reqwest::Client::builder()
             .timeout(RESPONSE_TIME_MAX)
             .pool_max_idle_per_host(0)
             .build()?;
         let observations = Arc::default();
-        let mut sweeps = JoinSet::new();
-        sweeps.spawn(sweep(client, apis, Arc::clone(&observations)));
+        let mut queries = JoinSet::new();
+        for region in regions.names() {
+            for service in regions.region(region)?.services() {
+                let api = AdminApi {
+                    region: region.to_owned(),
+                    url: service.admin_url("/"),
+                    token: service.token().to_owned(),
+                    client: client.clone(),
+                };
+                queries.spawn(query(api, Arc::clone(&observations)));
+            }
+        }
         Ok(Self {
             observations,
-            _sweeps: sweeps,
+            _queries: queries,
         })
     }
 
@@ -72,62 +101,112 @@ impl LeaseMonitor {
         .await
     }
 
-    /// Ends the monitor; returns the most replicas that were leased at the same time. A replica that two regions had
-    /// leased at the same time is an error.
+    /// Ends the monitor; returns the most replicas that were leased at the same time. A replica that two regions had leased, or about
+    /// which its owner decided beside the holder for longer than the margin, is an error.
     pub fn finish(self) -> anyhow::Result<usize> {
+        self.check()?;
+        Ok(lock(&self.observations).leased_max)
+    }
+
+    /// Fails when two regions have decided about a replica.
+    pub fn check(&self) -> anyhow::Result<()> {
         let observations = lock(&self.observations);
-        ensure!(observations.sweeps > 0, "no service was queried");
+        ensure!(observations.responses > 0, "no service was queried");
         let conflicts = &observations.conflicts;
-        ensure!(
-            conflicts.is_empty(),
-            "leased by two regions: {conflicts:#?}"
-        );
-        Ok(observations.leased_max)
+        ensure!(conflicts.is_empty(), "two deciders: {conflicts:#?}");
+        Ok(())
     }
 }
 
 impl AdminApi {
-    /// The replicas that the service has leased; none when it does not respond.
-    async fn leased(&self, client: &reqwest::Client) -> Vec<String> {
-        let request = client.get(&self.url).bearer_auth(&self.token);
-        let Ok(response) = request.send().await else {
-            return Vec::new();
-        };
-        let replicas: Vec<Value> = response.json().await.unwrap_or_default();
-        let is_leased = |replica: &&Value| !replica.get("owner").is_none_or(Value::is_null);
-        let leased = replicas.iter().filter(is_leased);
-        leased
-            .filter_map(|replica| replica.get("address")?.as_str().map(str::to_owned))
-            .collect()
+    /// The replicas about which the service decides, and whether each is leased; none when it does not respond.
+    async fn replicas(&self) -> Option<BTreeMap<String, bool>> {
+        let regions = self.get("api/regions").await?;
+        let store_age = regions
+            .pointer("/lease/store_age_ms")
+            .and_then(Value::as_u64);
+        let is_within = |age| Duration::from_millis(age) <= MARGIN;
+        let has_store = store_age.is_some_and(is_within);
+        let replicas = self.get("api/replicas").await?;
+        let active = replicas.as_array()?.iter();
+        let active = active.filter(|replica| replica.get("draining") == Some(&Value::Bool(false)));
+        let deciding = active.filter_map(|replica| {
+            let is_leased = replica.get("owner").is_some_and(Value::is_string);
+            let address = replica.get("address")?.as_str()?.to_owned();
+            (is_leased || has_store).then_some((address, is_leased))
+        });
+        Some(deciding.collect())
+    }
+
+    async fn get(&self, path: &str) -> Option<Value> {
+        let request = self.client.get(format!("{}{path}", self.url));
+        let response = request.bearer_auth(&self.token).send().await.ok()?;
+        response.json().await.ok()
     }
 }
 
-async fn sweep(
-    client: reqwest::Client,
-    apis: Vec<AdminApi>,
-    observations: Arc<Mutex<Observations>>,
-) {
+async fn query(api: AdminApi, observations: Arc<Mutex<Observations>>) {
     loop {
-        let mut holders: BTreeMap<String, AdminApi> = BTreeMap::new();
-        let mut conflicts = Vec::new();
-        for api in &apis {
-            for replica in api.leased(&client).await {
-                let other = holders.insert(replica.clone(), api.clone());
-                let Some(other) = other.filter(|other| other.region != api.region) else {
+        let sent = Instant::now();
+        let replicas = api.replicas().await;
+        lock(&observations).note(&api, sent, replicas.unwrap_or_default());
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+impl Observations {
+    fn note(&mut self, api: &AdminApi, sent: Instant, replicas: BTreeMap<String, bool>) {
+        let now = Instant::now();
+        self.responses += 1;
+        let known = self.services.entry(api.url.clone()).or_default();
+        api.region.clone_into(&mut known.region);
+        let before = std::mem::take(&mut known.replicas);
+        let is_slow = now - sent > SLOW_RESPONSE;
+        let deciders = replicas.into_iter().map(|(replica, is_leased)| {
+            let same = before.get(&replica);
+            let same = same.filter(|decider| decider.is_leased == is_leased && !is_slow);
+            let first = same.map_or(now, |decider| decider.first);
+            let last = sent;
+            let decider = Decider {
+                is_leased,
+                first,
+                last,
+            };
+            (replica, decider)
+        });
+        known.replicas = deciders.collect();
+        self.find_conflicts(&api.url);
+        let leased = self.services.values().flat_map(|service| &service.replicas);
+        let leased: BTreeSet<&String> = leased
+            .filter(|(_, decider)| decider.is_leased)
+            .map(|(replica, _)| replica)
+            .collect();
+        self.leased_max = self.leased_max.max(leased.len());
+    }
+
+    /// Compares one service with those of other regions.
+    fn find_conflicts(&mut self, url: &str) {
+        let Some(service) = self.services.get(url) else {
+            return;
+        };
+        let others = self.services.values();
+        for other in others.filter(|other| other.region != service.region) {
+            for (replica, one) in &service.replicas {
+                let Some(two) = other.replicas.get(replica) else {
                     continue;
                 };
-                // The other region may have handed the replica over since its response: query it again.
-                if other.leased(&client).await.contains(&replica) {
-                    conflicts.push(format!("{replica} by {} and {}", other.region, api.region));
+                let both = one.last.min(two.last);
+                let both = both.saturating_duration_since(one.first.max(two.first));
+                let limit = match one.is_leased && two.is_leased {
+                    true => Duration::ZERO,
+                    false => MARGIN,
+                };
+                if both > limit {
+                    let (one, two) = (&service.region, &other.region);
+                    let regions = [one.min(two), one.max(two)];
+                    self.conflicts.insert(format!("{replica} by {regions:?}"));
                 }
             }
         }
-        {
-            let mut observations = lock(&observations);
-            observations.sweeps += 1;
-            observations.leased_max = observations.leased_max.max(holders.len());
-            observations.conflicts.append(&mut conflicts);
-        }
-        tokio::time::sleep(SWEEP_INTERVAL).await;
     }
 }

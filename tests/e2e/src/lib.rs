@@ -11,6 +11,7 @@ pub mod bodies;
 pub mod client;
 pub mod fixture;
 pub mod http2_client;
+pub mod lease_history;
 pub mod lease_monitor;
 pub mod load;
 pub mod misbehaving_peer;

@@ -19,6 +19,8 @@ pub struct RequestRecord {
     pub session: String,
     /// Time at which the client sent the request.
     pub sent: Instant,
+    /// Time at which the response had ended.
+    pub ended: Instant,
     /// Whether a response had started.
     pub response_started: bool,
     /// Whole response, or the error.
@@ -159,6 +161,7 @@ async fn send_recorded(client: &Client, session: &str, body: &Value) -> RequestR
     RequestRecord {
         session: session.to_owned(),
         sent,
+        ended: Instant::now(),
         response_started,
         response: response.map_err(|error| format!("{error:#}")),
     }

@@ -228,23 +228,27 @@ pub async fn wait_until_managing(
     .await
 }
 
-/// Waits until each region holds the lease of its own replicas, by the store; returns `false` without a store.
+/// Waits until each region holds the lease of its own replicas, by etcd; returns `false` where etcd is not installed.
 pub async fn wait_for_own_leases(regions: &mut Regions) -> anyhow::Result<bool> {
     if regions.etcd().is_none() {
         return Ok(false);
     }
     for region in regions.names() {
-        let condition = format!("{region} to hold its lease");
-        wait_for(WAIT_MAX, &condition, || async {
-            let status = regions.status(region).await?;
-            let holder = status.pointer("/lease/holder").and_then(Value::as_str);
-            Ok((holder == Some(region)).then_some(()))
-        })
-        .await?;
+        wait_for_own_lease(regions, region).await?;
     }
     // Every record names the other regions in order of their distance with the next renewal.
     tokio::time::sleep(RENEWAL_TIME).await;
     Ok(true)
+}
+
+/// Waits until a region holds the lease of its own replicas.
+pub async fn wait_for_own_lease(regions: &Regions, region: &str) -> anyhow::Result<()> {
+    wait_for(WAIT_MAX, &format!("{region} to hold its lease"), || async {
+        let status = regions.status(region).await?;
+        let holder = status.pointer("/lease/holder").and_then(Value::as_str);
+        Ok((holder == Some(region)).then_some(()))
+    })
+    .await
 }
 
 /// Checks that every request succeeded, but for requests whose response had started when the network broke: as many as

@@ -220,15 +220,29 @@ impl ControlPlane {
 
     /// Allows the service to read pools and pods.
     pub async fn bind_role(&self) -> anyhow::Result<()> {
-        let group = "rbac.authorization.k8s.io";
         let rule = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"] });
+        let rules = [
+            rule("inference.networking.k8s.io", "inferencepools"),
+            rule("", "pods"),
+        ];
+        self.bind("isotherm", &json!(rules)).await
+    }
+
+    /// Allows the service to keep leases.
+    pub async fn bind_lease_role(&self) -> anyhow::Result<()> {
+        let verbs = ["list", "create", "update"];
+        let rule = json!({ "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": verbs });
+        self.bind("isotherm-leases", &json!([rule])).await
+    }
+
+    async fn bind(&self, name: &str, rules: &Value) -> anyhow::Result<()> {
+        let group = "rbac.authorization.k8s.io";
         let role = json!({
-            "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": { "name": "isotherm" },
-            "rules": [rule("inference.networking.k8s.io", "inferencepools"), rule("", "pods")]
+            "apiVersion": format!("{group}/v1"), "kind": "Role", "metadata": { "name": name }, "rules": rules
         });
         let binding = json!({
-            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": { "name": "isotherm" },
-            "roleRef": { "apiGroup": group, "kind": "Role", "name": "isotherm" },
+            "apiVersion": format!("{group}/v1"), "kind": "RoleBinding", "metadata": { "name": name },
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": name },
             "subjects": [{ "kind": "User", "name": "isotherm", "apiGroup": group }]
         });
         let path = |plural: &str| format!("/apis/{group}/v1/namespaces/{NAMESPACE}/{plural}");

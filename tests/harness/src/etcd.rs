@@ -1,15 +1,19 @@
 //! An etcd server of one member on loopback ports, with its data in a temporary folder.
 //!
-//! The program is the one that `ISOTHERM_ETCD` names, or `etcd` on the PATH. This module uses the standard library alone, so
+//! The program is the one that `cargo xtask mesh-tools --only etcd` builds, or `etcd` on the PATH. This module uses the standard library alone, so
 //! that the tests of the service can use it too.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+/// Message where no region takes a lease.
+const MISSING: &str = "no region takes the replicas of another, which needs etcd \
+     (run `cargo xtask mesh-tools --only etcd`, or install etcd-server)";
 /// Longest start.
 const START_MAX: Duration = Duration::from_secs(30);
 
@@ -21,13 +25,15 @@ pub struct Etcd {
     client: SocketAddr,
     peer: SocketAddr,
     process: Option<Child>,
+    /// Kills the server when this process ends without an orderly end: its input then ends.
+    guard: Option<Child>,
 }
 
 impl Etcd {
     /// Starts a server; `None`, with a message, where the program is not installed.
     pub fn start(name: &str) -> io::Result<Option<Self>> {
         let Some(program) = program() else {
-            eprintln!("no etcd (set ISOTHERM_ETCD, or install etcd-server): nothing takes leases");
+            eprintln!("left out: {MISSING}");
             return Ok(None);
         };
         let folder = env::temp_dir().join(format!("isotherm-etcd-{name}-{}", std::process::id()));
@@ -38,6 +44,7 @@ impl Etcd {
             client: free_port()?,
             peer: free_port()?,
             process: None,
+            guard: None,
         };
         server.restart()?;
         Ok(Some(server))
@@ -48,8 +55,34 @@ impl Etcd {
         self.client
     }
 
+    /// Suspends the server (`SIGSTOP`) until it is killed, restarted or resumed.
+    pub fn suspend(&self) -> io::Result<()> {
+        self.signal("STOP")
+    }
+
+    /// Resumes a suspended server.
+    pub fn resume(&self) -> io::Result<()> {
+        self.signal("CONT")
+    }
+
+    fn signal(&self, signal: &str) -> io::Result<()> {
+        let process = self.process.as_ref();
+        let process = process.ok_or_else(|| io::Error::other("etcd does not run"))?;
+        let sent = Command::new("kill")
+            .args(["-s", signal, &process.id().to_string()])
+            .status()?;
+        match sent.success() {
+            true => Ok(()),
+            false => Err(io::Error::other("etcd cannot be signalled")),
+        }
+    }
+
     /// Kills the server (`SIGKILL`). It keeps its data.
     pub fn kill(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            let _ = guard.kill();
+            let _ = guard.wait();
+        }
         if let Some(mut process) = self.process.take() {
             let _ = process.kill();
             let _ = process.wait();
@@ -87,7 +120,18 @@ impl Etcd {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
+        let guard = Command::new("sh")
+            .args([
+                "-c",
+                "read -r _; kill -KILL \"$0\"",
+                &process.id().to_string(),
+            ])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .process_group(0)
+            .spawn();
         self.process = Some(process);
+        self.guard = Some(guard?);
         let started = Instant::now();
         while TcpStream::connect(self.client).is_err() {
             if started.elapsed() > START_MAX {
@@ -110,14 +154,15 @@ impl Drop for Etcd {
 }
 
 fn program() -> Option<PathBuf> {
-    let on_path = || {
-        let paths = env::var_os("PATH")?;
-        let mut programs = env::split_paths(&paths).map(|folder| folder.join("etcd"));
-        programs.find(|program| program.is_file())
-    };
-    env::var_os("ISOTHERM_ETCD")
-        .map(PathBuf::from)
-        .or_else(on_path)
+    let variable = |name| env::var_os(name).map(PathBuf::from);
+    let cache =
+        variable("XDG_CACHE_HOME").or_else(|| variable("HOME").map(|home| home.join(".cache")));
+    let tools = variable("ISOTHERM_MESH_TOOLS")
+        .or_else(|| cache.map(|cache| cache.join("isotherm/mesh-tools")));
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = tools.into_iter().chain(env::split_paths(&path));
+    let mut programs = folders.map(|folder| folder.join("etcd"));
+    programs.find(|program| program.is_file())
 }
 
 fn free_port() -> io::Result<SocketAddr> {

@@ -69,7 +69,7 @@ pub use median::MedianRange;
 pub use mesh::{Mesh, MeshGateway};
 pub use pool::{EngineOptions, Pool};
 pub use postgres::Postgres;
-pub use regions::{RegionLink, Regions, RegionsBuilder};
+pub use regions::{LEASE_MS, RegionLink, Regions, RegionsBuilder};
 pub use service::Service;
 pub use span_collector::SpanCollector;
 pub use stack::{Stack, StackBuilder};

@@ -21,7 +21,7 @@ use crate::stack::{RegionMembership, Stack};
 use crate::tools::Tools;
 
 /// Duration of a lease: longer than a busy machine delays a process.
-const LEASE_MS: u64 = 3_000;
+pub const LEASE_MS: u64 = 3_000;
 
 type Edit = Arc<dyn Fn(&str, &mut Document) -> anyhow::Result<()> + Send + Sync>;
 /// Links by the names of the region that connects and of the region that accepts.
@@ -35,6 +35,7 @@ pub struct RegionsBuilder {
     round_trip: Duration,
     distances: Vec<([String; 2], Duration)>,
     plaintext: bool,
+    kubeconfig: Option<PathBuf>,
     service_edits: Vec<Edit>,
     envoy_edits: Vec<Edit>,
 }
@@ -62,6 +63,12 @@ impl RegionsBuilder {
     /// Lets services peer without TLS. Gateways always use TLS.
     pub fn plaintext(mut self) -> Self {
         self.plaintext = true;
+        self
+    }
+
+    /// Keeps the leases in Lease objects of the API server that a kubeconfig file names, instead of etcd.
+    pub fn lease_objects(mut self, kubeconfig: PathBuf) -> Self {
+        self.kubeconfig = Some(kubeconfig);
         self
     }
 
@@ -94,7 +101,11 @@ impl RegionsBuilder {
             authority.issue(name, &certificates(&directory, name))?;
             ports.push((name, port::reserve()?, port::reserve()?));
         }
-        let etcd = Etcd::start(&self.name)?;
+        let names = self.regions.iter().map(|(name, _)| name.as_str());
+        let store = match self.kubeconfig {
+            None => LeaseStore::start(&self.name, names).await?,
+            Some(_) => None,
+        };
         let mut links = Links::new();
         for (from, ..) in &ports {
             for (to, peering, gateway) in ports.iter().filter(|(to, ..)| to != from) {
@@ -108,8 +119,11 @@ impl RegionsBuilder {
         for ((name, peering, gateway), (_, pool)) in ports.into_iter().zip(&self.regions) {
             let mut stack = Stack::builder(name).workers(1).pool(pool.clone());
             let membership =
-                self.membership(name, &links, peering, &gateway, &directory, etcd.as_ref());
+                self.membership(name, &links, peering, &gateway, &directory, store.as_ref());
             stack.region = Some(membership);
+            if let Some(kubeconfig) = &self.kubeconfig {
+                stack = stack.environment("KUBECONFIG", kubeconfig);
+            }
             gateways.push(gateway);
             for edit in self.service_edits.clone() {
                 let name = name.clone();
@@ -126,7 +140,7 @@ impl RegionsBuilder {
             links,
             authority,
             directory,
-            etcd,
+            store,
             _gateways: gateways,
         })
     }
@@ -144,7 +158,7 @@ impl RegionsBuilder {
         peering: ReservedPort,
         gateway: &ReservedPort,
         directory: &Path,
-        etcd: Option<&Etcd>,
+        store: Option<&LeaseStore>,
     ) -> RegionMembership {
         let certificates = certificates(directory, name);
         let (mut gateways, mut peers) = (Vec::new(), Vec::new());
@@ -156,9 +170,14 @@ impl RegionsBuilder {
             }));
         }
         let mut section = json!({ "name": name, "peers": peers });
-        if let (Some(section), Some(etcd)) = (section.as_object_mut(), etcd) {
-            let endpoints = [etcd.address().to_string()];
-            let store = json!({ "etcd": { "endpoints": endpoints }, "lease_ms": LEASE_MS });
+        let link = store.and_then(|store| store.links.get(name));
+        let etcd = link.map(|link| {
+            let endpoints = [link.link.address().to_string()];
+            json!({ "etcd": { "endpoints": endpoints }, "lease_ms": LEASE_MS })
+        });
+        let objects = self.kubeconfig.as_ref();
+        let objects = objects.map(|_| json!({ "kubernetes": {}, "lease_ms": LEASE_MS }));
+        if let (Some(section), Some(store)) = (section.as_object_mut(), etcd.or(objects)) {
             section.insert("store".into(), store);
         }
         let (field, value) = if self.plaintext {
@@ -211,6 +230,38 @@ impl RegionLink {
     }
 }
 
+/// The store of leases, and the path on which each region reaches it.
+#[derive(Debug)]
+struct LeaseStore {
+    etcd: Etcd,
+    links: BTreeMap<String, StoreLink>,
+}
+
+#[derive(Debug)]
+struct StoreLink {
+    conditions: NetworkConditions,
+    link: FaultyLink,
+}
+
+impl LeaseStore {
+    /// Starts etcd and the links; `None`, with a message, where etcd is not installed.
+    async fn start(
+        name: &str,
+        regions: impl Iterator<Item = &str>,
+    ) -> anyhow::Result<Option<Self>> {
+        let Some(etcd) = Etcd::start(name)? else {
+            return Ok(None);
+        };
+        let mut links = BTreeMap::new();
+        for region in regions {
+            let conditions = NetworkConditions::with_round_trip(Duration::ZERO);
+            let link = FaultyLink::start(&conditions, vec![etcd.address()]).await?;
+            links.insert(region.to_owned(), StoreLink { conditions, link });
+        }
+        Ok(Some(Self { etcd, links }))
+    }
+}
+
 fn certificates(directory: &Path, region: &str) -> PathBuf {
     directory.join(region).join("tls")
 }
@@ -223,7 +274,7 @@ pub struct Regions {
     links: Links,
     authority: Authority,
     directory: PathBuf,
-    etcd: Option<Etcd>,
+    store: Option<LeaseStore>,
     _gateways: Vec<ReservedPort>,
 }
 
@@ -236,6 +287,7 @@ impl Regions {
             round_trip: Duration::ZERO,
             distances: Vec::new(),
             plaintext: false,
+            kubeconfig: None,
             service_edits: Vec::new(),
             envoy_edits: Vec::new(),
         }
@@ -274,7 +326,13 @@ impl Regions {
 
     /// The store of leases; `None` where etcd is not installed.
     pub fn etcd(&mut self) -> Option<&mut Etcd> {
-        self.etcd.as_mut()
+        self.store.as_mut().map(|store| &mut store.etcd)
+    }
+
+    /// The network on which a region reaches the store of leases; `None` where etcd is not installed.
+    pub fn store_link(&self, region: &str) -> Option<&NetworkConditions> {
+        let link = self.store.as_ref()?.links.get(region)?;
+        Some(&link.conditions)
     }
 
     /// The authority that signs the regions' certificates.

@@ -4,6 +4,7 @@
 //! of Envoy's configuration. [`StackBuilder::start`] starts them on free loopback ports and returns when a request can
 //! pass through all of them.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -41,6 +42,7 @@ pub struct StackBuilder {
     workers: u16,
     services: usize,
     envoys: usize,
+    environment: Vec<(String, OsString)>,
     pub(crate) region: Option<RegionMembership>,
 }
 
@@ -78,6 +80,12 @@ impl StackBuilder {
         edit: impl FnOnce(&mut Document) -> anyhow::Result<()> + Send + 'static,
     ) -> Self {
         self.envoy_edits.push(Box::new(edit));
+        self
+    }
+
+    /// Sets an environment variable of each service.
+    pub fn environment(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
         self
     }
 
@@ -133,6 +141,11 @@ impl StackBuilder {
             }
         }
         let mut services = self.prepare_services(&tools, &engines, &directory)?;
+        for service in &mut services {
+            for (name, value) in &self.environment {
+                service.set_environment(name, value);
+            }
+        }
         if !self.without_service {
             try_join_all(services.iter_mut().map(Service::start)).await?;
         }
@@ -272,6 +285,7 @@ impl Stack {
             workers: 2,
             services: 1,
             envoys: 1,
+            environment: Vec::new(),
             region: None,
         }
     }

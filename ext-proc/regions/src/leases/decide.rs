@@ -154,15 +154,15 @@ impl Leases {
         let is_valid = self
             .valid_until(known)
             .is_some_and(|until| self.now < until);
-        let is_new = known.owned != Some(known.entry.revision);
+        let owned = (known.entry.revision, known.entry.pools.clone());
+        let is_new = known.owned.as_ref() != Some(&owned);
         if *region == self.config.name || !holds || !is_valid || !is_new {
             return;
         }
-        let (revision, pools) = (known.entry.revision, known.entry.pools.clone());
         if let Some(known) = self.entries.get_mut(region) {
-            known.owned = Some(revision);
+            known.owned = Some(owned.clone());
         }
-        let effect = LeaseEffect::Own(region.clone(), revision, pools);
+        let effect = LeaseEffect::Own(region.clone(), owned.0, owned.1);
         self.effects.push_back(effect);
     }
 

@@ -44,12 +44,22 @@ struct Node {
     timer: Option<Nanos>,
     owned: BTreeSet<usize>,
     is_suspended: bool,
-    /// End of the lease on each region, by this service's own clock.
+    /// End of the lease on each region, by this service's monotonic clock.
     valid_until: BTreeMap<usize, Nanos>,
     heard_at: BTreeMap<usize, Nanos>,
-    /// Renewals of its own record that the service has seen last.
-    seen: Option<u64>,
+    /// Its own record as the service has seen it last.
+    seen: Option<Seen>,
+    /// Time at which a list of the service last got no answer, by its own clock.
+    list_failed: Nanos,
     open: BTreeSet<u64>,
+}
+
+/// The lease in a record that a service has seen.
+struct Seen {
+    revision: u64,
+    renewals: u64,
+    /// Time at which the service saw these renewals first, by its own clock.
+    since: Nanos,
 }
 
 enum Event {
@@ -90,6 +100,7 @@ pub struct World {
     cuts: BTreeSet<(usize, usize)>,
     loss_percent: u64,
     delay_max: Nanos,
+    /// Begin of the time in which an owner and a holder decide, by the owner's clock.
     overlaps: BTreeMap<usize, Nanos>,
 }
 
@@ -118,6 +129,7 @@ impl World {
             valid_until: BTreeMap::new(),
             heard_at: BTreeMap::new(),
             seen: None,
+            list_failed: 0,
             open: BTreeSet::new(),
         };
         let nodes = (0..regions).map(|_| node(random.between(900, 1_100)));
@@ -192,24 +204,27 @@ impl World {
             }
             Event::Answer(id, answer) if service.open.remove(&id) => match answer {
                 Answer::Listed(sent, found) => {
-                    for stored in found.iter().flatten() {
-                        if stored.entry.region == name(node) {
-                            service.seen = Some(stored.entry.renewals);
-                        }
+                    let own = found.iter().flatten();
+                    let own = own.filter(|stored| stored.entry.region == name(node));
+                    for stored in own.map(|stored| stored.entry.clone()).collect::<Vec<_>>() {
+                        self.see(node, &stored);
+                    }
+                    if found.is_none() {
+                        self.nodes[node].list_failed = self.monotonic(node, self.now);
                     }
                     let sent = self.local_at(node, sent);
                     let leases = self.nodes[node].leases.as_mut().unwrap();
                     leases.on_listed(now, sent, found);
                 }
                 Answer::Written(entry, sent, result) => {
+                    let until = self.monotonic(node, sent) + LEASE - MARGIN;
                     let sent = self.local_at(node, sent);
-                    let service = &mut self.nodes[node];
-                    if matches!(result, WriteResult::Written(_)) && entry.region == name(node) {
-                        service.seen = Some(entry.renewals);
+                    let is_written = matches!(result, WriteResult::Written(_));
+                    if is_written && entry.region == name(node) {
+                        self.see(node, &entry);
                     }
-                    if matches!(result, WriteResult::Written(_)) && entry.holder == Some(name(node))
-                    {
-                        let until = sent.as_nanos() + LEASE - MARGIN;
+                    let service = &mut self.nodes[node];
+                    if is_written && entry.holder == Some(name(node)) {
                         service.valid_until.insert(index(&entry.region), until);
                     }
                     let leases = service.leases.as_mut().unwrap();
@@ -341,14 +356,26 @@ impl World {
         Ok(())
     }
 
-    /// Two regions do not decide about one replica, except an owner that has had no answer of the store.
+    /// Notes what a service sees of its own record.
+    fn see(&mut self, node: usize, entry: &RegionEntry) {
+        let since = self.monotonic(node, self.now);
+        let seen = &mut self.nodes[node].seen;
+        let lease = (entry.revision, entry.renewals);
+        if seen.as_ref().map(|seen| (seen.revision, seen.renewals)) != Some(lease) {
+            let (revision, renewals) = lease;
+            *seen = Some(Seen {
+                revision,
+                renewals,
+                since,
+            });
+        }
+    }
+
+    /// Two regions do not decide about one replica. A service that stands still decides nothing.
     fn check(&mut self) -> Result<(), String> {
         for region in 0..self.nodes.len() {
-            let runs = |node: &Node| node.leases.is_some() && node.paused_until <= self.now;
             let takers: Vec<usize> = (0..self.nodes.len())
-                .filter(|node| {
-                    runs(&self.nodes[*node]) && self.nodes[*node].owned.contains(&region)
-                })
+                .filter(|node| self.runs(*node) && self.owns(*node, region))
                 .collect();
             if takers.len() > 1 {
                 return Err(format!(
@@ -357,31 +384,37 @@ impl World {
                 ));
             }
             let owner = &self.nodes[region];
-            let decides = runs(owner) && owner.has_gateway && !owner.is_suspended;
-            if !decides || takers.is_empty() {
-                self.overlaps.remove(&region);
-                continue;
+            let decides = self.runs(region) && owner.has_gateway && !owner.is_suspended;
+            match takers.first() {
+                Some(taker) if decides => self.check_overlap(region, *taker)?,
+                _ => drop(self.overlaps.remove(&region)),
             }
-            let current = self.store.get(&region).map(|(entry, _)| entry.renewals);
-            if owner.seen == current {
-                return Err(format!(
-                    "r{region} decides, and has seen that r{} does, at {} ms",
-                    takers[0],
-                    self.now / MS
-                ));
-            }
-            let is_slow = 2 * self.delay_max > LEASE / 12;
-            let can_reach = self.is_store_up && !owner.is_cut && self.loss_percent == 0 && !is_slow;
-            let since = self.overlaps.entry(region).or_insert(self.now);
-            if !can_reach {
-                *since = self.now;
-            }
-            if self.now - *since > MARGIN {
-                return Err(format!(
-                    "r{region} has two owners for longer than the margin at {} ms",
-                    self.now / MS
-                ));
-            }
+        }
+        Ok(())
+    }
+
+    /// An owner decides beside the holder of its lease only until it learns of the holder from the store, at most for the margin.
+    /// An owner without the store keeps its replicas (rule 7 of `docs/design/recovery.md`): the margin counts from its last list
+    /// without an answer.
+    fn check_overlap(&mut self, region: usize, taker: usize) -> Result<(), String> {
+        let (owner, now) = (&self.nodes[region], self.monotonic(region, self.now));
+        let revision = self.revision(region);
+        let is_known = owner
+            .seen
+            .as_ref()
+            .is_some_and(|seen| seen.revision == revision && now - seen.since < LEASE);
+        let list_failed = owner.list_failed;
+        let since = *self.overlaps.entry(region).or_insert(now);
+        let at = self.now / MS;
+        if is_known {
+            return Err(format!(
+                "r{region} decides, and has seen that r{taker} does, at {at} ms"
+            ));
+        }
+        if now - since.max(list_failed) > MARGIN {
+            return Err(format!(
+                "r{region} has two owners for longer than the margin at {at} ms"
+            ));
         }
         Ok(())
     }
@@ -403,14 +436,8 @@ impl World {
     fn hear(&mut self) {
         for node in 0..self.nodes.len() {
             for other in 0..self.nodes.len() {
-                let speaks = &self.nodes[other];
-                let is_cut = self.cuts.contains(&(node.min(other), node.max(other)));
-                if node != other
-                    && !is_cut
-                    && speaks.leases.is_some()
-                    && speaks.paused_until <= self.now
-                    && speaks.has_gateway
-                {
+                let speaks = self.runs(other) && self.nodes[other].has_gateway;
+                if node != other && speaks && self.reaches(node, other) {
                     let now = self.now;
                     self.nodes[node].heard_at.insert(other, now);
                 }
@@ -425,12 +452,10 @@ impl World {
             return;
         }
         let local = self.local(node);
+        let mut heard: Vec<usize> = (0..self.nodes.len())
+            .filter(|other| self.hears(node, *other))
+            .collect();
         let service = &mut self.nodes[node];
-        let heard = service
-            .heard_at
-            .iter()
-            .filter(|(_, at)| now - **at < SILENCE);
-        let mut heard: Vec<usize> = heard.map(|(other, _)| *other).collect();
         heard.sort_by_key(|other| other.abs_diff(node));
         let inputs = LeaseInputs {
             address: format!("r{node}:9004").as_str().into(),
@@ -504,6 +529,7 @@ impl World {
         service.timer = None;
         service.is_suspended = false;
         service.seen = None;
+        service.list_failed = 0;
     }
 
     /// Starts a service that does not run.
@@ -546,6 +572,36 @@ impl World {
             .map_or(0, |(entry, _)| entry.revision)
     }
 
+    pub fn regions(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Number of the start of the region's service, while the service is there.
+    pub fn life(&self, node: usize) -> Option<u64> {
+        let node = &self.nodes[node];
+        node.leases.as_ref().map(|_| node.life)
+    }
+
+    pub fn has_gateway(&self, node: usize) -> bool {
+        self.nodes[node].has_gateway
+    }
+
+    /// Whether the network between two regions is whole.
+    pub fn reaches(&self, node: usize, other: usize) -> bool {
+        !self.cuts.contains(&(node.min(other), node.max(other)))
+    }
+
+    /// Whether a region hears another one, by its heartbeats.
+    pub fn hears(&self, node: usize, other: usize) -> bool {
+        let heard_at = self.nodes[node].heard_at.get(&other);
+        heard_at.is_some_and(|at| self.now - at < SILENCE)
+    }
+
+    /// Whether the region's service is there and does not stand still.
+    pub fn runs(&self, node: usize) -> bool {
+        self.nodes[node].leases.is_some() && self.nodes[node].paused_until <= self.now
+    }
+
     pub fn owns(&self, node: usize, region: usize) -> bool {
         self.nodes[node].owned.contains(&region)
     }
@@ -566,7 +622,7 @@ impl World {
     }
 
     /// The clock that the service passes to its core.
-    fn local(&self, node: usize) -> Time {
+    pub fn local(&self, node: usize) -> Time {
         self.local_at(node, self.now)
     }
 

@@ -96,9 +96,11 @@ impl Etcd {
         });
         let found: Range = self.post("range", &request).await?;
         let entries = found.kvs.iter().filter_map(|found| {
-            let value = BASE64_STANDARD.decode(&found.value).unwrap_or_default();
+            let [key, value] = [&found.key, &found.value]
+                .map(|text| BASE64_STANDARD.decode(text).unwrap_or_default());
+            let key = String::from_utf8_lossy(&key);
             Some(StoredEntry {
-                entry: parse_entry(&value, &found.key)?,
+                entry: parse_entry(&value, &key, &self.prefix)?,
                 version: StoreVersion(found.mod_revision.as_str().into()),
             })
         });
@@ -122,7 +124,8 @@ impl Etcd {
         Ok(done.succeeded.then_some(version))
     }
 
-    /// Sends a call to the endpoint that answered last, or else to the others in turn.
+    /// Sends a call to the endpoint that answered last, or else to the others in turn. A call that the caller gives up moves on
+    /// too: an endpoint that hangs must not hide the others.
     async fn post<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T, StoreError> {
         let mut failed = StoreError("no endpoint".to_owned());
         let first = self.current.load(Ordering::Relaxed);
@@ -131,9 +134,15 @@ impl Etcd {
             let Some(endpoint) = self.endpoints.get(index) else {
                 break;
             };
+            let mut attempt = Attempt {
+                current: &self.current,
+                index,
+                next: (index + 1) % self.endpoints.len(),
+                has_answer: false,
+            };
             match self.post_to(endpoint, call, body).await {
                 Ok(answer) => {
-                    self.current.store(index, Ordering::Relaxed);
+                    attempt.has_answer = true;
                     return Ok(answer);
                 }
                 Err(error) => failed = StoreError(format!("etcd at {endpoint}: {error}")),
@@ -163,6 +172,29 @@ impl Etcd {
             return Err(error(&format_args!("{}: {}", answer.status(), text.trim())));
         }
         serde_json::from_slice(answer.body()).map_err(|failed| error(&failed))
+    }
+}
+
+/// A call to one endpoint. Dropped without an answer, it makes the next endpoint the current one.
+struct Attempt<'a> {
+    current: &'a AtomicUsize,
+    index: usize,
+    next: usize,
+    has_answer: bool,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.has_answer {
+            self.current.store(self.index, Ordering::Relaxed);
+        } else {
+            let (current, next) = (self.index, self.next);
+            let relaxed = Ordering::Relaxed;
+            // Another call may have moved on already.
+            let _ = self
+                .current
+                .compare_exchange(current, next, relaxed, relaxed);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 )]
 
 mod keda;
+mod leases;
 mod siblings;
 
 use std::net::SocketAddr;

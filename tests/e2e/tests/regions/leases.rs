@@ -1,15 +1,17 @@
-//! A region dies in part or in whole, and another region holds the lease of its replicas until it is back. Without etcd these
-//! tests are skipped.
+//! A region dies in part or in whole, and another region holds the lease of its replicas until it is back, also when the store
+//! fails meanwhile. Without etcd these tests are left out, and say so.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use isotherm_e2e::load::check_all_succeeded;
 use isotherm_e2e::regions::{
     client, scripted_regions_of, wait_for_own_leases, wait_for_peer_state, wait_until_connected,
     wait_until_managing,
 };
-use isotherm_e2e::{LeaseMonitor, Load, ScriptedReplica, chat, permit};
-use isotherm_harness::{Regions, RegionsBuilder};
+use isotherm_e2e::{LeaseMonitor, Load, ScriptedReplica, WAIT_MAX, chat, permit};
+use isotherm_harness::{Etcd, Regions, RegionsBuilder, wait_for};
 use serde_json::Value;
 
 const CLIENTS: usize = 4;
@@ -33,6 +35,11 @@ impl Replicas {
     fn regions(&self, name: &str) -> RegionsBuilder {
         let [us, eu, asia] = [&self.us, &self.eu, &self.asia].map(|pair| pair.each_ref());
         scripted_regions_of(name, &[("us", &us), ("eu", &eu), ("asia", &asia)], 8)
+    }
+
+    /// The replicas that `us` manages while it holds the lease of `eu`.
+    fn of_us_and_eu(&self) -> Vec<&ScriptedReplica> {
+        self.us.iter().chain(&self.eu).collect()
     }
 
     /// Waits until each region manages its own replicas.
@@ -104,8 +111,12 @@ async fn the_nearest_region_leases_the_replicas_of_a_dead_region_and_returns_the
     for part in [Part::Service, Part::Envoy, Part::Both] {
         kill(&mut regions, "eu", part)?;
 
-        let leased: Vec<&ScriptedReplica> = replicas.us.iter().chain(&replicas.eu).collect();
-        wait_until_managing(&regions, "us", &leased).await?;
+        let waited = wait_until_serving(&regions, "us", "eu").await?;
+        println!(
+            "{part:?} killed: served again after {} ms",
+            waited.as_millis()
+        );
+        wait_until_managing(&regions, "us", &replicas.of_us_and_eu()).await?;
         monitor.wait_for_leased(2).await?;
         if part == Part::Service {
             // The region's Envoy continues without the service.
@@ -132,6 +143,85 @@ async fn the_nearest_region_leases_the_replicas_of_a_dead_region_and_returns_the
     }
     assert_eq!(monitor.finish()?, 2, "replicas leased at the same time");
     Ok(())
+}
+
+/// Sends new conversations to a region until a replica of another one answers, and returns the time that took.
+async fn wait_until_serving(
+    regions: &Regions,
+    taker: &str,
+    owner: &str,
+) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    let client = client(regions, taker)?;
+    let number = AtomicUsize::new(0);
+    wait_for(
+        WAIT_MAX,
+        &format!("{taker} to use a replica of {owner}"),
+        || async {
+            let number = number.fetch_add(1, Ordering::Relaxed);
+            let session = format!("{owner}-{number}");
+            let response = client.chat(&session, &chat(&session.repeat(200))).await?;
+            let is_there = response
+                .served_by()
+                .is_some_and(|name| name.starts_with(owner));
+            Ok(is_there.then(|| start.elapsed()))
+        },
+    )
+    .await
+}
+
+#[tokio::test]
+async fn leases_on_other_regions_end_without_the_store_and_are_taken_again_with_it()
+-> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replicas = Replicas::start().await?;
+    let mut regions = replicas
+        .regions("leases-store")
+        .distance("us", "eu", Duration::from_millis(10))
+        .distance("eu", "asia", Duration::from_millis(60))
+        .distance("asia", "us", Duration::from_millis(60))
+        .start()
+        .await?;
+    wait_until_connected(&regions).await?;
+    if !wait_for_own_leases(&mut regions).await? {
+        return Ok(());
+    }
+    let monitor = LeaseMonitor::start(&regions)?;
+    let loads = [
+        Load::start(&regions.region("us")?.url(""), CLIENTS, prompt)?,
+        Load::start(&regions.region("asia")?.url(""), CLIENTS, prompt)?,
+    ];
+    kill(&mut regions, "eu", Part::Service)?;
+    wait_until_managing(&regions, "us", &replicas.of_us_and_eu()).await?;
+
+    etcd(&mut regions)?.kill();
+    wait_until_managing(&regions, "us", &replicas.us.each_ref()).await?;
+    for load in &loads {
+        load.wait_for_requests(20).await?;
+    }
+    etcd(&mut regions)?.restart()?;
+    wait_until_managing(&regions, "us", &replicas.of_us_and_eu()).await?;
+
+    // Only us loses the store: the next region takes the lease.
+    let link = regions.store_link("us").context("no store")?.clone();
+    link.blackhole();
+    wait_until_managing(&regions, "us", &replicas.us.each_ref()).await?;
+    let leased: Vec<&ScriptedReplica> = replicas.asia.iter().chain(&replicas.eu).collect();
+    wait_until_managing(&regions, "asia", &leased).await?;
+    link.restore();
+
+    restart(&mut regions, "eu", Part::Service).await?;
+    replicas.wait_until_returned(&regions).await?;
+    for load in loads {
+        load.wait_for_requests(20).await?;
+        check_all_succeeded(&load.stop().await?)?;
+    }
+    assert_eq!(monitor.finish()?, 2, "replicas leased at the same time");
+    Ok(())
+}
+
+fn etcd(regions: &mut Regions) -> anyhow::Result<&mut Etcd> {
+    regions.etcd().context("no store")
 }
 
 #[tokio::test]

@@ -8,4 +8,5 @@ mod in_flight;
 mod leases;
 mod misbehaving_peers;
 mod partition;
+mod schedules;
 mod siblings;
