@@ -438,7 +438,7 @@ section! {
         etcd as "etcd": Option<EtcdConfig> = None, optional(section_kind());
         /// Lease objects of one Kubernetes API server, which all regions reach.
         kubernetes as "kubernetes": Option<KubernetesStore> = None, optional(section_kind());
-        /// The duration of a lease, the same in all regions. The replicas of a dead region serve again after it.
+        /// The duration of a lease, the same in all regions, at least three times `heartbeat_ms`. The replicas of a dead region serve again after it.
         lease as "lease_ms": Duration = Duration::from_secs(10), millis(1_000..=600_000);
         /// The address of this region's service (its `region.listen`) for other regions. With it the store names this region, and the others need no entry in `peers`.
         advertise as "advertise": Option<Address> = None, optional(dial_address());

@@ -94,6 +94,13 @@ fn check_store(region: &RegionConfig, reader: &mut Reader) {
         (None, Some(_)) => kubernetes::check_build("region.store.kubernetes", reader),
         (Some(_), None) | (None, None) => {}
     }
+    if store.lease < region.silence_max() && reader.is_valid("region.store.lease_ms") {
+        let message = format!(
+            "must be at least {} (three times `heartbeat_ms`): until then a region counts as heard, and keeps its lease",
+            region.silence_max().as_millis()
+        );
+        reader.error("region.store.lease_ms", &message);
+    }
     let endpoints = "region.store.etcd.endpoints";
     if store
         .etcd

@@ -227,4 +227,9 @@ fn a_store_is_of_one_kind_and_has_endpoints() {
         let errors = store(text).unwrap_err().to_string();
         assert!(errors.contains(mistake), "{text}: {errors}");
     }
+    let errors = mistakes(
+        "{ name: us, plaintext: true, listen: '127.0.0.1:1', heartbeat_ms: 1000, \
+         store: { kubernetes: {}, lease_ms: 2999 } }",
+    );
+    assert!(errors.contains("must be at least 3000"), "{errors}");
 }

@@ -63,7 +63,7 @@ impl LeaseHistory {
             loop {
                 let sent = Instant::now();
                 if let Ok(records) = records(&client, address).await {
-                    lock(&noted).note(sent, records);
+                    lock(&noted).note(sent, &records, Instant::now());
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -106,8 +106,8 @@ async fn records(client: &reqwest::Client, etcd: SocketAddr) -> anyhow::Result<V
 }
 
 impl History {
-    fn note(&mut self, sent: Instant, records: Vec<Value>) {
-        let now = Instant::now();
+    /// Notes a response to a query that was sent at `sent`.
+    fn note(&mut self, sent: Instant, records: &[Value], now: Instant) {
         // What this response shows first was written after the query before it was sent.
         let written = self.queried.unwrap_or(sent);
         self.queried = Some(sent);
@@ -151,5 +151,41 @@ impl History {
             }
             self.leases.insert(region, lease);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(holder: &str, renewals: u64) -> Vec<Value> {
+        vec![json!({ "region": "eu", "holder": holder, "renewals": renewals })]
+    }
+
+    /// Whether a lease that another region takes so long after a renewal counts as taken while it was alive.
+    fn is_violation(taken_after: Duration) -> bool {
+        let mut history = History::default();
+        let now = Instant::now();
+        let ago = |time: Duration| now.checked_sub(time).expect("the machine runs longer");
+        history.note(ago(taken_after * 2), &record("eu", 1), ago(taken_after * 2));
+        history.note(ago(taken_after), &record("eu", 2), ago(taken_after));
+        history.note(now, &record("us", 3), now);
+        assert_eq!(history.taken, 1);
+        !history.violations.is_empty()
+    }
+
+    #[test]
+    fn a_lease_that_was_alive_when_it_was_taken_is_found() {
+        assert!(is_violation(USABLE / 4));
+        assert!(!is_violation(USABLE * 2));
+    }
+
+    #[test]
+    fn an_owner_may_take_its_lease_back_at_any_time() {
+        let mut history = History::default();
+        let now = Instant::now();
+        history.note(now, &record("us", 1), now);
+        history.note(now, &record("eu", 2), now);
+        assert!(history.violations.is_empty() && history.taken == 0);
     }
 }

@@ -148,34 +148,39 @@ impl AdminApi {
 async fn query(api: AdminApi, observations: Arc<Mutex<Observations>>) {
     loop {
         let sent = Instant::now();
-        let replicas = api.replicas().await;
-        lock(&observations).note(&api, sent, replicas.unwrap_or_default());
+        let replicas = api.replicas().await.unwrap_or_default();
+        let times = [sent, Instant::now()];
+        lock(&observations).note(&api.url, &api.region, replicas, times);
         tokio::time::sleep(PAUSE).await;
     }
 }
 
 impl Observations {
-    fn note(&mut self, api: &AdminApi, sent: Instant, replicas: BTreeMap<String, bool>) {
-        let now = Instant::now();
+    /// Notes a response, with the times of its query and of its end.
+    fn note(
+        &mut self,
+        url: &str,
+        region: &str,
+        replicas: BTreeMap<String, bool>,
+        [sent, now]: [Instant; 2],
+    ) {
         self.responses += 1;
-        let known = self.services.entry(api.url.clone()).or_default();
-        api.region.clone_into(&mut known.region);
+        let known = self.services.entry(url.to_owned()).or_default();
+        region.clone_into(&mut known.region);
         let before = std::mem::take(&mut known.replicas);
         let is_slow = now - sent > SLOW_RESPONSE;
         let deciders = replicas.into_iter().map(|(replica, is_leased)| {
             let same = before.get(&replica);
             let same = same.filter(|decider| decider.is_leased == is_leased && !is_slow);
-            let first = same.map_or(now, |decider| decider.first);
-            let last = sent;
             let decider = Decider {
                 is_leased,
-                first,
-                last,
+                first: same.map_or(now, |decider| decider.first),
+                last: sent,
             };
             (replica, decider)
         });
         known.replicas = deciders.collect();
-        self.find_conflicts(&api.url);
+        self.find_conflicts(url);
         let leased = self.services.values().flat_map(|service| &service.replicas);
         let leased: BTreeSet<&String> = leased
             .filter(|(_, decider)| decider.is_leased)
@@ -208,5 +213,44 @@ impl Observations {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn observations(pause: Duration, is_leased: [bool; 2]) -> Observations {
+        let mut observations = Observations::default();
+        let mut now = Instant::now();
+        let replicas = |is_leased| BTreeMap::from([("10.0.0.1:8000".to_owned(), is_leased)]);
+        for _ in 0..3 {
+            for (region, is_leased) in ["eu", "us"].into_iter().zip(is_leased) {
+                observations.note(region, region, replicas(is_leased), [now, now]);
+            }
+            now += pause;
+        }
+        observations
+    }
+
+    #[test]
+    fn an_owner_beside_the_holder_is_found_after_the_margin() {
+        assert!(observations(MARGIN, [false, true]).conflicts.len() == 1);
+        assert!(observations(MARGIN / 4, [false, true]).conflicts.is_empty());
+    }
+
+    #[test]
+    fn two_regions_that_lease_one_replica_are_found_at_once() {
+        assert!(observations(MARGIN / 4, [true, true]).conflicts.len() == 1);
+    }
+
+    #[test]
+    fn a_slow_response_proves_nothing_about_the_time_before() {
+        let mut observations = observations(MARGIN / 4, [false, true]);
+        let start = Instant::now();
+        let received = start + 2 * MARGIN;
+        let replicas = BTreeMap::from([("10.0.0.1:8000".to_owned(), false)]);
+        observations.note("eu", "eu", replicas, [start, received]);
+        assert!(observations.conflicts.is_empty());
     }
 }

@@ -54,7 +54,13 @@ impl Leases {
             return Some(with_holder(&known.entry, None));
         }
         let next = self.with_own_content(&known.entry);
-        (next != known.entry || self.is_renewal_due(known)).then(|| renewed(next))
+        // Measured round trips change all the time: a new order waits for the next renewal.
+        let nearest = known.entry.nearest.clone();
+        let same_order = RegionEntry {
+            nearest,
+            ..next.clone()
+        };
+        (same_order != known.entry || self.is_renewal_due(known)).then(|| renewed(next))
     }
 
     /// Takes this region's own lease when it is free, and shows otherwise that the region is well.
@@ -195,24 +201,14 @@ impl Leases {
     fn with_own_content(&self, entry: &RegionEntry) -> RegionEntry {
         let inputs = &self.inputs;
         let heard = &inputs.heard;
-        // A region that is not heard keeps its place, so that the order settles while regions come and go.
-        let is_known = |name: &&RegionName| !heard.contains(name);
-        let rest = entry.nearest.iter().filter(is_known);
-        let is_reordered = heard.iter().any(|name| !entry.nearest.contains(name));
+        let is_silent = |name: &&RegionName| !heard.contains(name);
+        let silent = entry.nearest.iter().filter(is_silent);
+        let nearest = heard.iter().chain(silent).take(super::ENTRIES_MAX);
         RegionEntry {
             address: inputs.address.clone(),
             identity: self.config.identity.clone(),
             pools: inputs.pools.clone().unwrap_or_else(|| entry.pools.clone()),
-            nearest: if is_reordered {
-                heard
-                    .iter()
-                    .chain(rest)
-                    .take(super::ENTRIES_MAX)
-                    .cloned()
-                    .collect()
-            } else {
-                entry.nearest.clone()
-            },
+            nearest: nearest.cloned().collect(),
             ..entry.clone()
         }
     }

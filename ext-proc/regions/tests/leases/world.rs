@@ -48,14 +48,14 @@ struct Node {
     valid_until: BTreeMap<usize, Nanos>,
     heard_at: BTreeMap<usize, Nanos>,
     /// Its own record as the service has seen it last.
-    seen: Option<Seen>,
+    seen: Option<SeenLease>,
     /// Time at which a list of the service last got no answer, by its own clock.
     list_failed: Nanos,
     open: BTreeSet<u64>,
 }
 
 /// The lease in a record that a service has seen.
-struct Seen {
+struct SeenLease {
     revision: u64,
     renewals: u64,
     /// Time at which the service saw these renewals first, by its own clock.
@@ -363,7 +363,7 @@ impl World {
         let lease = (entry.revision, entry.renewals);
         if seen.as_ref().map(|seen| (seen.revision, seen.renewals)) != Some(lease) {
             let (revision, renewals) = lease;
-            *seen = Some(Seen {
+            *seen = Some(SeenLease {
                 revision,
                 renewals,
                 since,

@@ -15,6 +15,8 @@ use isotherm_harness::{Etcd, Regions, RegionsBuilder, wait_for};
 use serde_json::Value;
 
 const CLIENTS: usize = 4;
+/// A region counts as lost long before its lease ends, so that the nearest region is the first to take the lease.
+const HEARTBEAT_MS: u64 = 400;
 
 /// The replicas of three regions.
 struct Replicas {
@@ -35,6 +37,7 @@ impl Replicas {
     fn regions(&self, name: &str) -> RegionsBuilder {
         let [us, eu, asia] = [&self.us, &self.eu, &self.asia].map(|pair| pair.each_ref());
         scripted_regions_of(name, &[("us", &us), ("eu", &eu), ("asia", &asia)], 8)
+            .service(|_, config| config.set("region/heartbeat_ms", HEARTBEAT_MS))
     }
 
     /// The replicas that `us` manages while it holds the lease of `eu`.
@@ -94,8 +97,8 @@ async fn the_nearest_region_leases_the_replicas_of_a_dead_region_and_returns_the
     let mut regions = replicas
         .regions("leases")
         .distance("us", "eu", Duration::from_millis(10))
-        .distance("eu", "asia", Duration::from_millis(60))
-        .distance("asia", "us", Duration::from_millis(60))
+        .distance("eu", "asia", Duration::from_millis(200))
+        .distance("asia", "us", Duration::from_millis(200))
         .start()
         .await?;
     wait_until_connected(&regions).await?;
@@ -178,8 +181,8 @@ async fn leases_on_other_regions_end_without_the_store_and_are_taken_again_with_
     let mut regions = replicas
         .regions("leases-store")
         .distance("us", "eu", Duration::from_millis(10))
-        .distance("eu", "asia", Duration::from_millis(60))
-        .distance("asia", "us", Duration::from_millis(60))
+        .distance("eu", "asia", Duration::from_millis(200))
+        .distance("asia", "us", Duration::from_millis(200))
         .start()
         .await?;
     wait_until_connected(&regions).await?;
@@ -231,7 +234,7 @@ async fn one_region_leases_the_replicas_of_two_regions_that_die_at_once() -> any
     // us is the nearest to both.
     let mut regions = replicas
         .regions("two-die")
-        .distance("eu", "asia", Duration::from_millis(60))
+        .distance("eu", "asia", Duration::from_millis(200))
         .start()
         .await?;
     wait_until_connected(&regions).await?;

@@ -54,14 +54,14 @@ const FAULTS: [Fault; 10] = [
 
 /// A fault of a region, with times since the begin of the schedule.
 #[derive(Clone, Copy, Debug)]
-struct Planned {
+struct PlannedFault {
     fault: Fault,
     region: usize,
     begin: Duration,
     end: Duration,
 }
 
-impl Planned {
+impl PlannedFault {
     /// Whether both faults concern the same process or network.
     fn collides(&self, other: &Self) -> bool {
         let part = |fault| match fault {
@@ -76,11 +76,11 @@ impl Planned {
     }
 }
 
-fn plan(random: &mut SmallRng) -> Vec<Planned> {
-    let mut faults: Vec<Planned> = Vec::new();
+fn plan(random: &mut SmallRng) -> Vec<PlannedFault> {
+    let mut faults: Vec<PlannedFault> = Vec::new();
     for _ in 0..random.random_range(2..=4) {
         let begin = random.random_range(0..=BEGIN_MS_MAX);
-        let planned = Planned {
+        let planned = PlannedFault {
             fault: *FAULTS.choose(random).unwrap(),
             region: random.random_range(0..REGIONS.len()),
             begin: Duration::from_millis(begin),
@@ -94,7 +94,11 @@ fn plan(random: &mut SmallRng) -> Vec<Planned> {
 }
 
 /// Begins a fault, or ends it.
-async fn apply(regions: &mut Regions, planned: &Planned, is_begin: bool) -> anyhow::Result<()> {
+async fn apply(
+    regions: &mut Regions,
+    planned: &PlannedFault,
+    is_begin: bool,
+) -> anyhow::Result<()> {
     let region = REGIONS[planned.region];
     let next = REGIONS[(planned.region + 1) % REGIONS.len()];
     match (planned.fault, is_begin) {
@@ -151,11 +155,11 @@ fn break_network(network: &NetworkConditions, is_cut: bool, is_begin: bool) {
 /// Carries out one schedule, and returns the times in which each region's Envoy was killed or suspended.
 async fn run(
     regions: &mut Regions,
-    faults: &[Planned],
+    faults: &[PlannedFault],
     envoys: &mut Vec<(usize, Instant, Instant)>,
 ) -> anyhow::Result<()> {
     let start = Instant::now();
-    let mut moments: Vec<(Duration, &Planned, bool)> = Vec::new();
+    let mut moments: Vec<(Duration, &PlannedFault, bool)> = Vec::new();
     for fault in faults {
         moments.push((fault.begin, fault, true));
         moments.push((fault.end, fault, false));
