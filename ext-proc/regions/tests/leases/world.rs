@@ -47,7 +47,7 @@ struct Node {
     /// End of the lease on each region, by this service's monotonic clock.
     valid_until: BTreeMap<usize, Nanos>,
     heard_at: BTreeMap<usize, Nanos>,
-    /// Its own record as the service has seen it last.
+    /// The record of the region as its service has seen it last.
     seen: Option<SeenLease>,
     /// Time at which a list of the service last got no answer, by its own clock.
     list_failed: Nanos,

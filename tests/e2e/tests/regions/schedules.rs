@@ -1,6 +1,11 @@
 //! Leases under schedules of faults, with real processes: services, Envoys and etcd are killed and suspended, and networks between
 //! regions and to the store break. `ISOTHERM_SCHEDULES` sets the number of schedules, `ISOTHERM_SEED` the first seed. Without
 //! etcd the test is left out.
+#![expect(
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "tests; a plan names regions and faults that there are"
+)]
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
