@@ -1,7 +1,8 @@
 //! Watches which regions decide about which replica, and finds replicas about which two regions decide.
 //!
 //! A service decides about its own replicas, unless it left them to another region, and about leased ones. Two services never respond
-//! at the same moment, so the monitor counts the time between two responses of each that say so: what it reports has happened. An owner without the store keeps its replicas and is not counted (`docs/design/recovery.md`).
+//! at the same moment, so the monitor counts the time between two responses of each that say so: what it reports has happened.
+//! An owner without the store keeps its replicas and is not counted (`docs/design/recovery.md`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};

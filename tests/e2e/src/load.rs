@@ -2,15 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use isotherm_harness::wait_for;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
 use crate::{Client, HttpResponse, WAIT_MAX, lock};
+
+/// Pause after a request without a response, so that a client of a dead Envoy leaves the cores to others.
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
 
 /// The outcome of one request.
 #[derive(Clone, Debug)]
@@ -72,7 +76,11 @@ impl Load {
                         return;
                     }
                     let record = send_recorded(&client, &session, &body(number, turn)).await;
+                    let is_refused = !record.response_started;
                     lock(&records).push(record);
+                    if is_refused {
+                        sleep(REFUSED_PAUSE).await;
+                    }
                 }
             });
         }

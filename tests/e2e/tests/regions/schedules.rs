@@ -273,7 +273,7 @@ async fn leases_hold_under_schedules_of_faults() -> anyhow::Result<()> {
         leased = history.taken();
     }
     println!(
-        "{schedules} schedules from {first}: {leased} leases taken, requests by status {ends:?}"
+        "{schedules} schedules from {first}: {leased} leases taken, requests by status (0: the own Envoy was down) {ends:?}"
     );
     monitor.finish()?;
     Ok(())
