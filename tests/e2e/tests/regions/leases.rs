@@ -17,6 +17,8 @@ use serde_json::Value;
 const CLIENTS: usize = 4;
 /// A region counts as lost long before its lease ends, so that the nearest region is the first to take the lease.
 const HEARTBEAT_MS: u64 = 400;
+/// A lease so long that the next region waits clearly longer than the nearest one, on a busy machine too.
+const LEASE_MS: u64 = 6_000;
 
 /// The replicas of three regions.
 struct Replicas {
@@ -99,6 +101,7 @@ async fn the_nearest_region_leases_the_replicas_of_a_dead_region_and_returns_the
         .distance("us", "eu", Duration::from_millis(10))
         .distance("eu", "asia", Duration::from_millis(200))
         .distance("asia", "us", Duration::from_millis(200))
+        .service(|_, config| config.set("region/store/lease_ms", LEASE_MS))
         .start()
         .await?;
     wait_until_connected(&regions).await?;
