@@ -130,20 +130,22 @@ impl Router {
         queue.waiting_len() > 0 && available.iter().any(|replica| queue.has_eligible(replica))
     }
 
-    /// The replica that batch work goes to now, if one takes it: the first by name with memory to spare. Below the lower threshold, a later one
-    /// stands in while that one takes nothing.
-    fn batch_host(&self, pinned: Option<&[ReplicaIndex]>, available: &ReplicaSet) -> ReplicaSet {
+    /// The replica that batch work goes to now, if one takes it: the first by name with memory to spare. Except between the two thresholds, a
+    /// later one stands in while that one takes nothing.
+    fn batch_host(
+        &self,
+        pinned: Option<&[ReplicaIndex]>,
+        available: &ReplicaSet,
+        reason: ReleaseReason,
+    ) -> ReplicaSet {
         let replicas = &self.pool.replicas;
         let has_room = |replica: &ReplicaIndex| match replicas.memory_use(*replica) {
             Some(of_one) => of_one.share < HOST_FULL,
             None => replicas.get(*replica).is_some_and(|r| r.requests() == 0),
         };
-        let (_, reason) = self.batch_allowance();
-        let may_stand_in = reason == ReleaseReason::BelowLow;
-        let among = if may_stand_in {
-            available
-        } else {
-            replicas.trusted()
+        let among = match reason {
+            ReleaseReason::BelowHigh => replicas.trusted(),
+            ReleaseReason::BelowLow | ReleaseReason::Share | ReleaseReason::Promoted => available,
         };
         let allowed = allowed(pinned, among);
         let hosts = allowed.as_ref().unwrap_or(among).iter().filter(has_room);
@@ -165,10 +167,11 @@ impl Router {
             return RoutingDecision::Reject(reason);
         }
         let is_shut = self.is_gate_shut();
-        let is_open = self.batch_credit().0 > 0 && !self.is_wanted(at.replicas);
+        let (credit, reason) = self.batch_credit();
+        let is_open = credit > 0 && !self.is_wanted(at.replicas);
         let is_next = self.pool.queue.held_len() == 0 && !self.pending_service.is_pending();
         if is_next && is_open {
-            let host = self.batch_host(queued.pinned.as_deref(), at.replicas);
+            let host = self.batch_host(queued.pinned.as_deref(), at.replicas, reason);
             if let decided @ RoutingDecision::Dispatch(_) = self.route(queued, true, &host) {
                 return decided;
             }
@@ -205,7 +208,7 @@ impl Router {
             if credit == 0 || self.is_wanted(available) {
                 break;
             }
-            let Some(next) = self.next_released(available) else {
+            let Some(next) = self.next_released(available, reason) else {
                 break;
             };
             self.release_held(next, reason);
@@ -220,7 +223,7 @@ impl Router {
             return;
         }
         let available = self.pool.replicas.available();
-        let next = self.next_released(available);
+        let next = self.next_released(available, ReleaseReason::Share);
         if let Some(next) = next.or_else(|| self.first_held(|_| available.clone())) {
             self.release_held(next, ReleaseReason::Share);
         }
@@ -235,14 +238,18 @@ impl Router {
     }
 
     /// The held request that starts next, and its replica.
-    fn next_released(&self, available: &ReplicaSet) -> Option<(QueueSeq, Dispatch)> {
-        let host = self.batch_host(None, available);
+    fn next_released(
+        &self,
+        available: &ReplicaSet,
+        reason: ReleaseReason,
+    ) -> Option<(QueueSeq, Dispatch)> {
+        let host = self.batch_host(None, available, reason);
         let selected = host.iter().next().and_then(|first| self.select_held(first));
         let selected = selected.and_then(|seq| self.to_one_of(seq, &host));
         selected.or_else(|| {
             self.first_held(|queued| match queued.pinned.as_deref() {
                 None => host.clone(),
-                pinned => self.batch_host(pinned, available),
+                pinned => self.batch_host(pinned, available, reason),
             })
         })
     }
