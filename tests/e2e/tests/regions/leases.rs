@@ -42,6 +42,15 @@ impl Replicas {
             .service(|_, config| config.set("region/heartbeat_ms", HEARTBEAT_MS))
     }
 
+    /// Regions of which `us` is the nearest to `eu`.
+    fn us_near_eu(&self, name: &str) -> RegionsBuilder {
+        self.regions(name)
+            .distance("us", "eu", Duration::from_millis(10))
+            .distance("eu", "asia", Duration::from_millis(200))
+            .distance("asia", "us", Duration::from_millis(200))
+            .service(|_, config| config.set("region/store/lease_ms", LEASE_MS))
+    }
+
     /// The replicas that `us` manages while it holds the lease of `eu`.
     fn of_us_and_eu(&self) -> Vec<&ScriptedReplica> {
         self.us.iter().chain(&self.eu).collect()
@@ -95,15 +104,7 @@ async fn the_nearest_region_leases_the_replicas_of_a_dead_region_and_returns_the
 -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replicas = Replicas::start().await?;
-    // us is the nearest to eu.
-    let mut regions = replicas
-        .regions("leases")
-        .distance("us", "eu", Duration::from_millis(10))
-        .distance("eu", "asia", Duration::from_millis(200))
-        .distance("asia", "us", Duration::from_millis(200))
-        .service(|_, config| config.set("region/store/lease_ms", LEASE_MS))
-        .start()
-        .await?;
+    let mut regions = replicas.us_near_eu("leases").start().await?;
     wait_until_connected(&regions).await?;
     if !wait_for_own_leases(&mut regions).await? {
         return Ok(());
@@ -181,13 +182,7 @@ async fn leases_on_other_regions_end_without_the_store_and_are_taken_again_with_
 -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replicas = Replicas::start().await?;
-    let mut regions = replicas
-        .regions("leases-store")
-        .distance("us", "eu", Duration::from_millis(10))
-        .distance("eu", "asia", Duration::from_millis(200))
-        .distance("asia", "us", Duration::from_millis(200))
-        .start()
-        .await?;
+    let mut regions = replicas.us_near_eu("leases-store").start().await?;
     wait_until_connected(&regions).await?;
     if !wait_for_own_leases(&mut regions).await? {
         return Ok(());
