@@ -1,12 +1,13 @@
 //! Admission headroom: how many more requests a replica is expected to admit before its next probe (SkyLB 3.3).
 //!
-//! Probes teach its *window*, and a full replica its *capacity*, as `docs/design/selective-pushing.md` describes. When a
-//! probe shows fewer requests than were sent, the youngest ones count as not admitted yet. Requests of siblings count against
+//! Probes teach its *window*, and a full replica its *capacity* and its *sequence limit*, as `docs/design/selective-pushing.md`
+//! describes. When a probe shows fewer requests than were sent, the youngest ones count as not admitted yet. Requests of siblings count against
 //! the headroom until a probe that was sent after their message.
 
 use core::time::Duration;
 
 use super::pushes::Pushes;
+use super::sequence_limit::SequenceLimit;
 use crate::{Load, Time};
 
 /// Longest time until an engine's gauges show a request: a long step, and their lag.
@@ -23,6 +24,9 @@ pub(crate) const KV_FULL_MIN: f32 = 0.8;
 pub(crate) struct Headroom {
     window: u32,
     capacity: Option<u32>,
+    sequence_limit: SequenceLimit,
+    /// Number of this service's requests with which the replica runs the most requests at once, where that is known.
+    sequences_max: Option<u32>,
     /// Outstanding requests that the replica is known to have admitted.
     taken_in: u32,
     /// Number of outstanding requests below which the replica is available.
@@ -45,6 +49,8 @@ impl Default for Headroom {
         Self {
             window: WINDOW_START,
             capacity: None,
+            sequence_limit: SequenceLimit::default(),
+            sequences_max: None,
             taken_in: 0,
             limit: 0,
             throttled_limit: 0,
@@ -88,19 +94,45 @@ impl Headroom {
         self.siblings_since > 0
     }
 
-    /// Applies a probe that was sent at `sent`. `outstanding` counts the requests dispatched and not finished.
-    /// `is_silent` says that the replica shows no sign of life: then nothing tells whether it admitted what was sent to it.
-    pub(crate) fn probed(&mut self, load: &Load, sent: Time, outstanding: u32, is_silent: bool) {
+    /// Forgets what a process that is gone has shown of its limit.
+    pub(crate) fn restarted(&mut self) {
+        self.sequence_limit = SequenceLimit::default();
+        self.sequences_max = None;
+    }
+
+    /// Registers the end of a request.
+    pub(crate) const fn ended(&mut self) {
+        self.sequence_limit.ended();
+    }
+
+    /// Applies a probe that was sent at `sent`. `outstanding` counts the requests dispatched and not finished, `unbegun` those of
+    /// them without a response. `is_silent` says that the replica shows no sign of life: then nothing tells whether it admitted
+    /// what was sent to it.
+    pub(crate) fn probed(
+        &mut self,
+        load: &Load,
+        sent: Time,
+        (outstanding, unbegun): (u32, u32),
+        is_silent: bool,
+    ) {
         let since = self.pushes.since(sent);
         self.siblings_since = self.siblings.since(sent);
         let older = outstanding.saturating_sub(since);
         let settled = sent.before(SETTLE);
         let fresh = self.pushes.since(settled).saturating_sub(since);
-        if load.pending > 0 {
-            // A sibling's message is late, so its requests count as fresh for longer.
-            let theirs = self.siblings.since(settled);
-            self.saw_pending(load, older, fresh.saturating_add(theirs));
-        } else {
+        // A sibling's message is late, so its requests count as fresh for longer.
+        let fresh_of_all = fresh.saturating_add(self.siblings.since(settled));
+        let is_stuck = load.pending > fresh_of_all;
+        let older_unbegun = unbegun.saturating_sub(since);
+        self.sequence_limit
+            .probed(load, sent, is_stuck, older_unbegun);
+        let running = load.running.unwrap_or_default();
+        let theirs = running.saturating_sub(older);
+        let most = self.sequence_limit.get(sent);
+        self.sequences_max = most.map(|most| most.saturating_sub(theirs).max(1));
+        if is_stuck {
+            self.saw_stuck(load, older);
+        } else if load.pending == 0 {
             self.saw_none_pending(load, sent, older, fresh, is_silent);
         }
         let keep = self.clear.map_or(settled, |clear| clear.min(settled));
@@ -146,15 +178,12 @@ impl Headroom {
             .saturating_sub(self.siblings_since)
     }
 
-    /// Requests that the replica held when it was last seen full.
-    pub(crate) const fn capacity(&self) -> Option<u32> {
-        self.capacity
+    /// Requests with which the replica is full, as far as it was seen full.
+    pub(crate) fn capacity(&self) -> Option<u32> {
+        self.sequences_max.or(self.capacity)
     }
 
-    fn saw_pending(&mut self, load: &Load, older: u32, fresh: u32) {
-        if load.pending <= fresh {
-            return;
-        }
+    fn saw_stuck(&mut self, load: &Load, older: u32) {
         if !self.stuck {
             self.window = (self.window / 2).max(1);
         }
@@ -202,8 +231,10 @@ impl Headroom {
             .max(1);
         let headroom = self.window.min(free_capacity);
         self.taken_in = taken_in;
-        self.limit = taken_in.saturating_add(headroom);
-        self.throttled_limit = taken_in.saturating_add(headroom.min(THROTTLED_WINDOW));
+        let most = self.sequences_max.unwrap_or(u32::MAX);
+        let limit = |headroom: u32| taken_in.saturating_add(headroom).min(most);
+        self.limit = limit(headroom);
+        self.throttled_limit = limit(headroom.min(THROTTLED_WINDOW));
     }
 }
 
@@ -238,7 +269,7 @@ mod tests {
         let mut outstanding = 0;
         let mut seen = Vec::new();
         for i in 1..=5 {
-            headroom.probed(&pending(0), ms(100 * i), outstanding, false);
+            headroom.probed(&pending(0), ms(100 * i), (outstanding, 0), false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
             seen.push(outstanding);
         }
@@ -248,20 +279,20 @@ mod tests {
     #[test]
     fn what_was_pushed_after_a_probe_was_sent_counts_against_its_answer() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0, false);
+        headroom.probed(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(5), outstanding, false);
+        headroom.probed(&pending(0), ms(5), (outstanding, 0), false);
         assert_eq!(headroom.left(outstanding), 0);
     }
 
     #[test]
     fn a_request_that_has_just_arrived_does_not_make_a_replica_full() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0, false);
+        headroom.probed(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(2), ms(100), outstanding, false);
+        headroom.probed(&pending(2), ms(100), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), None);
-        headroom.probed(&pending(1), ms(300), outstanding, false);
+        headroom.probed(&pending(1), ms(300), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), Some(1), "but one that stays does");
     }
 
@@ -270,20 +301,20 @@ mod tests {
         let mut headroom = Headroom::default();
         let mut outstanding = 0;
         for i in 0..4 {
-            headroom.probed(&pending(0), ms(100 * i), outstanding, false);
+            headroom.probed(&pending(0), ms(100 * i), (outstanding, 0), false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
         }
         assert_eq!(outstanding, 30);
-        headroom.probed(&pending(10), ms(900), outstanding, false);
+        headroom.probed(&pending(10), ms(900), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), Some(20));
         // Ten finish, the stuck ones go in; then one more finishes.
-        headroom.probed(&pending(0), ms(1_500), 20, false);
+        headroom.probed(&pending(0), ms(1_500), (20, 0), false);
         assert_eq!(
             headroom.left(20),
             2,
             "a little more than it was seen to hold"
         );
-        headroom.probed(&pending(0), ms(1_600), 21, false);
+        headroom.probed(&pending(0), ms(1_600), (21, 0), false);
         assert_eq!(headroom.left(21), 1);
         assert!(
             headroom.admits(20, false),
@@ -294,16 +325,16 @@ mod tests {
     #[test]
     fn slow_to_take_in_is_not_full() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0, false);
+        headroom.probed(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(1), 0);
         let load = Load {
             pending: 1,
             kv_usage: Some(0.2),
             ..Load::default()
         };
-        headroom.probed(&load, ms(400), outstanding, false);
+        headroom.probed(&load, ms(400), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), None);
-        headroom.probed(&pending(0), ms(500), outstanding, false);
+        headroom.probed(&pending(0), ms(500), (outstanding, 0), false);
         assert_eq!(headroom.left(outstanding), 1, "but it is fed more slowly");
     }
 
@@ -312,10 +343,10 @@ mod tests {
         let mut headroom = Headroom::default();
         let mut outstanding = 0;
         for i in 0..3 {
-            headroom.probed(&pending(0), ms(100 * i), outstanding, false);
+            headroom.probed(&pending(0), ms(100 * i), (outstanding, 0), false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
         }
-        headroom.probed(&pending(0), ms(300), outstanding, false);
+        headroom.probed(&pending(0), ms(300), (outstanding, 0), false);
         assert!(headroom.admits(outstanding + 1, true));
         assert!(!headroom.admits(outstanding + 2, true));
         assert!(headroom.admits(outstanding + 2, false));
@@ -324,7 +355,7 @@ mod tests {
     #[test]
     fn a_response_that_begins_makes_room_before_the_next_probe() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0, false);
+        headroom.probed(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
         assert_eq!(headroom.left(outstanding), 0);
         headroom.began(ms(10));
@@ -336,9 +367,9 @@ mod tests {
     #[test]
     fn a_response_to_a_request_that_the_probe_counts_makes_no_room() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0, false);
+        headroom.probed(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(100), outstanding, false);
+        headroom.probed(&pending(0), ms(100), (outstanding, 0), false);
         let left = headroom.left(outstanding);
         headroom.began(ms(10));
         assert_eq!(headroom.left(outstanding), left);
@@ -347,12 +378,12 @@ mod tests {
     #[test]
     fn the_window_of_a_silent_replica_does_not_grow() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0, true);
+        headroom.probed(&pending(0), ms(0), (0, 0), true);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(100), outstanding, true);
+        headroom.probed(&pending(0), ms(100), (outstanding, 0), true);
         assert_eq!(headroom.left(outstanding), 2);
         let outstanding = fill(&mut headroom, ms(110), outstanding);
-        headroom.probed(&pending(0), ms(200), outstanding, false);
+        headroom.probed(&pending(0), ms(200), (outstanding, 0), false);
         assert_eq!(headroom.left(outstanding), 4);
         headroom.begin_anew();
         assert_eq!(headroom.left(outstanding), 2);
@@ -361,13 +392,13 @@ mod tests {
     #[test]
     fn a_gauge_that_lags_does_not_open_the_gate() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), 0, false);
+        headroom.probed(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(95), 0);
         let unseen = Load {
             running: Some(0),
             ..Load::default()
         };
-        headroom.probed(&unseen, ms(100), outstanding, false);
+        headroom.probed(&unseen, ms(100), (outstanding, 0), false);
         assert_eq!(
             headroom.left(outstanding),
             2,

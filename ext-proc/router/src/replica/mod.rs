@@ -13,6 +13,7 @@ mod memory_use;
 mod other_requests;
 mod pushes;
 mod replicas;
+mod sequence_limit;
 mod signal_log;
 mod stall_detector;
 mod unbegun;
@@ -298,6 +299,7 @@ impl Replica {
         now: Time,
     ) -> Option<(f64, f64)> {
         self.outstanding = self.outstanding.saturating_sub(1);
+        self.headroom.ended();
         self.others.own_ended();
         let mut unused = None;
         if let Some(computed) = computed {

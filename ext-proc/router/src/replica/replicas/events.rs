@@ -94,8 +94,8 @@ impl Replicas {
             };
             replica.saw_pending(load.pending, sent);
             let is_silent = replica.signs.is_silent();
-            let outstanding = replica.outstanding;
-            replica.headroom.probed(&load, sent, outstanding, is_silent);
+            let requests = (replica.outstanding, replica.unbegun.count());
+            replica.headroom.probed(&load, sent, requests, is_silent);
             replica.stall.probed(&load, sent);
             replica.age(pool, now);
             let since = replica.headroom.pushes_since(sent);
@@ -125,6 +125,7 @@ impl Replicas {
     pub(crate) fn restarted(&mut self, id: ReplicaId, now: Time) {
         let pool = self.speed.model;
         self.change(id, now, |replica| {
+            replica.headroom.restarted();
             replica.backlog = Backlog::default();
             replica.others = OtherRequests::default();
             replica.speed = ReplicaLatency::new(pool);
