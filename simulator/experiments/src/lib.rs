@@ -30,6 +30,7 @@ mod fidelity;
 mod figures;
 mod load;
 mod paper;
+mod regions;
 mod robustness;
 mod row;
 mod rows;

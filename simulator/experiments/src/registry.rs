@@ -9,8 +9,8 @@ use crate::context::Context;
 use crate::document::{Document, write_index};
 use crate::{
     assumptions, batch, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, fidelity,
-    robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16, sageserve_17, scaling_weeks,
-    skylb_8, skylb_9, skylb_10, tenants,
+    regions, robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16, sageserve_17,
+    scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
 };
 
 /// An experiment.
@@ -54,6 +54,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("batch", "Batch work beside interactive requests", batch::run),
     experiment("tenants", "Fairness between tenants", tenants::run),
     experiment("fidelity", "The aggregated model of weeks beside requests", fidelity::run),
+    experiment("regions", "Forwarding between regions beside one central balancer", regions::run),
     experiment("default", "The default policy against every other one and the oracle", default::run),
     experiment("robustness", "The default policy on engines as people run them", robustness::run),
 ];

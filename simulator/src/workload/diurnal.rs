@@ -32,20 +32,65 @@ fn rate((share, peak): (f64, f64), part: f64) -> f64 {
 #[must_use]
 pub fn generate(scale: f64, seed: u64) -> Workload {
     let day_s = DAY_S * scale;
+    let regions = REGIONS.map(|shape| Curve {
+        most_per_s: shape.0 * MEAN_PER_S * (1.0 + AMPLITUDE),
+        rate: Box::new(move |part| rate(shape, part)),
+    });
+    Workload {
+        name: "diurnal".to_owned(),
+        sessions: conversations(&regions, day_s, seed),
+        warmup_requests: scaled(WARMUP_REQUESTS, scale),
+        sends_until: Some(duration(day_s)),
+    }
+}
+
+/// A week of conversations, `length_s` long, in so many regions. Each follows the same rates, which are of equal parts of the
+/// week; the days of the regions begin one after the other, evenly.
+#[must_use]
+pub fn week(rates: &[f64], regions: usize, length_s: f64, seed: u64) -> Workload {
+    const DAYS: f64 = 7.0;
+    let most = rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
+    let curve = |region: usize| {
+        let later = region as f64 / regions.max(1) as f64 / DAYS;
+        let rates = rates.to_vec();
+        Curve {
+            most_per_s: most,
+            rate: Box::new(move |part| {
+                let place = (part + later).fract() * rates.len() as f64;
+                rates.get(place as usize).copied().unwrap_or_default()
+            }),
+        }
+    };
+    let curves: Vec<Curve> = (0..regions).map(curve).collect();
+    Workload {
+        name: "week".to_owned(),
+        sessions: conversations(&curves, length_s, seed),
+        warmup_requests: WARMUP_REQUESTS,
+        sends_until: Some(duration(length_s)),
+    }
+}
+
+/// The conversations that begin in a region.
+struct Curve {
+    most_per_s: f64,
+    /// Conversations that begin each second, by the part of the run.
+    rate: Box<dyn Fn(f64) -> f64>,
+}
+
+/// The conversations of every region: drawn at the highest rate, then thinned.
+fn conversations(regions: &[Curve], length_s: f64, seed: u64) -> Vec<Session> {
     let mut rng = SeededRng::new(seed);
     let chat = Chat {
-        clients: vec![0; REGIONS.len()],
+        clients: vec![0; regions.len()],
         think_s: THINK_S,
         ..Chat::wildchat()
     };
     let book = Book::new(&chat, &mut rng);
     let mut sessions = Vec::new();
-    for (region, shape) in REGIONS.into_iter().enumerate() {
-        // Drawn at the peak's rate, then thinned.
-        let most = shape.0 * MEAN_PER_S * (1.0 + AMPLITUDE);
-        let mut at = rng.exponential(1.0 / most);
-        while at < day_s {
-            if rng.chance(rate(shape, at / day_s) / most) {
+    for (region, curve) in regions.iter().enumerate() {
+        let mut at = rng.exponential(1.0 / curve.most_per_s);
+        while at < length_s {
+            if rng.chance((curve.rate)(at / length_s) / curve.most_per_s) {
                 let own = book.opening(&mut rng);
                 let opening = book.begin(region, own, &mut rng);
                 sessions.push(Session {
@@ -58,16 +103,11 @@ pub fn generate(scale: f64, seed: u64) -> Workload {
                     steps: chat.conversation(opening, &mut rng),
                 });
             }
-            at += rng.exponential(1.0 / most);
+            at += rng.exponential(1.0 / curve.most_per_s);
         }
     }
     sessions.sort_by_key(|session| session.starts);
-    Workload {
-        name: "diurnal".to_owned(),
-        sessions,
-        warmup_requests: scaled(WARMUP_REQUESTS, scale),
-        sends_until: Some(duration(day_s)),
-    }
+    sessions
 }
 
 #[cfg(test)]
