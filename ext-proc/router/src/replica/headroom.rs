@@ -7,7 +7,7 @@
 use core::time::Duration;
 
 use super::pushes::Pushes;
-use super::sequence_limit::SequenceLimit;
+use super::sequence_limit::{self, SequenceLimit};
 use crate::{Load, Time};
 
 /// Longest time until an engine's gauges show a request: a long step, and their lag.
@@ -124,8 +124,12 @@ impl Headroom {
         let fresh_of_all = fresh.saturating_add(self.siblings.since(settled));
         let is_stuck = load.pending > fresh_of_all;
         let older_unbegun = unbegun.saturating_sub(since);
+        let step = sent.before(sequence_limit::STEP);
+        let in_step = self.pushes.since(step).saturating_sub(since);
+        let in_step = in_step.saturating_add(self.siblings.since(settled));
+        let is_at_limit = load.pending > in_step;
         self.sequence_limit
-            .probed(load, sent, is_stuck, older_unbegun);
+            .probed(load, sent, is_at_limit, older_unbegun);
         let running = load.running.unwrap_or_default();
         let theirs = running.saturating_sub(older);
         let most = self.sequence_limit.get(sent);

@@ -9,12 +9,14 @@ use core::time::Duration;
 use crate::{Load, Time};
 
 /// Probes that have to show the same number.
-const PROBES_MIN: u8 = 3;
-/// Time without a pending request after which one more is tried.
-const TRIAL_AFTER: Duration = Duration::from_secs(60);
+const PROBES_MIN: u8 = 8;
+/// Age from which a pending request was there when the engine last began a step, as far as its gauges tell.
+pub(super) const STEP: Duration = Duration::from_millis(50);
+/// Time without a pending request after which one more is tried; it doubles with each try that confirms the limit.
+const TRIAL_AFTER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(64));
 
 /// The learned limit of one replica.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct SequenceLimit {
     /// Running requests at the last probe that showed pending ones.
     running: u32,
@@ -22,7 +24,20 @@ pub(super) struct SequenceLimit {
     shown: u8,
     /// Time of the last one.
     shown_at: Time,
+    trial_after: Duration,
     has_ended: bool,
+}
+
+impl Default for SequenceLimit {
+    fn default() -> Self {
+        Self {
+            running: 0,
+            shown: 0,
+            shown_at: Time::ZERO,
+            trial_after: TRIAL_AFTER.0,
+            has_ended: false,
+        }
+    }
 }
 
 impl SequenceLimit {
@@ -31,8 +46,8 @@ impl SequenceLimit {
         self.has_ended = true;
     }
 
-    /// Applies a probe that was sent at `sent`. `is_stuck`: it shows pending requests that are not fresh. `unbegun` requests have no
-    /// response yet, as far as this service knows.
+    /// Applies a probe that was sent at `sent`. `is_stuck`: it shows a pending request that is older than [`STEP`]. `unbegun`
+    /// requests have no response yet, as far as this service knows.
     pub(super) fn probed(&mut self, load: &Load, sent: Time, is_stuck: bool, unbegun: u32) {
         let Some(running) = load.running else {
             return;
@@ -51,6 +66,9 @@ impl SequenceLimit {
                 ..Self::default()
             };
         } else if self.has_ended {
+            if self.is_known() && self.is_trial_due(sent) {
+                self.trial_after = (2 * self.trial_after).min(TRIAL_AFTER.1);
+            }
             self.has_ended = false;
             self.shown = self.shown.saturating_add(1);
             self.shown_at = sent;
@@ -59,8 +77,17 @@ impl SequenceLimit {
 
     /// The limit, once it is known. One more request is tried when no probe has confirmed it for a while.
     pub(super) fn get(&self, now: Time) -> Option<u32> {
-        let is_due = now >= self.shown_at.after(TRIAL_AFTER);
-        (self.shown >= PROBES_MIN).then(|| self.running.saturating_add(u32::from(is_due)).max(1))
+        let one_more = u32::from(self.is_trial_due(now));
+        self.is_known()
+            .then(|| self.running.saturating_add(one_more).max(1))
+    }
+
+    const fn is_known(&self) -> bool {
+        self.shown >= PROBES_MIN
+    }
+
+    fn is_trial_due(&self, now: Time) -> bool {
+        now >= self.shown_at.after(self.trial_after)
     }
 }
 
@@ -83,10 +110,10 @@ mod tests {
     #[test]
     fn a_replica_that_replaces_each_ended_request_is_at_its_limit() {
         let mut limit = SequenceLimit::default();
-        for probe in 1..=5 {
+        for probe in 1..=12 {
             limit.probed(&load(2, 20), at(100 * probe), true, 2);
             let is_known = probe > PROBES_MIN.into();
-            assert_eq!(limit.get(at(600)), is_known.then_some(20), "{probe}");
+            assert_eq!(limit.get(at(1_200)), is_known.then_some(20), "{probe}");
             limit.ended();
         }
     }
@@ -111,15 +138,21 @@ mod tests {
     }
 
     #[test]
-    fn a_replica_that_runs_more_has_another_limit() {
+    fn one_more_request_is_tried_ever_more_rarely() {
         let mut limit = SequenceLimit::default();
-        for probe in 1..=5 {
+        for probe in 1..=10 {
             limit.probed(&load(1, 20), at(100 * probe), true, 1);
             limit.ended();
         }
-        assert_eq!(limit.get(at(500)), Some(20));
-        assert_eq!(limit.get(at(61_000)), Some(21), "one more is tried");
-        limit.probed(&load(0, 21), at(61_100), false, 0);
-        assert_eq!(limit.get(at(61_100)), None);
+        let most = |limit: &SequenceLimit, ms| limit.get(at(ms));
+        assert_eq!(most(&limit, 2_999), Some(20));
+        assert_eq!(most(&limit, 3_000), Some(21), "one more is tried");
+        limit.probed(&load(1, 20), at(3_000), true, 1);
+        assert_eq!(
+            (most(&limit, 6_999), most(&limit, 7_000)),
+            (Some(20), Some(21))
+        );
+        limit.probed(&load(0, 21), at(7_100), false, 0);
+        assert_eq!(most(&limit, 7_100), None, "it runs more");
     }
 }

@@ -70,14 +70,15 @@ impl LimitedEngine {
 }
 
 #[test]
-fn an_engine_at_its_limit_gets_a_request_when_one_ends_and_none_before() {
+fn an_engine_at_its_limit_gets_a_request_when_one_ends() {
     let mut engine = LimitedEngine::new();
     let learned: Vec<_> = (0..20).map(|_| engine.step()).collect();
     assert!(
         learned.iter().any(|(_, pending)| *pending > 0),
         "the limit is learned from requests that wait"
     );
-    for _ in 0..40 {
-        assert_eq!(engine.step(), (LIMIT, 0));
-    }
+    let later: Vec<_> = (0..40).map(|_| engine.step()).collect();
+    assert!(later.iter().all(|(running, _)| *running == LIMIT));
+    let waits = later.iter().filter(|(_, pending)| *pending > 0).count();
+    assert!(waits <= 3, "one more is tried after 2, 4 and 8 s: {waits}");
 }
