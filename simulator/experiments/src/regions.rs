@@ -173,7 +173,7 @@ fn far_p50_s(outcome: &Outcome) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// What a cell falls short of, in words; nothing where it holds.
+/// Reasons for which a cell falls short of the central balancer.
 fn shortfalls(panel: Panel<'_>) -> Vec<String> {
     let tokens = panel.ratio(OURS, CENTRAL, TOKENS);
     let p90 = panel.ratio(OURS, CENTRAL, P90);

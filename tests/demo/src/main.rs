@@ -242,9 +242,15 @@ async fn demo_of_regions(
     for trial in region_options.trials(&plan, options.seed) {
         trials.push(regions::compare::compare(&trial).await?);
     }
+    let outage = if region_options.has_outage() {
+        regions::outage::run(&plan, options.seed).await?
+    } else {
+        None
+    };
     let comparison = RegionComparison {
         setup: region_options.setup(&plan, options.seed),
         trials,
+        outage,
     };
     Ok((comparison.report()?, comparison.failed()))
 }
@@ -304,8 +310,11 @@ mod tests {
     #[test]
     fn regions_run_the_requested_policy() {
         for (line, label) in [
-            ("demo --regions 3", "prefix_tree / pending"),
-            ("demo --regions 3 --policy isotherm", "isotherm / pending"),
+            ("demo --regions 3", "isotherm / pending"),
+            (
+                "demo --regions 3 --policy prefix_tree",
+                "prefix_tree / pending",
+            ),
             (
                 "demo --regions 3 --policy isotherm --push blind",
                 "isotherm / blind",

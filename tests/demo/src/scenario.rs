@@ -27,10 +27,6 @@ const POLICIES: [PolicyName; 3] = [
     PolicyName::RoundRobin,
     PolicyName::ConsistentHash,
 ];
-/// SkyLB's policy, since the demo of regions shows a claim of SkyLB. With `isotherm` regions keep their caches warmer, and
-/// forwarding gains less.
-const POLICY_OF_REGIONS: PolicyName = PolicyName::PrefixTree;
-
 /// Command-line options of the demo.
 #[derive(Args, Clone, Debug)]
 pub struct DemoOptions {
@@ -46,7 +42,7 @@ pub struct DemoOptions {
     /// Seed of the chat
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash; with --regions the one of all runs: prefix_tree; with --mesh isotherm]
+    /// Policies to compare (repeatable, or with commas) [default: isotherm,round_robin,consistent_hash; with --regions and --mesh isotherm]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub policy: Vec<PolicyName>,
     /// Replicas
@@ -196,7 +192,7 @@ impl DemoOptions {
             "with --regions arrangements are compared, not policies: every one runs the same policy, so name one with --policy"
         );
         let policy = self.policy.first().copied();
-        Ok(self.replicas.scheme(policy.unwrap_or(POLICY_OF_REGIONS)))
+        Ok(self.replicas.scheme(policy.unwrap_or(PolicyName::Isotherm)))
     }
 
     /// Reads or draws the workload.

@@ -163,7 +163,7 @@ async fn forwarding(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Res
 }
 
 /// Waits until a region hears all others, and has none of their replicas.
-async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
+pub(super) async fn hears_all(regions: &Regions, region: &str) -> anyhow::Result<()> {
     let condition = format!("{region} to hear the others");
     wait_for(HEARD_MAX, &condition, || async {
         let status = regions.status(region).await?;

@@ -11,6 +11,7 @@ mod cpu;
 pub mod deployment;
 mod engines;
 pub mod options;
+pub mod outage;
 pub mod population;
 pub mod report;
 pub mod timeline;

@@ -165,6 +165,14 @@ impl RegionOptions {
         clients.iter().copied().map(trial).collect()
     }
 
+    /// Whether a region dies in a run of its own: in a demo of everything.
+    #[must_use]
+    pub fn has_outage(&self) -> bool {
+        let forwards =
+            self.arrangement.is_empty() || self.arrangement.contains(&Arrangement::Forwarding);
+        forwards && self.clients.is_empty()
+    }
+
     /// The circumstances for the report.
     #[must_use]
     pub fn setup(&self, plan: &DeploymentPlan, seed: u64) -> Setup {

@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::conclusions::conclusions;
 use super::options::Setup;
+use super::outage::Outage;
 use super::trials::{ArrangementRun, TrialReport};
 use crate::metrics::{CacheHits, RequestMetrics};
 
@@ -21,6 +22,8 @@ pub struct RegionComparison {
     pub setup: Setup,
     /// Trials, each with clients of its own.
     pub trials: Vec<TrialReport>,
+    /// The run in which a region dies.
+    pub outage: Option<Outage>,
 }
 
 impl TrialReport {
@@ -132,11 +135,12 @@ impl ArrangementRun {
 }
 
 impl RegionComparison {
-    /// Requests without a complete response, in all runs.
+    /// Requests without a complete response, in all runs; where a region dies, those without an answer.
     #[must_use]
     pub fn failed(&self) -> usize {
         let runs = self.trials.iter().flat_map(|trial| &trial.runs);
-        runs.map(|run| run.all.failed).sum()
+        let unanswered = self.outage.as_ref().map(|outage| outage.unanswered);
+        runs.map(|run| run.all.failed).sum::<usize>() + unanswered.unwrap_or_default()
     }
 
     /// The report.
@@ -157,6 +161,7 @@ impl RegionComparison {
         ));
         let overview = introduction.conclusions(conclusions(&self.trials));
         let trials = self.trials.iter().map(TrialReport::section);
+        let outage = self.outage.as_ref().map(Outage::section);
         let report = Report {
             facts: Some(RunFacts::collect("cargo xtask")),
             footer: format!(
@@ -167,7 +172,7 @@ impl RegionComparison {
             ),
             ..Report::new(
                 "Isotherm: three regions",
-                iter::once(overview).chain(trials),
+                iter::once(overview).chain(trials).chain(outage),
             )
         };
         report.with_data(self)
@@ -241,6 +246,7 @@ pub(super) mod tests {
         RegionComparison {
             setup,
             trials: vec![trial],
+            outage: None,
         }
     }
 
