@@ -13,7 +13,7 @@ const PROBES_MIN: u8 = 8;
 /// Age from which a pending request was there when the engine last began a step, as far as its gauges tell.
 pub(super) const STEP: Duration = Duration::from_millis(50);
 /// Time without a pending request after which one more is tried; it doubles with each try that confirms the limit.
-const TRIAL_AFTER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(64));
+const TRIAL_AFTER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(16));
 
 /// The learned limit of one replica.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,11 @@ impl SequenceLimit {
         // One of them may have been admitted just before.
         let all_write = unbegun <= load.pending.saturating_add(1);
         if !is_stuck || !all_write {
+            return;
+        }
+        // A request has just ended, and the engine admits the next one with its next step.
+        let between_steps = running < self.running && running >= self.running - self.running / 8;
+        if between_steps {
             return;
         }
         if running != self.running {
@@ -116,6 +121,17 @@ mod tests {
             assert_eq!(limit.get(at(1_200)), is_known.then_some(20), "{probe}");
             limit.ended();
         }
+    }
+
+    #[test]
+    fn a_probe_between_an_end_and_the_next_step_shows_one_less() {
+        let mut limit = SequenceLimit::default();
+        for probe in 1..=20 {
+            let running = if probe % 3 == 0 { 19 } else { 20 };
+            limit.probed(&load(2, running), at(100 * probe), true, 2);
+            limit.ended();
+        }
+        assert_eq!(limit.get(at(2_000)), Some(20));
     }
 
     #[test]
