@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isotherm_regions::{RegionEntry, StoreVersion, StoredEntry};
+use isotherm_regions::{RegionEntry, StoreVersion};
 use tokio::sync::watch;
 
 use super::{SiblingFollower, SiblingService, SourceFollower, SourceReport};
@@ -41,7 +41,7 @@ impl LeaseObjects {
         Self
     }
 
-    pub(crate) async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
+    pub(crate) async fn list(&self) -> Result<Listing, StoreError> {
         Err(StoreError("this build has no Kubernetes".to_owned()))
     }
 

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use isotherm_regions::{RegionEntry, StoreVersion, StoredEntry};
+use isotherm_regions::{RegionEntry, StoreVersion};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
@@ -14,7 +14,7 @@ use kube::api::{ListParams, PostParams};
 
 use super::client::KubernetesClient;
 use super::problem::{Problem, Subject};
-use crate::lease_store::{StoreError, parse_entry};
+use crate::lease_store::{Listing, StoreError};
 
 /// Label of the objects, and annotation with the record.
 const LABEL: &str = "isotherm.dev/region";
@@ -56,20 +56,22 @@ impl LeaseObjects {
         Ok((Api::namespaced(connection.client, &namespace), subject))
     }
 
-    pub(crate) async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
+    pub(crate) async fn list(&self) -> Result<Listing, StoreError> {
         let (objects, subject) = self.objects().await?;
         let found = objects.list(&ListParams::default().labels(LABEL)).await;
         let found = found.map_err(|error| store_error(&error, &subject))?;
-        let entries = found.items.into_iter().filter_map(|object| {
-            let version = object.metadata.resource_version?;
-            let record = object.metadata.annotations?.remove(ANNOTATION)?;
+        let mut listing = Listing::default();
+        for object in found.items {
             let name = object.metadata.name.unwrap_or_default();
-            Some(StoredEntry {
-                entry: parse_entry(record.as_bytes(), &name, NAME_PREFIX)?,
-                version: StoreVersion(version.into()),
-            })
-        });
-        Ok(entries.collect())
+            let annotations = object.metadata.annotations.unwrap_or_default();
+            if let Some(version) = object.metadata.resource_version
+                && let Some(record) = annotations.get(ANNOTATION)
+            {
+                let version = StoreVersion(version.into());
+                listing.add(record.as_bytes(), &name, NAME_PREFIX, version);
+            }
+        }
+        Ok(listing)
     }
 
     pub(crate) async fn write(

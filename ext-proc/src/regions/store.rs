@@ -8,14 +8,14 @@ mod etcd;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use isotherm_regions::{LeaseEffect, RegionEntry, StoreVersion, StoredEntry, WriteResult};
+use isotherm_regions::{LeaseEffect, RegionEntry, StoreVersion, WriteResult};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::RegionsDriver;
 use crate::config::StoreConfig;
 use crate::kubernetes::LeaseObjects;
-use crate::lease_store::StoreError;
+use crate::lease_store::{Listing, StoreError};
 use etcd::Etcd;
 
 /// A store of records.
@@ -40,7 +40,7 @@ impl Store {
         })
     }
 
-    async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
+    async fn list(&self) -> Result<Listing, StoreError> {
         match self {
             Self::Etcd(store) => store.list().await,
             Self::Kubernetes(store) => store.list().await,
@@ -120,16 +120,21 @@ async fn call(
         LeaseEffect::List => {
             let listed = tokio::time::timeout(wait_max, store.list()).await;
             let listed = listed.unwrap_or_else(|_| Err(late()));
-            note(&log.lists, listed.as_ref().err());
+            note(&log.lists, listed.as_ref().err(), UNREACHABLE);
+            let ignored = listed
+                .as_ref()
+                .ok()
+                .and_then(|found| found.ignored.as_ref());
+            note(&log.records, ignored, UNREADABLE);
             if let Some(driver) = driver.upgrade() {
-                driver.on_listed(sent, listed.ok());
+                driver.on_listed(sent, listed.ok().map(|found| found.entries));
             }
         }
         LeaseEffect::Write(entry, expected) => {
             let write = store.write(&entry, expected.as_ref());
             let written = tokio::time::timeout(wait_max, write).await;
             let written = written.unwrap_or_else(|_| Err(late()));
-            note(&log.writes, written.as_ref().err());
+            note(&log.writes, written.as_ref().err(), UNREACHABLE);
             let result = match written {
                 Ok(Some(version)) => WriteResult::Written(version),
                 Ok(None) => WriteResult::Conflict,
@@ -148,21 +153,34 @@ async fn call(
 struct StoreLog {
     lists: watch::Sender<Option<StoreError>>,
     writes: watch::Sender<Option<StoreError>>,
+    records: watch::Sender<Option<StoreError>>,
 }
 
+/// Messages at the beginning and at the end of an error.
+type Messages = (&'static str, &'static str);
+const UNREACHABLE: Messages = (
+    "the store of leases does not answer: this region keeps its own replicas",
+    "the store of leases answers again",
+);
+const UNREADABLE: Messages = (
+    "the store of leases has a record that is ignored",
+    "every record of the store of leases is readable",
+);
+
 /// Logs an error of the store once, and its end.
-fn note(last: &watch::Sender<Option<StoreError>>, error: Option<&StoreError>) {
+fn note(
+    last: &watch::Sender<Option<StoreError>>,
+    error: Option<&StoreError>,
+    (begins, ends): Messages,
+) {
     let is_new = last.send_if_modified(|known| {
         let is_new = known.as_ref() != error;
         *known = error.cloned();
         is_new
     });
     match error {
-        Some(error) if is_new => tracing::warn!(
-            %error,
-            "the store of leases does not answer: this region keeps its own replicas"
-        ),
-        None if is_new => tracing::info!("the store of leases answers again"),
+        Some(error) if is_new => tracing::warn!(%error, "{begins}"),
+        None if is_new => tracing::info!("{ends}"),
         Some(_) | None => {}
     }
 }

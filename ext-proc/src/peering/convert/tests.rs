@@ -129,6 +129,43 @@ fn examples() -> Vec<Message> {
     ]
 }
 
+/// A heartbeat a fifth of a second makes 10,000 bytes of one 50 KB/s.
+#[test]
+fn a_heartbeat_of_fifty_pools_takes_less_than_10_000_bytes_whatever_their_replicas() {
+    let most = PeerReport {
+        available: u32::MAX,
+        replicas: u32::MAX,
+        free_capacity: u32::MAX,
+        queue: u32::MAX,
+        drain_per_s: f32::MAX,
+        prompt_cost: Some(PromptCost {
+            first_token_s: f32::MAX,
+            prompt_token_s: f32::MAX,
+            others_s: f32::MAX,
+            others_token_s: f32::MAX,
+        }),
+        utilisation: Some(1.0),
+        kv_capacity_tokens: u64::MAX,
+        batch_credit: u32::MAX,
+        batch_queue: u32::MAX,
+    };
+    let pool = |number| {
+        (
+            format!("meta-llama/Llama-3.1-8B-Instruct-{number}").into(),
+            most,
+        )
+    };
+    let heartbeat = Message::Heartbeat(Heartbeat {
+        session: SESSION,
+        ping_seq: u64::MAX,
+        version: "1.2.3".into(),
+        has_gateway: true,
+        pools: (0..50).map(pool).collect(),
+    });
+    let bytes = encode(SESSION, &heartbeat).encoded_len();
+    assert!(bytes < 10_000, "{bytes}");
+}
+
 #[test]
 fn a_message_survives_encoding_and_decoding() {
     for message in examples() {

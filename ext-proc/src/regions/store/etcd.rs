@@ -12,7 +12,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use hyper::Request;
-use isotherm_regions::{RegionEntry, StoreVersion, StoredEntry};
+use isotherm_regions::{RegionEntry, StoreVersion};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use tokio_rustls::rustls::crypto::ring;
 
 use crate::config::{EtcdConfig, TlsFiles};
 use crate::http_client::HttpClient;
-use crate::lease_store::{StoreError, parse_entry};
+use crate::lease_store::{Listing, StoreError};
 use crate::peering::{authorities, certificates, key};
 
 /// Longest answer, in bytes.
@@ -88,23 +88,22 @@ impl Etcd {
         })
     }
 
-    pub(super) async fn list(&self) -> Result<Vec<StoredEntry>, StoreError> {
+    pub(super) async fn list(&self) -> Result<Listing, StoreError> {
         let request = json!({
             "key": encode(&self.prefix),
             "range_end": encode_bytes(&range_end(&self.prefix)),
             "limit": RECORDS_MAX,
         });
         let found: Range = self.post("range", &request).await?;
-        let entries = found.kvs.iter().filter_map(|found| {
+        let mut listing = Listing::default();
+        for found in &found.kvs {
             let [key, value] = [&found.key, &found.value]
                 .map(|text| BASE64_STANDARD.decode(text).unwrap_or_default());
             let key = String::from_utf8_lossy(&key);
-            Some(StoredEntry {
-                entry: parse_entry(&value, &key, &self.prefix)?,
-                version: StoreVersion(found.mod_revision.as_str().into()),
-            })
-        });
-        Ok(entries.collect())
+            let version = StoreVersion(found.mod_revision.as_str().into());
+            listing.add(&value, &key, &self.prefix, version);
+        }
+        Ok(listing)
     }
 
     pub(super) async fn write(

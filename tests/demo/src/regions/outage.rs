@@ -31,7 +31,7 @@ const END: Duration = Duration::from_secs(44);
 const TAKEOVER_MAX: Duration = Duration::from_secs(2);
 /// Time for a region to hold a lease.
 const HELD_MAX: Duration = Duration::from_secs(30);
-/// What the client says of an answer that broke behind its first byte.
+/// Beginnings of the client's message about an answer that broke behind its first byte.
 const BROKEN: [&str; 2] = ["cannot read the stream", "the stream ended"];
 
 /// The result of the run.
