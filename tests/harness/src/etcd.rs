@@ -14,8 +14,9 @@ use std::{env, fs};
 /// Message where no region takes a lease.
 const MISSING: &str = "no region takes the replicas of another, which needs etcd \
      (run `cargo xtask mesh-tools --only etcd`, or install etcd-server)";
-/// Longest start.
+/// Longest start, and how often a start is tried.
 const START_MAX: Duration = Duration::from_secs(30);
+const STARTS_MAX: usize = 3;
 
 /// A running (or killed) server, whose files go when it is dropped.
 #[derive(Debug)]
@@ -38,16 +39,24 @@ impl Etcd {
         };
         let folder = env::temp_dir().join(format!("isotherm-etcd-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
-        let mut server = Self {
-            program,
-            folder,
-            client: free_port()?,
-            peer: free_port()?,
-            process: None,
-            guard: None,
-        };
-        server.restart()?;
-        Ok(Some(server))
+        let mut last = io::Error::other("etcd was not started");
+        for _ in 0..STARTS_MAX {
+            let [client, peer] = free_ports()?;
+            let mut server = Self {
+                program: program.clone(),
+                folder: folder.clone(),
+                client,
+                peer,
+                process: None,
+                guard: None,
+            };
+            // Another process may have taken a port meanwhile.
+            match server.restart() {
+                Ok(()) => return Ok(Some(server)),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
     }
 
     /// The address for clients.
@@ -130,10 +139,13 @@ impl Etcd {
             .stdout(Stdio::null())
             .process_group(0)
             .spawn();
-        self.process = Some(process);
+        let process = self.process.insert(process);
         self.guard = Some(guard?);
         let started = Instant::now();
         while TcpStream::connect(self.client).is_err() {
+            if let Some(status) = process.try_wait()? {
+                return Err(io::Error::other(format!("etcd ended: {status}")));
+            }
             if started.elapsed() > START_MAX {
                 return Err(io::Error::new(
                     io::ErrorKind::TimedOut,
@@ -165,6 +177,8 @@ fn program() -> Option<PathBuf> {
     programs.find(|program| program.is_file())
 }
 
-fn free_port() -> io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
+fn free_ports() -> io::Result<[SocketAddr; 2]> {
+    let bind = || TcpListener::bind("127.0.0.1:0");
+    let (client, peer) = (bind()?, bind()?);
+    Ok([client.local_addr()?, peer.local_addr()?])
 }
