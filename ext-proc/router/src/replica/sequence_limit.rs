@@ -60,8 +60,8 @@ impl SequenceLimit {
         if !is_stuck || !all_write {
             return;
         }
-        // A request has just ended, and the engine admits the next one with its next step.
-        let between_steps = running < self.running && running >= self.running - self.running / 8;
+        // Requests have just ended, and the engine admits the next ones with its next step.
+        let between_steps = running < self.running && running >= self.running - self.running / 4;
         if between_steps {
             return;
         }
@@ -124,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_between_an_end_and_the_next_step_shows_one_less() {
+    fn a_probe_between_ends_and_the_next_step_shows_fewer() {
         let mut limit = SequenceLimit::default();
         for probe in 1..=20 {
-            let running = if probe % 3 == 0 { 19 } else { 20 };
+            let running = if probe % 3 == 0 { 16 } else { 20 };
             limit.probed(&load(2, running), at(100 * probe), true, 2);
             limit.ended();
         }
