@@ -9,13 +9,13 @@ pub(crate) struct StoreError(pub(crate) String);
 
 /// The records of a store.
 #[derive(Debug, Default)]
-pub(crate) struct Listing {
+pub(crate) struct StoredEntries {
     pub(crate) entries: Vec<StoredEntry>,
     /// Why the first record that counts for nothing is ignored.
     pub(crate) ignored: Option<StoreError>,
 }
 
-impl Listing {
+impl StoredEntries {
     /// Adds a record from its JSON, unless it is none or not the record of the region that its key names.
     pub(crate) fn add(&mut self, text: &[u8], key: &str, prefix: &str, version: StoreVersion) {
         match parse(text, key, prefix) {
@@ -43,7 +43,7 @@ mod tests {
 
     #[test]
     fn a_record_that_is_none_is_named_and_hides_no_other() {
-        let mut listing = Listing::default();
+        let mut listing = StoredEntries::default();
         for (key, text) in [("regions/us", "{}"), ("regions/eu", "no record")] {
             listing.add(text.as_bytes(), key, "regions/", StoreVersion("1".into()));
         }

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::{SiblingFollower, SiblingService, SourceFollower, SourceReport};
 use crate::config::KubernetesSource;
-use crate::lease_store::{Listing, StoreError};
+use crate::lease_store::{StoredEntries, StoreError};
 use crate::tasks::AbortOnDrop;
 
 /// The place of the connection to the API server.
@@ -41,7 +41,7 @@ impl LeaseObjects {
         Self
     }
 
-    pub(crate) async fn list(&self) -> Result<Listing, StoreError> {
+    pub(crate) async fn list(&self) -> Result<StoredEntries, StoreError> {
         Err(StoreError("this build has no Kubernetes".to_owned()))
     }
 

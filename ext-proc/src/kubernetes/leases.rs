@@ -14,7 +14,7 @@ use kube::api::{ListParams, PostParams};
 
 use super::client::KubernetesClient;
 use super::problem::{Problem, Subject};
-use crate::lease_store::{Listing, StoreError};
+use crate::lease_store::{StoredEntries, StoreError};
 
 /// Label of the objects, and annotation with the record.
 const LABEL: &str = "isotherm.dev/region";
@@ -56,11 +56,11 @@ impl LeaseObjects {
         Ok((Api::namespaced(connection.client, &namespace), subject))
     }
 
-    pub(crate) async fn list(&self) -> Result<Listing, StoreError> {
+    pub(crate) async fn list(&self) -> Result<StoredEntries, StoreError> {
         let (objects, subject) = self.objects().await?;
         let found = objects.list(&ListParams::default().labels(LABEL)).await;
         let found = found.map_err(|error| store_error(&error, &subject))?;
-        let mut listing = Listing::default();
+        let mut listing = StoredEntries::default();
         for object in found.items {
             let name = object.metadata.name.unwrap_or_default();
             let annotations = object.metadata.annotations.unwrap_or_default();

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::RegionsDriver;
 use crate::config::StoreConfig;
 use crate::kubernetes::LeaseObjects;
-use crate::lease_store::{Listing, StoreError};
+use crate::lease_store::{StoredEntries, StoreError};
 use etcd::Etcd;
 
 /// A store of records.
@@ -40,7 +40,7 @@ impl Store {
         })
     }
 
-    async fn list(&self) -> Result<Listing, StoreError> {
+    async fn list(&self) -> Result<StoredEntries, StoreError> {
         match self {
             Self::Etcd(store) => store.list().await,
             Self::Kubernetes(store) => store.list().await,

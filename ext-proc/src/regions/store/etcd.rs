@@ -21,7 +21,7 @@ use tokio_rustls::rustls::crypto::ring;
 
 use crate::config::{EtcdConfig, TlsFiles};
 use crate::http_client::HttpClient;
-use crate::lease_store::{Listing, StoreError};
+use crate::lease_store::{StoredEntries, StoreError};
 use crate::peering::{authorities, certificates, key};
 
 /// Longest answer, in bytes.
@@ -88,14 +88,14 @@ impl Etcd {
         })
     }
 
-    pub(super) async fn list(&self) -> Result<Listing, StoreError> {
+    pub(super) async fn list(&self) -> Result<StoredEntries, StoreError> {
         let request = json!({
             "key": encode(&self.prefix),
             "range_end": encode_bytes(&range_end(&self.prefix)),
             "limit": RECORDS_MAX,
         });
         let found: Range = self.post("range", &request).await?;
-        let mut listing = Listing::default();
+        let mut listing = StoredEntries::default();
         for found in &found.kvs {
             let [key, value] = [&found.key, &found.value]
                 .map(|text| BASE64_STANDARD.decode(text).unwrap_or_default());
