@@ -7,7 +7,7 @@ use tokio::sync::watch;
 
 use super::{SiblingFollower, SiblingService, SourceFollower, SourceReport};
 use crate::config::KubernetesSource;
-use crate::lease_store::{StoredEntries, StoreError};
+use crate::lease_store::{StoreError, StoredEntries};
 use crate::tasks::AbortOnDrop;
 
 /// The place of the connection to the API server.

@@ -14,7 +14,7 @@ use kube::api::{ListParams, PostParams};
 
 use super::client::KubernetesClient;
 use super::problem::{Problem, Subject};
-use crate::lease_store::{StoredEntries, StoreError};
+use crate::lease_store::{StoreError, StoredEntries};
 
 /// Label of the objects, and annotation with the record.
 const LABEL: &str = "isotherm.dev/region";

@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use super::RegionsDriver;
 use crate::config::StoreConfig;
 use crate::kubernetes::LeaseObjects;
-use crate::lease_store::{StoredEntries, StoreError};
+use crate::lease_store::{StoreError, StoredEntries};
 use etcd::Etcd;
 
 /// A store of records.

@@ -21,7 +21,7 @@ use tokio_rustls::rustls::crypto::ring;
 
 use crate::config::{EtcdConfig, TlsFiles};
 use crate::http_client::HttpClient;
-use crate::lease_store::{StoredEntries, StoreError};
+use crate::lease_store::{StoreError, StoredEntries};
 use crate::peering::{authorities, certificates, key};
 
 /// Longest answer, in bytes.
