@@ -437,17 +437,18 @@ pub fn places_that_matter(
         return;
     };
     for (name, value) in members {
-        let is_list = matches!(value, Value::Array(_));
-        if is_list && (name == "messages" || name == "tools" && api != Api::Completions) {
-            objects_of(value, visit);
+        let Value::Array(elements) = value else {
+            continue;
+        };
+        if name == "messages" || name == "tools" && api != Api::Completions {
+            // A list in place of a message is none to any engine.
+            for element in elements {
+                if let Value::Object(members) = element
+                    && !members.is_empty()
+                {
+                    visit(members);
+                }
+            }
         }
-    }
-}
-
-fn objects_of(value: &mut Value, visit: &mut impl FnMut(&mut Vec<(String, Value)>)) {
-    match value {
-        Value::Array(values) => values.iter_mut().for_each(|value| objects_of(value, visit)),
-        Value::Object(members) if !members.is_empty() => visit(members),
-        _ => {}
     }
 }
