@@ -129,7 +129,7 @@ pub(crate) fn run(context: &Context) -> Document {
             Section::new("Beside the central balancer").table(table(&panels)),
             Section::detail("Throughput and time to first token").charts(pictures.collect()),
         ],
-        rows: rows.clone(),
+        rows,
         ..Document::default()
     }
 }
@@ -214,7 +214,7 @@ fn conclusions(panels: &[Panel<'_>]) -> Vec<Conclusion> {
     let claim = |panel: &Panel<'_>| {
         let shortfalls = shortfalls(*panel);
         let claim = if panel.x == 0.0 {
-            "without a way between regions, forwarding and the central balancer are within 2 %"
+            "without a way between regions, the throughput of forwarding and of the central balancer is within 2 %"
                 .to_owned()
         } else {
             format!(

@@ -184,7 +184,8 @@ impl Headroom {
 
     /// Requests with which the replica is full, as far as it was seen full.
     pub(crate) fn capacity(&self) -> Option<u32> {
-        self.sequences_max.or(self.capacity)
+        let known = [self.sequences_max, self.capacity];
+        known.into_iter().flatten().min()
     }
 
     fn saw_stuck(&mut self, load: &Load, older: u32) {
@@ -278,6 +279,18 @@ mod tests {
             seen.push(outstanding);
         }
         assert_eq!(seen, [2, 6, 14, 30, 62]);
+    }
+
+    #[test]
+    fn a_replica_is_full_at_the_lower_one_of_its_capacity_and_its_sequence_limit() {
+        for (capacity, sequences_max) in [(10, 20), (20, 10)] {
+            let headroom = Headroom {
+                capacity: Some(capacity),
+                sequences_max: Some(sequences_max),
+                ..Headroom::default()
+            };
+            assert_eq!(headroom.capacity(), Some(10));
+        }
     }
 
     #[test]

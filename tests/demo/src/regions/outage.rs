@@ -1,7 +1,7 @@
 //! A region dies in the middle of a run: another region takes the lease of its replicas, and gives it back.
 //!
-//! The region that dies has no clients of its own: theirs would move by DNS. The others need its replicas. Leases run on this
-//! machine's clock, so the times of this run do too.
+//! The region that dies has no clients of its own: theirs would move by DNS. The others can do without its replicas; the one
+//! that holds the lease spreads its requests over them. Leases run on this machine's clock, so the times of this run do too.
 
 use std::time::{Duration, Instant};
 
