@@ -21,8 +21,9 @@ use crate::{
 
 /// Limit of placements that the driver has not taken yet.
 const PLACEMENTS_MAX: usize = 4_096;
-/// Advantage from which a peer is cheaper, in seconds: its report is a heartbeat old, and a session that leaves stays away.
-const FORWARDING_MARGIN_S: f64 = 1.0;
+/// Advantage from which a peer is cheaper, as a share of the learned service time: its report is a heartbeat old, and a session
+/// that leaves stays away.
+const FORWARDING_MARGIN: f64 = 0.01;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
@@ -209,7 +210,8 @@ impl Router {
             let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
             let tried = request.tried()?;
             if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
-                return (cost_s + FORWARDING_MARGIN_S < here_s).then_some(target);
+                let margin_s = FORWARDING_MARGIN * pool.service_s.unwrap_or_default();
+                return (cost_s + margin_s < here_s).then_some(target);
             }
         }
         let target = self.select_peer(request, at.peers)?;

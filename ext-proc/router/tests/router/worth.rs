@@ -254,11 +254,17 @@ fn a_request_leaves_for_a_cheaper_region_although_a_local_replica_is_free() {
 }
 
 #[test]
-fn a_request_stays_for_an_advantage_of_less_than_a_second() {
-    let mut script = measured();
-    script.peer_at(EU, 90, priced(0.1));
-    script.arrive(traveller(1, 1, &turn(1, 8), &[]));
-    assert_eq!(script.sent(), [(1, 0)], "0.2 s here");
+fn a_request_stays_for_an_advantage_below_a_hundredth_of_the_service_time() {
+    for (first_token_s, leaves) in [(0.23, true), (0.25, false)] {
+        let mut script = measured();
+        script.peer_at(EU, 90, priced(first_token_s));
+        script.arrive(traveller(1, 1, &turn(1, 8), &[]));
+        let is_forwarded = !script.forwarded().is_empty();
+        assert_eq!(
+            is_forwarded, leaves,
+            "0.35 s here, and a service time of 1 s"
+        );
+    }
 }
 
 #[test]
