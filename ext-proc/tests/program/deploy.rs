@@ -16,7 +16,7 @@ const GOLDEN: &str = "tests/mesh/golden/chart-defaults.json";
 const KUBERNETES: &str = "1.37.0";
 
 /// Values that change what the chart renders, and the kinds that they add or remove.
-const MATRIX: [(&[&str], &[&str], &[&str]); 10] = [
+const MATRIX: [(&[&str], &[&str], &[&str]); 11] = [
     (
         &[],
         &["Deployment", "NetworkPolicy", "Secret", "Role"],
@@ -70,6 +70,14 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 10] = [
             "dashboards.overview\\.json=text",
         ],
         &["ServiceMonitor", "PrometheusRule"],
+        &[],
+    ),
+    (
+        &[
+            "scaling.keda=true",
+            "scaling.stateVolume.emptyDir.sizeLimit=16Mi",
+        ],
+        &["Service", "NetworkPolicy"],
         &[],
     ),
     (

@@ -100,6 +100,15 @@ admin:
   listen: {{ printf "%s:9090" .Values.bindAddress | quote }}
   token_file: /etc/isotherm-admin/token
   {{- end }}
+{{- if or .Values.scaling.keda .Values.scaling.stateVolume }}
+scaling:
+  {{- if .Values.scaling.keda }}
+  keda_listen: {{ printf "%s:9005" .Values.bindAddress | quote }}
+  {{- end }}
+  {{- if .Values.scaling.stateVolume }}
+  state_file: /var/lib/isotherm/scaling.json
+  {{- end }}
+{{- end }}
 drain_ms_max: {{ mul .Values.drainSeconds 1000 }}
 ext_proc:
   trusted_headers: {{ .Values.extProc.trustedHeaders }}
