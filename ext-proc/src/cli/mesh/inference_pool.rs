@@ -52,8 +52,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "list-of-addresses",
-        hazard: "this gateway takes a single address, and the service names fallbacks, too: ",
-        remedy: "set `ext_proc.endpoints_max: 1` in the service's configuration (the chart's `extProc.endpointsMax`)",
+        hazard: "this gateway takes a single address, and `ext_proc.endpoints_max` of the service is more: ",
+        remedy: "remove `ext_proc.endpoints_max` from the service's configuration (the chart's `extProc.endpointsMax`)",
         find: list_of_addresses,
     },
 ];
@@ -121,21 +121,20 @@ fn fail_open_ignored(manifests: &Manifests) -> Vec<Occurrence<'_>> {
 }
 
 fn list_of_addresses(manifests: &Manifests) -> Vec<Occurrence<'_>> {
+    let names_fallbacks = |own: &Value| {
+        let most = walk::at(own, "ext_proc.endpoints_max").and_then(Value::as_u64);
+        most.is_some_and(|most| most > 1)
+    };
     let configurations = manifests.service_configurations();
-    let has_limit =
-        |own: &Value| walk::at(own, "ext_proc.endpoints_max").and_then(Value::as_u64) == Some(1);
-    let is_single = !configurations.is_empty() && configurations.iter().all(has_limit);
-    let pools = manifests.of_kind("InferencePool").filter(|_| !is_single);
-    let occurrences = pools.filter_map(|pool| {
+    if !configurations.iter().any(names_fallbacks) {
+        return Vec::new();
+    }
+    let occurrences = manifests.of_kind("InferencePool").filter_map(|pool| {
         let gateways = gateways(manifests, pool);
         let refuses = gateways
             .iter()
             .find(|gateway| SINGLE_ADDRESS.contains(gateway))?;
-        let ports = walk::list(&pool.root, "spec.targetPorts").count();
-        // Without the service's configuration only several ports are a certain list: each port is an endpoint.
-        let is_certain = ports > 1 || !configurations.is_empty();
-        let detail = format!("{}, {ports} target ports", refuses.name());
-        is_certain.then(|| Occurrence::new(pool, detail))
+        Some(Occurrence::new(pool, refuses.name().to_owned()))
     });
     occurrences.collect()
 }

@@ -276,26 +276,25 @@ fn fail_open_is_reported_where_the_gateway_ignores_it() {
     assert_eq!(rules(&text), ["fail-open-ignored"]);
 }
 
+/// A service that names so many endpoints in a decision.
+fn service(endpoints_max: u32) -> String {
+    let own = format!("'{{pools: [], ext_proc: {{endpoints_max: {endpoints_max}}}}}'");
+    format!("\n---\nkind: ConfigMap\ndata: {{isotherm.yaml: {own}}}\n")
+}
+
 #[test]
-fn several_ports_are_reported_at_a_gateway_that_takes_one_address() {
-    let ports = "    - number: 8000\n    - number: 8001\n";
-    let text = changed(POOL, "    - number: 8000\n", ports);
-    assert_eq!(rules(&text), [""; 0], "Istio takes a list");
-    for class in ["agentgateway", "nginx"] {
-        let single = text.replace(
-            "gatewayClassName: istio",
-            &format!("gatewayClassName: {class}"),
+fn several_endpoints_are_reported_at_a_gateway_that_takes_one_address() {
+    for (class, is_reported) in [("istio", false), ("agentgateway", true), ("nginx", true)] {
+        let class = format!("gatewayClassName: {class}");
+        let text = changed(POOL, "gatewayClassName: istio", &class);
+        assert_eq!(rules(&text), [""; 0], "{class}: one by default");
+        assert_eq!(rules(&(text.clone() + &service(1))), [""; 0], "{class}");
+        let found = rules(&(text + &service(2)));
+        assert_eq!(
+            found == ["list-of-addresses"],
+            is_reported,
+            "{class}: {found:?}"
         );
-        assert_eq!(rules(&single), ["list-of-addresses"], "{class}");
-        let service = "
----
-kind: ConfigMap
-data:
-  isotherm.yaml: |
-    pools: []
-    ext_proc: { endpoints_max: 1 }
-";
-        assert_eq!(rules(&(single + service)), [""; 0], "{class}");
     }
 }
 
@@ -306,12 +305,10 @@ fn the_controller_of_a_class_says_which_gateway_it_is() {
 kind: GatewayClass
 metadata: {name: edge}
 spec: {controllerName: agentgateway.dev/agentgateway}
----
-kind: ConfigMap
-data: {isotherm.yaml: 'pools: []'}
 ";
     let text = changed(POOL, "gatewayClassName: istio", "gatewayClassName: edge");
-    assert_eq!(rules(&(text + class)), ["list-of-addresses"]);
+    let found = rules(&(text + class + &service(2)));
+    assert_eq!(found, ["list-of-addresses"]);
 }
 
 #[test]
