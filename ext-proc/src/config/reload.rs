@@ -161,6 +161,10 @@ fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
         ("ext_proc", old.ext_proc != new.ext_proc),
         ("drain_ms_max", old.drain_max != new.drain_max),
         ("tracing", old.tracing != new.tracing),
+        (
+            "scaling.keda_listen",
+            old.scaling.keda_listen != new.scaling.keda_listen,
+        ),
         ("region", old.region.is_some() != new.region.is_some()),
         ("region.name", region(|old, new| old.name != new.name)),
         ("region.listen", region(|old, new| old.listen != new.listen)),

@@ -112,7 +112,7 @@ async fn changes_by_an_operator_survive_a_reload() {
 async fn a_reload_names_the_options_that_need_a_restart() {
     let service = Service::start(&config("", "")).await;
     let text = format!(
-        "listen: ['127.0.0.1:9']\ndrain_ms_max: 1\n{}",
+        "listen: ['127.0.0.1:9']\ndrain_ms_max: 1\nscaling: {{ keda_listen: '127.0.0.1:8' }}\n{}",
         config("", "")
     );
     service.write(&text);
@@ -124,7 +124,7 @@ async fn a_reload_names_the_options_that_need_a_restart() {
     if body["changed"] == true {
         assert_eq!(
             body["restart_needed_for"],
-            serde_json::json!(["listen", "drain_ms_max"])
+            serde_json::json!(["listen", "drain_ms_max", "scaling.keda_listen"])
         );
     }
 }
