@@ -6,9 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use super::message::RegionName;
 
-/// Limits of a record that another region has written.
+/// Limit of pools in a record that another region has written.
 const POOLS_MAX: usize = 1_024;
+/// Limit of replicas in such a record, over all pools.
 const REPLICAS_MAX: usize = 16_384;
+/// Limit of the bytes in a region's name, and in its address.
 const NAME_BYTES_MAX: usize = 256;
 
 /// The version of a record, which the store changes with every write; opaque.
@@ -43,7 +45,7 @@ pub struct RegionEntry {
     pub revision: u64,
     /// Grows with each renewal.
     pub renewals: u64,
-    /// Grows while the region waits, well, for another holder to give its lease back.
+    /// Grows while the region is up and another region holds its lease: a sign that the holder may give the lease back.
     pub beats: u64,
 }
 
@@ -57,6 +59,11 @@ pub struct PoolReplicas {
 }
 
 impl RegionEntry {
+    /// Whether `region` holds the lease.
+    pub(crate) fn is_held_by(&self, region: &RegionName) -> bool {
+        self.holder.as_ref() == Some(region)
+    }
+
     /// Whether the record is within the limits of names, pools and replicas.
     pub fn is_within_limits(&self) -> bool {
         let replicas: usize = self.pools.iter().map(|pool| pool.replicas.len()).sum();

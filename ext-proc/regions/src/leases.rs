@@ -61,7 +61,7 @@ impl LeaseConfig {
     }
 }
 
-/// Knowledge of a service of its region and of the others.
+/// State of this region and of the others, as the driver knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseInputs {
     /// Address for the services of other regions.
@@ -141,9 +141,9 @@ struct KnownEntry {
     version: Option<StoreVersion>,
     /// Time after this service first saw the last renewal.
     renewed_seen: Time,
-    /// Time after this service first saw the last sign of the owner while another region holds its lease.
+    /// Time after this service first saw the owner's last beat ([`RegionEntry::beats`]).
     beat_seen: Option<Time>,
-    /// Time since which these signs come without a gap.
+    /// Time since which beats come without a gap.
     well_since: Option<Time>,
     /// Time before the last renewal of this service was sent, and the number of its revision.
     renewed: Option<(Time, u64)>,
@@ -155,7 +155,7 @@ struct KnownEntry {
     is_outdated: bool,
     /// Time of the last write that succeeded. An answer to an older list may be out of date.
     written: Time,
-    /// Time at which the last sign was sent.
+    /// Time at which this service last sent a beat.
     beat_sent: Option<Time>,
 }
 
@@ -178,13 +178,13 @@ impl Leases {
         }
     }
 
-    /// Applies what this service knows.
+    /// Applies new inputs.
     pub fn set_inputs(&mut self, now: Time, inputs: LeaseInputs) {
         self.inputs = inputs;
         self.handle_timeout(now);
     }
 
-    /// Applies a change of the time before leases are given back. The rest needs a restart.
+    /// Applies a change of the time before leases are given back. Other options of [`LeaseConfig`] need a restart.
     pub fn set_give_back_after(&mut self, give_back_after: Duration) {
         self.config.give_back_after = give_back_after;
     }
@@ -215,7 +215,7 @@ impl Leases {
         match result {
             WriteResult::Written(version) => {
                 known.written = self.now;
-                let is_held = entry.holder.as_ref() == Some(&self.config.name);
+                let is_held = entry.is_held_by(&self.config.name);
                 if is_held && known.entry.holder != entry.holder && *region != self.config.name {
                     self.counters.taken += 1;
                 }
@@ -291,7 +291,7 @@ impl Leases {
         let ended = self.entries.iter().filter_map(|(region, known)| {
             known.owned.as_ref()?;
             let reason = match self.valid_until(known) {
-                _ if known.entry.holder.as_ref() != Some(&self.config.name) => DropReason::Taken,
+                _ if !known.entry.is_held_by(&self.config.name) => DropReason::Taken,
                 Some(until) if self.now < until => return None,
                 _ => DropReason::Expired,
             };
@@ -312,7 +312,7 @@ impl Leases {
         }
     }
 
-    /// Takes over what a list shows, except records that this service has written since.
+    /// Applies the records of a list, except records that this service has written since the list was sent.
     fn apply(&mut self, sent: Time, found: Vec<StoredEntry>) {
         let now = self.now;
         let found = found.into_iter().take(ENTRIES_MAX);
@@ -361,7 +361,7 @@ impl KnownEntry {
         }
     }
 
-    /// Replaces the record, and notes what is new.
+    /// Replaces the record, and notes the time of a renewal and of a beat.
     fn observe(&mut self, entry: RegionEntry, version: Option<StoreVersion>, now: Time) {
         let lease = |entry: &RegionEntry| (entry.holder.clone(), entry.revision, entry.renewals);
         if lease(&entry) != lease(&self.entry) {
@@ -374,5 +374,10 @@ impl KnownEntry {
         self.entry = entry;
         self.version = version;
         self.is_outdated = false;
+    }
+
+    /// Whether the owner has sent a beat within `lease`.
+    fn is_beating(&self, lease: Duration, now: Time) -> bool {
+        self.beat_seen.is_some_and(|seen| now.since(seen) < lease)
     }
 }

@@ -1,4 +1,4 @@
-//! Decisions about one record: renew, take, give back, or show that its owner is well.
+//! Decisions about one record: renew it, take its lease, give the lease back, or send a beat.
 
 use core::time::Duration;
 
@@ -36,7 +36,7 @@ impl Leases {
         if known.pending.is_some() || known.is_outdated {
             return;
         }
-        let holds = known.entry.holder.as_ref() == Some(&self.config.name);
+        let holds = known.entry.is_held_by(&self.config.name);
         let next = match (is_own, holds) {
             (true, true) => self.keep_own(known),
             (true, false) => self.recover_own(known),
@@ -63,7 +63,7 @@ impl Leases {
         (same_order != known.entry || self.is_renewal_due(known)).then(|| renewed(next))
     }
 
-    /// Takes this region's own lease when it is free, and shows otherwise that the region is well.
+    /// Takes this region's own lease when no region holds it, and sends beats to its holder otherwise.
     fn recover_own(&self, known: &KnownEntry) -> Option<RegionEntry> {
         if self.is_stopping || !self.inputs.has_gateway || self.inputs.pools.is_none() {
             return None;
@@ -84,28 +84,25 @@ impl Leases {
 
     fn keep_other(&mut self, region: &RegionName) -> Option<RegionEntry> {
         let known = self.entries.get_mut(region)?;
-        let is_beating = known
-            .beat_seen
-            .is_some_and(|seen| self.now.since(seen) < self.config.lease);
+        let is_beating = known.is_beating(self.config.lease, self.now);
         if !is_beating {
             known.well_since = None;
         }
-        let well_for = known
+        let is_well = known
             .well_since
-            .map_or(Duration::ZERO, |since| self.now.since(since));
-        let is_well = known.well_since.is_some() && well_for >= self.config.give_back_after;
-        let owner = is_beating.then_some(region);
-        let (holder, reason) = match () {
-            () if is_well => (owner, DropReason::OwnerWell),
-            () if self.is_stopping => (owner, DropReason::Shutdown),
-            () if !self.inputs.has_gateway => (owner, DropReason::NoGateway),
-            () => {
-                let known = self.entries.get(region)?;
-                let is_due = self.is_renewal_due(known);
-                return is_due.then(|| renewed(known.entry.clone()));
-            }
+            .is_some_and(|since| self.now.since(since) >= self.config.give_back_after);
+        let reason = if is_well {
+            DropReason::OwnerWell
+        } else if self.is_stopping {
+            DropReason::Shutdown
+        } else if !self.inputs.has_gateway {
+            DropReason::NoGateway
+        } else {
+            let known = self.entries.get(region)?;
+            let is_due = self.is_renewal_due(known);
+            return is_due.then(|| renewed(known.entry.clone()));
         };
-        let next = with_holder(&known.entry, holder);
+        let next = with_holder(&known.entry, is_beating.then_some(region));
         if is_well {
             self.counters.given_back += 1;
         }
@@ -156,7 +153,7 @@ impl Leases {
         let Some(known) = self.entries.get(region) else {
             return;
         };
-        let holds = known.entry.holder.as_ref() == Some(&self.config.name);
+        let holds = known.entry.is_held_by(&self.config.name);
         let is_valid = self
             .valid_until(known)
             .is_some_and(|until| self.now < until);
@@ -176,7 +173,7 @@ impl Leases {
     pub(super) fn update_own(&mut self) {
         let own = self.entries.get(&self.config.name);
         let is_suspended = own.is_some_and(|known| {
-            known.entry.holder.as_ref() != Some(&self.config.name) && self.is_alive(known)
+            !known.entry.is_held_by(&self.config.name) && self.is_alive(known)
         });
         if self.is_suspended != is_suspended {
             self.is_suspended = is_suspended;
@@ -197,7 +194,7 @@ impl Leases {
         })
     }
 
-    /// The record with what this service knows of its own region.
+    /// The record with the present address, replicas and nearest regions of this region.
     fn with_own_content(&self, entry: &RegionEntry) -> RegionEntry {
         let inputs = &self.inputs;
         let heard = &inputs.heard;

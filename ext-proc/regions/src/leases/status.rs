@@ -44,10 +44,8 @@ impl Leases {
         self.entries.values().map(|known| {
             let entry = &known.entry;
             let is_alive = self.is_alive(known);
-            let is_own_holder = entry.holder.as_ref() == Some(&entry.region);
-            let is_beating = known
-                .beat_seen
-                .is_some_and(|seen| self.now.since(seen) < self.config.lease);
+            let is_own_holder = entry.is_held_by(&entry.region);
+            let is_beating = known.is_beating(self.config.lease, self.now);
             EntryStatus {
                 region: entry.region.clone(),
                 address: entry.address.clone(),
