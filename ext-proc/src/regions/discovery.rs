@@ -11,12 +11,12 @@ pub(super) struct SiblingDiscovery {
     client: KubernetesClient,
     service: Option<SiblingService>,
     follower: Option<SiblingFollower>,
-    /// Last known siblings; `None` until they have arrived as a whole.
+    /// Last known siblings; `None` until Kubernetes has listed all of them.
     siblings: Option<Vec<SocketAddr>>,
 }
 
 impl SiblingDiscovery {
-    /// Follows the Service of `config` from now on, and takes its news. `running` has the port of the open socket.
+    /// Follows the Service of `config` from now on, and reads its siblings. `running` has the port of the open socket.
     pub(super) fn update(&mut self, config: &RegionConfig, running: &RegionConfig) {
         let service = config.siblings_service.as_ref().map(|name| SiblingService {
             name: name.clone(),
@@ -35,7 +35,7 @@ impl SiblingDiscovery {
         }
     }
 
-    /// Adds the siblings that Kubernetes lists.
+    /// Returns `config` with the siblings that Kubernetes lists.
     pub(super) fn with_siblings(&self, config: &RegionConfig) -> RegionConfig {
         let mut config = config.clone();
         let found = self.siblings.iter().flatten();

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use isotherm_regions::{
-    Event, Heartbeat, LeaseEffect, Ping, PoolReplicas, RegionEntry, RegionName, RegionsConfig,
-    StoredEntry, WriteResult,
+    Event, Heartbeat, LeaseEffect, Ping, RegionEntry, RegionName, RegionsConfig, StoredEntry,
+    WriteResult,
 };
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
@@ -130,20 +130,6 @@ impl RegionsDriver {
             },
             pools,
         })
-    }
-
-    pub(super) fn ping_siblings(&self) {
-        self.drive(DriverState::ping_siblings);
-    }
-
-    /// Records whether an Envoy is connected to this service.
-    pub(super) fn set_gateway(&self, is_connected: bool) {
-        self.drive(|core, _| core.set_gateway(is_connected));
-    }
-
-    /// Passes this region's own replicas on.
-    pub(super) fn set_local_pools(&self, pools: Vec<PoolReplicas>) {
-        self.drive(|core, now| core.set_local_pools(now, pools));
     }
 
     /// Handles the answer to a list of the store.

@@ -1,4 +1,4 @@
-//! The effects of the cores.
+//! Carries out the effects of the cores.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl RegionsDriver {
         }
     }
 
-    /// Hands each pool the peer's report of it; a pool without a report loses the peer.
+    /// Passes the peer's report of each pool to that pool; a pool without a report loses the peer.
     fn update_peer(
         &self,
         peer: PeerId,
@@ -64,7 +64,8 @@ impl RegionsDriver {
         match effect {
             LeaseEffect::List | LeaseEffect::Write(..) => {
                 if let Some((_, queue)) = &core.leases {
-                    queue.send(effect);
+                    // Without a receiver the service is stopping.
+                    let _ = queue.send(effect);
                 }
             }
             LeaseEffect::Own(region, revision, mut pools) => {

@@ -31,7 +31,7 @@ impl InboundLinks {
         }
     }
 
-    /// Bounds the log lines of rejected links.
+    /// Whether [`WARN_INTERVAL`] has passed since the last log line of a rejected link.
     fn should_warn(&self) -> bool {
         let mut warned = self.warned_at.lock();
         let is_due = warned.is_none_or(|warned| warned.elapsed() >= WARN_INTERVAL);
@@ -39,30 +39,6 @@ impl InboundLinks {
             *warned = Some(Instant::now());
         }
         is_due
-    }
-
-    fn respond(&self, caller: &Caller, session: Session, message: Message) -> Vec<Message> {
-        let Some(driver) = self.driver.upgrade() else {
-            return Vec::new();
-        };
-        if session != caller.session {
-            return Vec::new();
-        }
-        let is_sibling = caller.region == self.region;
-        match message {
-            Message::Ping(ping) => vec![driver.reply(&ping, is_sibling)],
-            // Only siblings send placements.
-            Message::Placements(placements) if is_sibling => {
-                placements::receive(&driver, placements);
-                Vec::new()
-            }
-            Message::Scaling(share) => {
-                scaling::receive(&driver, (!is_sibling).then_some(&*caller.region), share);
-                Vec::new()
-            }
-            // Heartbeats are replies, which a caller does not send.
-            Message::Placements(_) | Message::Heartbeat(_) => Vec::new(),
-        }
     }
 }
 
@@ -77,7 +53,26 @@ impl MessageHandler for InboundLinks {
         session: Session,
         message: Message,
     ) -> Vec<Message> {
-        self.respond(caller, session, message)
+        let Some(driver) = self.driver.upgrade() else {
+            return Vec::new();
+        };
+        if session != caller.session {
+            return Vec::new();
+        }
+        let is_sibling = caller.region == self.region;
+        match message {
+            Message::Ping(ping) => return vec![driver.reply(&ping, is_sibling)],
+            // Only siblings send placements.
+            Message::Placements(placements) if is_sibling => {
+                placements::receive(&driver, placements);
+            }
+            Message::Scaling(share) => {
+                scaling::receive(&driver, (!is_sibling).then_some(&*caller.region), share);
+            }
+            // Heartbeats are replies, which a caller does not send.
+            Message::Placements(_) | Message::Heartbeat(_) => {}
+        }
+        Vec::new()
     }
 
     fn on_close(&self, caller: &Caller) {

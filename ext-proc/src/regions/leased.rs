@@ -56,11 +56,11 @@ impl LeasedReplicas {
     /// Leaves this region's own replicas to another region, or takes them back.
     pub(super) fn suspend_own(&mut self, is_suspended: bool) {
         self.is_suspended = is_suspended;
-        self.pools_changed();
+        self.update_all();
     }
 
-    /// Applies the leases to the pools that a reload opened.
-    pub(super) fn pools_changed(&mut self) {
+    /// Applies every lease to all pools, as after a reload that opened some.
+    pub(super) fn update_all(&mut self) {
         for pool in self.pool_registry.table().pools() {
             pool.set_suspended(self.is_suspended);
         }

@@ -49,7 +49,7 @@ use inbound::InboundLinks;
 use leased::LeasedReplicas;
 use links::{LinkKey, Links};
 use state::DriverState;
-use store::{Store, StoreQueue};
+use store::Store;
 
 pub use handle::RegionsHandle;
 pub(crate) use scaling::ReceivedShare;
@@ -113,7 +113,7 @@ impl RegionsServer {
         let (leases, store) = match &config.store {
             None => (None, None),
             Some(store) => {
-                let (queue, effects) = StoreQueue::new();
+                let (queue, effects) = mpsc::unbounded_channel();
                 let leases = Leases::new(lease_config(config, store), now);
                 (Some((leases, queue)), Some((Store::open(store)?, effects)))
             }

@@ -12,11 +12,13 @@ use super::pools::pool_of;
 use crate::peering::Message;
 use crate::pool::{Pool, SharedPlacement};
 
+/// Time for which placements are gathered: the staleness of a sibling's index, for fewer messages.
 const GATHER_TIME: Duration = Duration::from_millis(10);
 /// Longest time until a new sibling gets placements.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Placements per message; with the longest chains of a header, half of the size limit.
 const BATCH_MAX: usize = 128;
+/// Messages of one pool in one round; the rest waits for the next round.
 const BATCHES_MAX: usize = 8;
 
 /// Sends placements to the siblings until the driver is gone.

@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 use super::{RegionsDriver, RegionsHandle};
 use crate::peering::{Message, ScalingShare};
 
-/// Shares that wait for the planner. It reads them within seconds; what it misses comes again with the next ones.
+/// Limit of shares that wait for the planner, which reads them within seconds. Later shares repeat what the planner misses.
 pub(super) const SHARES_MAX: usize = 1_024;
 
 /// Share of another service.
@@ -20,28 +20,27 @@ pub(crate) struct ReceivedShare {
     pub(crate) share: Arc<ScalingShare>,
 }
 
-/// Hands over what another service told.
+/// Passes a share of another service to the planner.
 pub(super) fn receive(driver: &RegionsDriver, region: Option<&str>, share: Arc<ScalingShare>) {
     let region = region.map(Arc::from);
-    // Without a planner nothing reads it.
+    // Without a planner the channel has no receiver.
     let _ = driver.scaling.send(ReceivedShare { region, share });
 }
 
 impl RegionsHandle {
-    /// Sends demand and numbers to every sibling and every peer. What cannot be sent counts as lost on the way.
+    /// Sends a share to every sibling and every peer. A share that cannot be sent counts as lost on the way.
     pub(crate) fn share_scaling(&self, share: ScalingShare) {
         let message = Message::Scaling(Arc::new(share));
         let core = self.0.lock();
         for link in &core.links.siblings {
             let _ = link.dialer.send(&message);
         }
-        let peers: Vec<_> = core.links.peers.keys().copied().collect();
-        for peer in peers {
-            core.links.send_to_peer(peer, &message);
+        for peer in core.links.peers.keys() {
+            core.links.send_to_peer(*peer, &message);
         }
     }
 
-    /// Follows what other services tell.
+    /// Returns a receiver of the shares of other services.
     pub(crate) fn scaling_shares(&self) -> broadcast::Receiver<ReceivedShare> {
         self.0.scaling.subscribe()
     }

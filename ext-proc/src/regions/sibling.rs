@@ -12,36 +12,33 @@ use isotherm_router::{PeerReport, Time};
 #[derive(Debug, Default)]
 pub(super) struct Sibling {
     pub(super) monitor: HeartbeatMonitor,
-    /// Arrival and content of the last heartbeat. It stays valid until it is too old, since a broken link is redialled at once.
+    /// Arrival and content of the last heartbeat, which outlives its link: the dialer redials a broken link at once.
     last: Option<(Time, Heartbeat)>,
 }
 
 impl Sibling {
     /// Handles a heartbeat. Late, repeated and foreign ones are ignored.
     pub(super) fn on_heartbeat(&mut self, now: Time, heartbeat: Heartbeat) {
-        if self
-            .monitor
-            .on_reply(&heartbeat, now, Duration::MAX)
-            .is_some()
-        {
+        let accepted = self.monitor.on_reply(&heartbeat, now, Duration::MAX);
+        if accepted.is_some() {
             self.last = Some((now, heartbeat));
         }
     }
 
-    fn fresh(&self, now: Time, silence_max: Duration) -> Option<&Heartbeat> {
-        let fresh = self.last.as_ref();
-        let fresh = fresh.filter(|(received, _)| now.since(*received) <= silence_max);
-        fresh.map(|(_, heartbeat)| heartbeat)
+    /// The last heartbeat, unless it is older than `silence_max`.
+    fn fresh_heartbeat(&self, now: Time, silence_max: Duration) -> Option<&Heartbeat> {
+        let (received, heartbeat) = self.last.as_ref()?;
+        (now.since(*received) <= silence_max).then_some(heartbeat)
     }
 
     pub(super) fn reports(&self, now: Time, silence_max: Duration) -> &[(Arc<str>, PeerReport)] {
-        let heartbeat = self.fresh(now, silence_max);
+        let heartbeat = self.fresh_heartbeat(now, silence_max);
         heartbeat.map_or(&[], |heartbeat| &heartbeat.pools)
     }
 
     /// Whether the sibling is heard and has an Envoy.
     pub(super) fn has_gateway(&self, now: Time, silence_max: Duration) -> bool {
-        let heartbeat = self.fresh(now, silence_max);
+        let heartbeat = self.fresh_heartbeat(now, silence_max);
         heartbeat.is_some_and(|heartbeat| heartbeat.has_gateway)
     }
 }

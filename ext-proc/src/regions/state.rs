@@ -5,15 +5,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use isotherm_regions::{
-    LeaseInputs, Leases, PoolReplicas, RegionEntry, RegionName, Regions, StoredEntry,
+    LeaseEffect, LeaseInputs, Leases, PoolReplicas, RegionEntry, RegionName, Regions, StoredEntry,
 };
 use isotherm_router::{PeerId, Time};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::leased::LeasedReplicas;
 use super::links::Links;
 use super::status::{CertificateState, PlacementCounts};
-use super::store::StoreQueue;
 use crate::config::{Address, PeerConfig, RegionConfig};
 use crate::peering::Message;
 
@@ -28,8 +27,9 @@ pub(super) struct DriverState {
     pub(super) config: RegionConfig,
     pub(super) links: Links,
     pub(super) leased: LeasedReplicas,
-    /// Ownership by leases, with the queue to the store; `None` without a store.
-    pub(super) leases: Option<(Leases, StoreQueue)>,
+    /// Ownership by leases, with the calls that wait for the store; `None` without a store. The core has at most one list and one
+    /// write of each record under way.
+    pub(super) leases: Option<(Leases, mpsc::UnboundedSender<LeaseEffect>)>,
     inputs: LeaseInputs,
     /// Regions that the store names.
     pub(super) members: watch::Sender<Vec<PeerConfig>>,
@@ -54,7 +54,7 @@ impl DriverState {
         regions: Regions,
         links: Links,
         leased: LeasedReplicas,
-        leases: Option<(Leases, StoreQueue)>,
+        leases: Option<(Leases, mpsc::UnboundedSender<LeaseEffect>)>,
     ) -> Self {
         let advertise = config
             .store

@@ -1,7 +1,7 @@
 //! The store of the regions' records: etcd, or Lease objects of Kubernetes.
 //!
-//! A store has two calls: list all records, and write one if it still has a version. The core knows nothing else of it
-//! (`docs/decisions/0150-leases.md`). Each call gets an answer in bounded time, with the time before it was sent.
+//! A store has two calls: list all records, and write a record if it still has a given version. The core knows nothing else of
+//! the store (`docs/decisions/0150-leases.md`). Each call ends in bounded time, and its result names the time before it was sent.
 
 mod etcd;
 
@@ -58,22 +58,6 @@ impl Store {
             Self::Etcd(store) => store.write(entry, expected).await,
             Self::Kubernetes(store) => store.write(entry, expected).await,
         }
-    }
-}
-
-/// The calls that wait. The core has at most one list and one write of each record under way.
-#[derive(Clone, Debug)]
-pub(super) struct StoreQueue(mpsc::UnboundedSender<LeaseEffect>);
-
-impl StoreQueue {
-    pub(super) fn new() -> (Self, mpsc::UnboundedReceiver<LeaseEffect>) {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        (Self(sender), receiver)
-    }
-
-    pub(super) fn send(&self, effect: LeaseEffect) {
-        // Without a receiver the service is stopping.
-        let _ = self.0.send(effect);
     }
 }
 
@@ -148,7 +132,8 @@ async fn call(
     }
 }
 
-/// The last errors. A store may answer lists and refuse writes: each kind has its own, or the log would never end.
+/// The last error of each kind of call. A store may answer lists and refuse writes: one error for all kinds would change, and be
+/// logged, with every call.
 #[derive(Debug, Default)]
 struct StoreLog {
     lists: watch::Sender<Option<StoreError>>,
@@ -156,7 +141,7 @@ struct StoreLog {
     records: watch::Sender<Option<StoreError>>,
 }
 
-/// Messages at the beginning and at the end of an error.
+/// Log messages at the beginning and at the end of an error.
 type Messages = (&'static str, &'static str);
 const UNREACHABLE: Messages = (
     "the store of leases does not answer: this region keeps its own replicas",

@@ -10,6 +10,7 @@ use super::RegionsDriver;
 use super::discovery::SiblingDiscovery;
 use super::links::LinkKey;
 use super::pools::own_pools;
+use super::state::DriverState;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::peering::{Credentials, CredentialsError, LinkEvent};
@@ -52,7 +53,7 @@ pub(super) async fn ping_siblings(driver: Weak<RegionsDriver>) {
         let Some(strong) = driver.upgrade() else {
             return;
         };
-        strong.ping_siblings();
+        strong.drive(DriverState::ping_siblings);
         let next = Instant::now() + strong.lock().config.heartbeat;
         drop(strong);
         sleep_until(next).await;
@@ -70,7 +71,7 @@ pub(super) async fn follow_members(
             return;
         };
         if let Some(pools) = own_pools(&strong.pool_registry().table()) {
-            strong.set_local_pools(pools);
+            strong.drive(|core, now| core.set_local_pools(now, pools));
         }
         drop(strong);
         if revision.changed().await.is_err() {
@@ -88,7 +89,7 @@ pub(super) async fn follow_pools(
         let Some(driver) = driver.upgrade() else {
             return;
         };
-        driver.drive(|core, _| core.leased.pools_changed());
+        driver.drive(|core, _| core.leased.update_all());
     }
 }
 
@@ -173,7 +174,7 @@ pub(super) async fn follow_envoys(driver: Weak<RegionsDriver>, mut envoys: watch
         let Some(strong) = driver.upgrade() else {
             return;
         };
-        strong.set_gateway(count > 0);
+        strong.drive(|core, _| core.set_gateway(count > 0));
         drop(strong);
         if envoys.changed().await.is_err() {
             return;
