@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Server;
 
 use super::loopback::{NotLoopback, check_loopback};
-use super::{LinkTimeouts, LocalIdentity, Message, TransportSecurity};
+use super::{LinkTimeouts, LocalIdentity, Message, TransportSecurity, WINDOW_BYTES};
 use crate::streaming_server::StreamingServer;
 use limiter::ConnectionLimiter;
 use service::LinkMethod;
@@ -26,10 +26,7 @@ use service::LinkMethod;
 /// The most streams of one connection: a service needs one, and one more while it replaces a stream.
 const STREAMS_MAX: u32 = 2;
 
-/// HTTP/2's windows, in bytes; see the calling end.
-const WINDOW_BYTES: u32 = 2 * 1024 * 1024;
-
-/// HTTP/2's keepalive on a silent connection.
+/// HTTP/2's keepalive on a silent connection, longer than the caller's: the caller finds a dead link first, and redials.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -45,9 +42,9 @@ pub struct Caller {
     pub session: Session,
 }
 
-/// Handles the messages of callers.
+/// Receiver of the messages of callers.
 pub trait MessageHandler: Send + Sync + 'static {
-    /// A stream has begun.
+    /// Handles the beginning of a stream.
     fn on_open(&self, _caller: &Caller) {}
 
     /// Handles a message and returns the replies, in order. The acceptor reads the next message of a stream when it has sent
@@ -61,14 +58,14 @@ pub trait MessageHandler: Send + Sync + 'static {
         message: Message,
     ) -> impl Future<Output = Vec<Message>> + Send;
 
-    /// A stream has ended.
+    /// Handles the end of a stream.
     fn on_close(&self, _caller: &Caller) {}
 
-    /// The acceptor rejected a caller: by its certificate, by a limit, or for an invalid message.
+    /// Handles the rejection of a caller: by its certificate, by a limit, or for an invalid message.
     fn on_rejected(&self, _from: Option<SocketAddr>, _reason: &str) {}
 }
 
-/// Accepts links.
+/// The accepting end of all links of a service.
 #[derive(Debug)]
 pub struct Acceptor<H> {
     context: AcceptorContext<H>,

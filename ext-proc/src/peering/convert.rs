@@ -15,12 +15,13 @@ pub(crate) use encode::encode;
 
 /// The longest name of a region, a model or a replica, in bytes.
 const NAME_BYTES_MAX: usize = 256;
-/// The most pools.
+/// The most pools in a message.
 const POOLS_MAX: usize = 1024;
 /// The most drained replicas of a pool.
 const REPLICAS_MAX: usize = 16 * 1024;
-/// The most placements in a message, and the most blocks in one.
+/// The most placements in a message.
 const PLACEMENTS_MAX: usize = 1024;
+/// The most blocks in a placement.
 const BLOCKS_MAX: usize = 512;
 
 /// Whether a message is within the bounds that the receiver checks. The receiver ends the stream of a longer message, and

@@ -50,18 +50,15 @@ pub enum LinkEvent {
     },
 }
 
-/// Keeps one link; dropping it cuts the link.
+/// The calling end of one link; dropping the dialer cuts the link.
 #[derive(Debug)]
 pub struct Dialer {
-    control: Arc<LinkControl>,
+    current: Arc<CurrentQueue>,
     _task: AbortOnDrop,
 }
 
-#[derive(Debug, Default)]
-struct LinkControl {
-    /// The queue of the link that is up.
-    queue: Mutex<Option<Arc<SendQueue>>>,
-}
+/// The queue of the link that is up; `None` while the link is down.
+type CurrentQueue = Mutex<Option<Arc<SendQueue>>>;
 
 impl Dialer {
     /// Dials `peer` until it is dropped. Events go to `events` with `key`; while `events` is full, the link waits.
@@ -75,20 +72,20 @@ impl Dialer {
     where
         K: Clone + Send + Sync + 'static,
     {
-        let control = Arc::new(LinkControl::default());
+        let current = Arc::new(CurrentQueue::default());
         let task = LinkTask {
             connector: Connector::new(identity, peer, timeouts),
             timeouts,
             key,
             events,
-            control: Arc::clone(&control),
+            current: Arc::clone(&current),
         };
         let task = tokio::spawn(async move {
             // The task ends when the receiver of events is gone.
             let _ = task.run().await;
         });
         Self {
-            control,
+            current,
             _task: AbortOnDrop(task.abort_handle()),
         }
     }
@@ -96,18 +93,8 @@ impl Dialer {
     /// Sends a message, if the link is up. A ping replaces a ping that waits.
     /// Fails when there is no link, or its queue is full.
     pub fn send(&self, message: &Message) -> Result<(), SendError> {
-        let queue = self.control.queue().ok_or(SendError::NoLink)?;
-        queue.push(message)
-    }
-}
-
-impl LinkControl {
-    fn queue(&self) -> Option<Arc<SendQueue>> {
-        self.queue.lock().clone()
-    }
-
-    fn set_queue(&self, queue: Option<Arc<SendQueue>>) {
-        *self.queue.lock() = queue;
+        let queue = self.current.lock().clone();
+        queue.ok_or(SendError::NoLink)?.push(message)
     }
 }
 
@@ -119,7 +106,7 @@ struct LinkTask<K> {
     timeouts: LinkTimeouts,
     key: K,
     events: mpsc::Sender<(K, LinkEvent)>,
-    control: Arc<LinkControl>,
+    current: Arc<CurrentQueue>,
 }
 
 impl<K: Clone> LinkTask<K> {
@@ -145,8 +132,8 @@ impl<K: Clone> LinkTask<K> {
     /// Reports a link and its messages until it ends.
     async fn keep(&self, link: EstablishedLink) -> Result<LinkError, NoReceiver> {
         let queue = Arc::clone(&link.queue);
-        self.control.set_queue(Some(Arc::clone(&queue)));
-        let _guard = QueueGuard(&self.control);
+        *self.current.lock() = Some(Arc::clone(&queue));
+        let _guard = QueueGuard(&self.current);
         let session = queue.session();
         self.report(LinkEvent::Up { session }).await?;
         self.receive(link, &queue).await
@@ -196,12 +183,12 @@ impl<K: Clone> LinkTask<K> {
     }
 }
 
-/// Takes the queue away when the link ends.
-struct QueueGuard<'a>(&'a LinkControl);
+/// Guard that removes the queue when the link ends.
+struct QueueGuard<'a>(&'a CurrentQueue);
 
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
-        self.0.set_queue(None);
+        *self.0.lock() = None;
     }
 }
 

@@ -49,6 +49,10 @@ pub use timeouts::LinkTimeouts;
 /// The longest message that a service reads or sends, in bytes. A message of the longest placements has half of that.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 
+/// HTTP/2's windows at both ends, in bytes. With windows smaller than a message, a long message takes many round trips, and the
+/// pings behind it wait.
+const WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+
 /// The version of the protocol, in each Hello.
 pub const PROTOCOL_VERSION: u32 = 1;
 

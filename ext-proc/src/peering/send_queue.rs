@@ -15,8 +15,9 @@ use super::convert::{encode, is_within_bounds};
 use super::wire::Envelope;
 use super::{MESSAGE_BYTES_MAX, Message};
 
-/// The most messages other than pings, and the most bytes of them together.
+/// The most messages in a queue, pings excluded.
 const MESSAGES_MAX: usize = 64;
+/// The most bytes of these messages together.
 const BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 
 /// Why a message was not sent.

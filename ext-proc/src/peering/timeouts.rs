@@ -17,14 +17,17 @@ pub struct LinkTimeouts {
     pub hello_max: Duration,
 }
 
-/// Missed heartbeats after which the dialer cuts a link. The core takes a peer for lost after three, so that no request
-/// depends on a link that is cut.
+/// Missed heartbeats after which the dialer cuts a link. The core marks a peer as lost after three, so no request depends on a
+/// link that is cut.
 const SILENCE_INTERVALS: u32 = 4;
 
-/// A handshake has three round trips: a second across the world, at a third of a second each.
+/// Bound on one attempt. A handshake has three round trips: a second across the world, at a third of a second each.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// Bound on the backoff, where two heartbeats are not longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
+/// Backoff after the first failed attempt, in heartbeats.
 const BACKOFF_INTERVALS: u32 = 2;
+/// Bound on a caller's handshake and Hello: longer than an attempt, so that the caller gives up first.
 const HELLO_MAX: Duration = Duration::from_secs(5);
 
 impl LinkTimeouts {

@@ -19,6 +19,7 @@ use crate::peering::TransportSecurity;
 use crate::peering::credentials::region_of;
 use crate::peering::transport::Transport;
 
+/// Limit of TLS handshakes at once; further callers wait in the system's queue.
 const HANDSHAKES_MAX: usize = 128;
 
 /// Bounds on draining a connection whose handshake failed, in time and bytes. A socket that closes with unread bytes resets

@@ -11,6 +11,7 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use hyper::body::Incoming;
 use hyper::client::conn::http2;
+use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -22,11 +23,7 @@ use tonic_prost::ProstCodec;
 
 use crate::peering::transport::{TlsFault, Transport};
 use crate::peering::wire::{self, Envelope};
-use crate::peering::{LinkError, MESSAGE_BYTES_MAX};
-
-/// HTTP/2's windows, in bytes. With windows smaller than a message a long message takes many round trips, and the pings
-/// behind it wait for them.
-const WINDOW_BYTES: u32 = 2 * 1024 * 1024;
+use crate::peering::{LinkError, MESSAGE_BYTES_MAX, WINDOW_BYTES};
 
 /// HTTP/2's keepalive, for a link without pings.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
@@ -56,7 +53,7 @@ impl Connection {
             let fault = tls_fault.get().map(LinkError::tls);
             fault.unwrap_or_else(|| LinkError::broken(error))
         })?;
-        tasks.0.spawn(async move {
+        tasks.0.execute(async move {
             // The stream reports how the connection ends.
             let _ = connection.await;
         });
@@ -94,19 +91,13 @@ impl Connection {
 #[derive(Clone, Debug, Default)]
 struct Tasks(Arc<Mutex<JoinSet<()>>>);
 
-impl Tasks {
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
+    fn execute(&self, task: F) {
         self.0.lock().spawn(task);
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for Tasks {
-    fn execute(&self, task: F) {
-        self.spawn(task);
-    }
-}
-
-/// Aborts all tasks when it is dropped. The tasks hold clones of [`Tasks`], so dropping the set is not enough.
+/// Guard that aborts all tasks when it is dropped. The tasks hold clones of [`Tasks`], so dropping the set is not enough.
 struct TaskGuard(Tasks);
 
 impl Drop for TaskGuard {
