@@ -1,8 +1,8 @@
 //! The cost of forwarding and of staying, in seconds until the first token (`docs/design/forwarding.md`).
 //!
-//! Once the pool has measured its prefill speed, which stands for the peer's, a request may leave although a local replica is
-//! free, or stay although none is. A policy that ignores prefixes makes neither exception, nor does a pool that forwards as
-//! published.
+//! SkyLB forwards a request exactly when no local replica is free. Two exceptions need the measured prefill speed of this pool,
+//! which stands for the peer's: a request leaves although a local replica is free, or stays although none is. A policy that
+//! ignores prefixes makes neither exception, nor does a pool under [`crate::ForwardingRule::Published`].
 
 use core::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
 
 impl PoolState {
-    /// Whether the prefill that the peer's cache saves takes longer than the way to the peer.
+    /// Whether the prefill that the peer's cache saves takes longer than the estimated time to first token at the peer.
     pub(crate) fn is_warmer(
         &self,
         target: &ForwardTarget,
@@ -31,17 +31,17 @@ impl PoolState {
     }
 
     /// Whether a request that waits for this busy replica starts earlier there than at the peer.
-    pub(crate) fn is_home_sooner(
+    pub(crate) fn is_preferred_sooner(
         &self,
         target: &ForwardTarget,
         request: &Request,
-        home: ReplicaIndex,
+        preferred: ReplicaIndex,
     ) -> bool {
         let blocks = request.fingerprint.blocks();
-        let here = self.index.deepest_of(blocks, home);
+        let here = self.index.deepest_of(blocks, preferred);
         let saved =
             uncached_tokens(request, target.matched.depth) - uncached_tokens(request, here.depth);
-        let wait_s = self.turn_s(home) + self.replicas.backlog_s(home, self.now);
+        let wait_s = self.turn_s(preferred) + self.replicas.backlog_s(preferred, self.now);
         let saved_s = self.replicas.prefill_of_pool_s(saved).unwrap_or_default();
         wait_s < target.estimated_ttft.as_secs_f64() + saved_s
     }

@@ -1,6 +1,6 @@
 //! The requests at peers, and the recognition of a request that returns (`docs/design/forwarding.md`).
 //!
-//! Among equal requests any match will do. A request that left through a sibling is not recognised and queues as a new one.
+//! Among equal requests the oldest one matches. A request that left through a sibling is not recognised and queues as a new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct ForwardedRequest {
     pub(crate) forwarded_at: Time,
     pub(crate) seq: QueueSeq,
     pub(crate) arrived: Time,
-    /// The time from which its waits counted.
+    /// The time from which the request's waits counted: its arrival, or its promotion.
     pub(crate) entered: Time,
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
@@ -36,7 +36,7 @@ impl ForwardedRequest {
     }
 }
 
-/// Peer, session, prompt length and last block hash: what equal requests have in common.
+/// Key of equal requests: peer, session, bytes of the prompt, and last block hash.
 type MatchKey = (PeerId, Option<SessionKey>, u32, Option<u64>);
 
 fn match_key(peer: PeerId, session: Option<SessionKey>, prompt: &Fingerprint) -> MatchKey {

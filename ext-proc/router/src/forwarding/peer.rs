@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use super::window::Window;
+use super::window::ReportWindow;
 use crate::replica::{Breaker, BreakerPermit, Evidence, Pushes};
 use crate::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost, RegionRules, Time};
 
@@ -51,17 +51,18 @@ pub(super) struct Peer {
     /// Time of the first return that refuted the report.
     refuted_at: Option<Time>,
     returned_at: Option<Time>,
+    /// Requests that this service and its siblings sent since the report was asked for.
     sent: Pushes,
-    /// Requests sent since the report was asked for.
+    /// Number of these requests.
     sent_since: u32,
     /// Batch requests that this service sent since the report was asked for.
     batch_sent: Pushes,
-    /// Tokens that this service sent since then.
+    /// Tokens of the requests that this service sent since the report was asked for.
     tokens_sent: Pushes,
-    window: Window,
-    /// Requests that this service sent, as far back as a rejection takes.
+    window: ReportWindow,
+    /// Requests that this service sent, and that the peer may still reject ([`REJECTION_MAX`]).
     own_sent: Pushes,
-    /// Requests that returned to this service, as far back as a rejection takes.
+    /// Requests of the same time that returned to this service.
     own_returned: Pushes,
     outstanding: u32,
     /// Outstanding requests that have returned and are served elsewhere.
@@ -157,28 +158,23 @@ impl Peer {
     /// Handles the end of a request that this service forwarded to the peer.
     pub(super) fn on_ended(&mut self, permit: BreakerPermit, end: ForwardEnd, now: Time) {
         self.outstanding = self.outstanding.saturating_sub(1);
-        let evidence = match end {
-            ForwardEnd::Ended(evidence) => evidence,
-            ForwardEnd::Aborted { .. } | ForwardEnd::ServedElsewhere { .. } => Evidence::None,
-        };
-        self.breaker.ended(permit, evidence, now);
-        let has_returned = match end {
-            ForwardEnd::Ended(_) => false,
-            ForwardEnd::Aborted { has_returned } => has_returned,
+        let (evidence, has_returned) = match end {
+            ForwardEnd::Ended(evidence) => (evidence, false),
+            ForwardEnd::Aborted { has_returned } => (Evidence::None, has_returned),
             ForwardEnd::ServedElsewhere { forwarded_at } => {
-                self.returned_at.is_some_and(|at| at >= forwarded_at)
+                let has_returned = self.returned_at.is_some_and(|at| at >= forwarded_at);
+                (Evidence::None, has_returned)
             }
         };
+        self.breaker.ended(permit, evidence, now);
         if has_returned {
             self.outstanding_returned = self.outstanding_returned.saturating_sub(1);
         }
-        match end {
-            // The request returned to a sibling, so that this is the first sign of the rejection here.
-            ForwardEnd::ServedElsewhere { .. } if !has_returned => self.refute(now),
-            ForwardEnd::ServedElsewhere { .. } => {}
-            ForwardEnd::Ended(_) | ForwardEnd::Aborted { .. } => {
-                self.outstanding_returned = self.outstanding_returned.min(self.outstanding);
-            }
+        if !matches!(end, ForwardEnd::ServedElsewhere { .. }) {
+            self.outstanding_returned = self.outstanding_returned.min(self.outstanding);
+        } else if !has_returned {
+            // The request returned to a sibling: its end is the first sign of the rejection here.
+            self.refute(now);
         }
     }
 
@@ -210,7 +206,7 @@ impl Peer {
         }
     }
 
-    /// Handles a return: the report was wrong, or is outdated.
+    /// Handles the rejection of a request, which shows that the report is wrong or outdated.
     fn refute(&mut self, now: Time) {
         if self.refuted_at.is_some() {
             return;
@@ -230,7 +226,7 @@ impl Peer {
         self.outstanding > self.outstanding_returned.saturating_add(undecided)
     }
 
-    /// Time before which a request must have left that would have returned by `now` if it had been rejected.
+    /// The latest time of departure of a request whose rejection is known at `now`.
     fn rejected_by(&self, now: Time) -> Time {
         let round_trip = self.report.map_or(Duration::ZERO, |last| last.round_trip);
         now.before(round_trip.saturating_add(REJECTION_MAX))
@@ -241,11 +237,8 @@ impl Peer {
     pub(super) fn next_change(&self, rules: &RegionRules, now: Time) -> Option<Time> {
         let report = self.report.as_ref().filter(|_| !self.is_lost);
         let stale = report.map(|last| last.as_of.after(rules.stale_after));
-        [stale, self.breaker.until()]
-            .into_iter()
-            .flatten()
-            .filter(|time| *time > now)
-            .min()
+        let changes = [stale, self.breaker.until()].into_iter().flatten();
+        changes.filter(|time| *time > now).min()
     }
 
     /// Round trip plus the time that the peer's queue takes to drain; `None` before the first report.
@@ -265,7 +258,7 @@ impl Peer {
         Some(last.round_trip.saturating_add(wait))
     }
 
-    /// Cost of a prompt there, as if every replica had got its share of the requests sent since the report.
+    /// Cost of a prompt at the peer, as if each of its replicas had got an equal share of the requests sent since the report.
     #[expect(
         clippy::cast_precision_loss,
         reason = "numbers of requests and replicas"
@@ -282,7 +275,7 @@ impl Peer {
         free_capacity.saturating_sub(self.sent_since)
     }
 
-    /// Batch requests that the peer would start now: those of the report, less the ones sent since.
+    /// Batch requests that the peer would start now: the credit of the report, less the batch requests sent since.
     pub(super) fn batch_credit_left(&self) -> u32 {
         self.report.map_or(0, |last| {
             let sent = self.batch_sent.since(last.as_of);
@@ -290,7 +283,7 @@ impl Peer {
         })
     }
 
-    /// Effective memory utilisation of the peer: that of the report, and the tokens sent since.
+    /// Effective memory utilisation of the peer: the reported one, plus the tokens sent since.
     #[expect(clippy::cast_precision_loss, reason = "a number of tokens")]
     pub(super) fn utilisation(&self) -> Option<f64> {
         let last = self.report?;

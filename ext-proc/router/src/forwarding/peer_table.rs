@@ -1,6 +1,7 @@
 //! The peers of a pool: their state, the prefix index over them, and the set of the available ones.
 
 use core::time::Duration;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use isotherm_fingerprint::BlockHash;
@@ -15,10 +16,10 @@ use crate::{
     RegionRules, Request, Time,
 };
 
-/// False hits in a row after which a peer's caches no longer hold the rest of a prompt.
+/// False hits in a row after which a peer is taken not to keep its prompts. A single one tells of one of its engines.
 const FALSE_HITS_MAX: u32 = 3;
 
-/// A peer at the time of a forwarded request. A peer that leaves and joins again is another one.
+/// Identity of a peer at the time of a forwarded request. A peer that leaves and joins again has another generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PeerHandle {
     pub(crate) id: PeerId,
@@ -83,7 +84,7 @@ impl PeerTable {
         self.index.has_excess()
     }
 
-    /// Goes on with the eviction of what exceeds the bounds of the index over peers.
+    /// Evicts a bounded number of the entries by which the index over peers exceeds its bounds.
     pub(crate) fn evict_index_excess(&mut self) {
         self.index.evict_excess();
     }
@@ -299,16 +300,17 @@ impl PeerTable {
         self.peers.get(slot.index())?.as_ref()
     }
 
-    /// Returns the available peers except the tried ones; `None` when no peer was tried.
-    pub(super) fn untried(&self, available: &ReplicaSet, tried: &[PeerId]) -> Option<ReplicaSet> {
-        if tried.is_empty() {
-            return None;
-        }
-        let mut untried = available.clone();
+    /// Returns the available peers except the tried ones.
+    pub(super) fn untried<'a>(
+        &self,
+        available: &'a ReplicaSet,
+        tried: &[PeerId],
+    ) -> Cow<'a, ReplicaSet> {
+        let mut untried = Cow::Borrowed(available);
         for slot in tried.iter().filter_map(|id| self.slots.get(id)) {
-            untried.set(*slot, false);
+            untried.to_mut().set(*slot, false);
         }
-        Some(untried)
+        untried
     }
 
     fn is_available(&self, slot: ReplicaIndex, now: Time) -> bool {
@@ -322,6 +324,7 @@ impl PeerTable {
         (peer.generation == handle.generation).then_some(slot)
     }
 
+    /// Applies a change to a peer, and updates its availability; `None` for an unknown peer.
     fn change<T>(
         &mut self,
         id: PeerId,

@@ -11,8 +11,8 @@ use crate::policy::uncached_tokens;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{PeerId, PromptCost, Reason, RegionChoice, Request};
 
-/// Smallest share of the prompt whose match selects a peer.
-const MATCH_MIN: f64 = 0.5;
+/// Smallest matched share of the prompt that selects a peer by its prefix.
+const MATCH_SHARE_MIN: f64 = 0.5;
 
 /// The selected peer of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(crate) struct ForwardTarget {
     pub(crate) slot: ReplicaIndex,
     pub(crate) peer: PeerId,
     pub(crate) reason: Reason,
-    /// The part of the prompt that the peer was sent before.
+    /// The longest prefix of the prompt that was forwarded to the peer before.
     pub(crate) matched: PrefixMatch,
     pub(crate) estimated_ttft: Duration,
 }
@@ -41,8 +41,7 @@ impl PeerTable {
         ignores_prefixes: bool,
         available: &ReplicaSet,
     ) -> Option<ForwardTarget> {
-        let untried = self.untried(available, tried);
-        let candidates = untried.as_ref().unwrap_or(available);
+        let candidates = &*self.untried(available, tried);
         if candidates.is_empty() {
             return None;
         }
@@ -53,7 +52,7 @@ impl PeerTable {
         } else {
             let matched = self.index.deepest(blocks, candidates);
             let holders = self.index.targets(&matched, candidates);
-            let warm = (request.fingerprint.share_at(matched.depth) >= MATCH_MIN)
+            let warm = (request.fingerprint.share_at(matched.depth) >= MATCH_SHARE_MIN)
                 .then(|| self.soonest(holders))
                 .flatten();
             match warm {
@@ -61,18 +60,12 @@ impl PeerTable {
                 None => (self.soonest(candidates.iter())?, Reason::Soonest, None),
             }
         };
-        let peer = self.get(slot)?;
-        Some(ForwardTarget {
-            slot,
-            peer: peer.id,
-            reason,
-            matched: matched.unwrap_or_else(|| self.index.deepest_of(blocks, slot)),
-            estimated_ttft: peer.estimated_ttft()?,
-        })
+        let matched = matched.unwrap_or_else(|| self.index.deepest_of(blocks, slot));
+        self.target(slot, reason, matched)
     }
 
-    /// The cheapest of the available peers that report costs and were not tried, with the cost. `price` prices the tokens
-    /// that a peer has to compute, behind a wait in seconds.
+    /// The cheapest of the available peers that report costs and were not tried, with the cost. `price` takes the costs that a peer
+    /// reports, the tokens that the peer has to compute, and the wait before it computes them, in seconds.
     pub(crate) fn cheapest(
         &self,
         request: &Request,
@@ -80,30 +73,21 @@ impl PeerTable {
         available: &ReplicaSet,
         price: impl Fn(&PromptCost, f64, f64) -> f64,
     ) -> Option<(f64, ForwardTarget)> {
-        let untried = self.untried(available, tried);
-        let candidates = untried.as_ref().unwrap_or(available);
+        let candidates = self.untried(available, tried);
         let blocks = request.fingerprint.blocks();
         let priced = candidates.iter().filter_map(|slot| {
-            let peer = self.get(slot)?;
-            let (prompt_cost, estimated_ttft) = (peer.prompt_cost()?, peer.estimated_ttft()?);
+            let prompt_cost = self.get(slot)?.prompt_cost()?;
             let matched = self.index.deepest_of(blocks, slot);
             let tokens = uncached_tokens(request, matched.depth);
-            let is_warm = request.fingerprint.share_at(matched.depth) >= MATCH_MIN;
-            let target = ForwardTarget {
-                slot,
-                peer: peer.id,
-                reason: if is_warm {
-                    Reason::Prefix
-                } else {
-                    Reason::Soonest
-                },
-                matched,
-                estimated_ttft,
+            let is_warm = request.fingerprint.share_at(matched.depth) >= MATCH_SHARE_MIN;
+            let reason = if is_warm {
+                Reason::Prefix
+            } else {
+                Reason::Soonest
             };
-            Some((
-                price(&prompt_cost, tokens, estimated_ttft.as_secs_f64()),
-                target,
-            ))
+            let target = self.target(slot, reason, matched)?;
+            let wait_s = target.estimated_ttft.as_secs_f64();
+            Some((price(&prompt_cost, tokens, wait_s), target))
         });
         priced.min_by(|a, b| a.0.total_cmp(&b.0))
     }
@@ -117,8 +101,7 @@ impl PeerTable {
         available: &ReplicaSet,
         own: Option<f64>,
     ) -> Option<ForwardTarget> {
-        let untried = self.untried(available, tried);
-        let candidates = untried.as_ref().unwrap_or(available);
+        let candidates = self.untried(available, tried);
         let mut peers: Vec<_> = candidates
             .iter()
             .filter_map(|slot| {
@@ -133,17 +116,28 @@ impl PeerTable {
             least.filter(|(.., used)| own.is_none_or(|own| *used < own))
         };
         let (_, _, slot, _) = peers.iter().find(has_spare).or_else(least)?;
-        let peer = self.get(*slot)?;
         let blocks = request.fingerprint.blocks();
+        let matched = self.index.deepest_of(blocks, *slot);
+        self.target(*slot, Reason::Utilisation, matched)
+    }
+
+    fn target(
+        &self,
+        slot: ReplicaIndex,
+        reason: Reason,
+        matched: PrefixMatch,
+    ) -> Option<ForwardTarget> {
+        let peer = self.get(slot)?;
         Some(ForwardTarget {
-            slot: *slot,
+            slot,
             peer: peer.id,
-            reason: Reason::Utilisation,
-            matched: self.index.deepest_of(blocks, *slot),
+            reason,
+            matched,
             estimated_ttft: peer.estimated_ttft()?,
         })
     }
 
+    /// The peer with the smallest estimated time to first token; among equals the one with the most free capacity left.
     fn soonest(&self, candidates: impl Iterator<Item = ReplicaIndex>) -> Option<ReplicaIndex> {
         let key = |slot| {
             let peer = self.get(slot)?;

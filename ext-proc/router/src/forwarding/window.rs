@@ -1,17 +1,18 @@
-//! The number of requests that a peer may get on one report: unlimited, until a report turns out to be shared.
+//! The number of requests that a peer may get on one report: unlimited, until the peer rejects a request because another
+//! region has used the same free capacity.
 //!
 //! The window is learned as in TCP: it halves when a report is refuted, and grows when it was used up and no request
 //! returned. `docs/decisions/0043-forwarding.md` has the rejected rules.
 
 /// Limit of the requests that a peer may get between two reports.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Window {
+pub(super) struct ReportWindow {
     limit: u32,
     /// Requests sent on the report before the current one.
     last_used: u32,
 }
 
-impl Default for Window {
+impl Default for ReportWindow {
     fn default() -> Self {
         Self {
             limit: u32::MAX,
@@ -20,7 +21,7 @@ impl Default for Window {
     }
 }
 
-impl Window {
+impl ReportWindow {
     /// Whether another request may go when `sent` requests went on the current report.
     pub(super) const fn admits(&self, sent: u32) -> bool {
         sent < self.limit
@@ -46,13 +47,13 @@ mod tests {
     use super::*;
 
     /// The number of requests that the window admits on one report.
-    fn fill(window: Window) -> u32 {
+    fn fill(window: ReportWindow) -> u32 {
         (0..1_000).find(|n| !window.admits(*n)).unwrap_or(1_000)
     }
 
     #[test]
     fn a_window_is_unlimited_until_a_request_returns() {
-        let mut window = Window::default();
+        let mut window = ReportWindow::default();
         window.on_report(500, false);
         assert_eq!(fill(window), 1_000);
         window.shrink(0);
@@ -61,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_window_grows_only_when_it_is_used_up() {
-        let mut window = Window::default();
+        let mut window = ReportWindow::default();
         window.shrink(20);
         window.on_report(3, false);
         assert_eq!(fill(window), 10);
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn a_window_admits_at_least_one_request() {
-        let mut window = Window::default();
+        let mut window = ReportWindow::default();
         for _ in 0..5 {
             window.shrink(0);
         }

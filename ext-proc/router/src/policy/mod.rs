@@ -46,9 +46,9 @@ pub(crate) const LOOKED_AT_MAX: usize = 64;
 /// Later queued requests that are considered, too, because the replica is their affinity replica.
 pub(crate) const LOOKED_AT_BY_AFFINITY_MAX: usize = 32;
 
-/// From this many holders of a prefix on, only the least loaded replicas are searched for one,
+/// Holders of a prefix from which on only the least loaded replicas are searched for a holder.
 const HOLDERS_MANY: usize = 32;
-/// namely this many of them.
+/// Least loaded replicas that are searched for a holder of such a prefix.
 const LEAST_LOADED_MAX: usize = 16;
 
 /// The state of the pool for one selection.
@@ -71,6 +71,18 @@ impl PoolState {
             candidates,
             ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
             timing: WaitState::new(self.common_objective()),
+        }
+    }
+
+    /// The view of a policy on a queued request.
+    pub(crate) fn view_of<'a>(
+        &'a self,
+        queued: &QueuedRequest,
+        candidates: &'a ReplicaSet,
+    ) -> View<'a> {
+        View {
+            timing: self.timing(queued),
+            ..self.view(candidates)
         }
     }
 }

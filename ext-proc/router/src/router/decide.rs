@@ -4,6 +4,8 @@
 //! The second half is for a request that would wait: a peer, any free replica instead of a rejection, a rejection, or the
 //! queue.
 
+use std::borrow::Cow;
+
 use super::Router;
 use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::policy::{Dispatch, Selection, View, least_loaded};
@@ -57,7 +59,7 @@ impl Router {
             return RoutingDecision::Reject(reason);
         }
         if self.pending_service.is_pending() {
-            // The requests that wait come first.
+            // Queued requests take the freed replicas first.
             return RoutingDecision::Wait(None);
         }
         let routing = self.route(queued, false, at.replicas);
@@ -66,7 +68,7 @@ impl Router {
         }
         match self.choose_region(queued, at.peers) {
             Some(ChosenRegion::Peer(target)) => {
-                return if self.is_kept_warm(queued, &routing, &target, at) {
+                return if self.is_cheaper_here(queued, &routing, &target, at) {
                     routing
                 } else {
                     RoutingDecision::Forward(target)
@@ -108,15 +110,11 @@ impl Router {
         must_go: bool,
         available: &ReplicaSet,
     ) -> RoutingDecision {
-        let allowed = allowed(queued.pinned.as_deref(), available);
-        let candidates = allowed.as_ref().unwrap_or(available);
+        let candidates = &*allowed(queued.pinned.as_deref(), available);
         if candidates.is_empty() {
             return RoutingDecision::Wait(None);
         }
-        let view = View {
-            timing: self.pool.timing(queued),
-            ..self.pool.view(candidates)
-        };
+        let view = self.pool.view_of(queued, candidates);
         let preferred = match self.policy.select_replica(&queued.request, &view) {
             Some(Selection::Dispatch(dispatch)) if candidates.contains(dispatch.replica) => {
                 return RoutingDecision::Dispatch(dispatch);
@@ -143,7 +141,7 @@ impl Router {
         }
     }
 
-    /// The reason for which an arriving request may not wait. A returned request keeps its place in a full queue.
+    /// The reason for which an arriving request may not wait. A full queue does not reject a returned request.
     pub(super) fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
         let config = &self.pool.config;
         let wait_max = config.wait_max(queued.waits_as());
@@ -208,11 +206,17 @@ fn dispatch_least_loaded(view: &View<'_>) -> Option<Dispatch> {
     })
 }
 
-/// The members of a set that a restricted request may go to.
-pub(super) fn allowed(pinned: Option<&[ReplicaIndex]>, among: &ReplicaSet) -> Option<ReplicaSet> {
+/// The members of a set that a request may go to, which `pinned` may restrict.
+pub(super) fn allowed<'a>(
+    pinned: Option<&[ReplicaIndex]>,
+    among: &'a ReplicaSet,
+) -> Cow<'a, ReplicaSet> {
+    let Some(pinned) = pinned else {
+        return Cow::Borrowed(among);
+    };
     let mut allowed = ReplicaSet::default();
-    for replica in pinned? {
+    for replica in pinned {
         allowed.set(*replica, among.contains(*replica));
     }
-    Some(allowed)
+    Cow::Owned(allowed)
 }

@@ -214,8 +214,7 @@ impl Router {
     ) -> SmallVec<[ReplicaId; 3]> {
         let (chosen, matched) = (selected.replica, selected.matched.as_ref());
         let wanted = self.pool.config.fallbacks_max.saturating_add(1);
-        let open = allowed(pinned, self.pool.replicas.available());
-        let candidates = open.as_ref().unwrap_or(self.pool.replicas.available());
+        let candidates = &*allowed(pinned, self.pool.replicas.available());
         let view = self.pool.view(candidates);
         let mut named: SmallVec<[ReplicaIndex; 4]> = SmallVec::new();
         named.push(chosen);
@@ -228,8 +227,7 @@ impl Router {
         let trusted = self.pool.replicas.trusted();
         named.retain(|index| *index == chosen || trusted.contains(*index));
         if named.len() < wanted {
-            let among = allowed(pinned, trusted);
-            let trusted = among.as_ref().unwrap_or(trusted);
+            let trusted = &*allowed(pinned, trusted);
             let mut from = chosen;
             for _ in 0..trusted.len().min(2 * wanted) {
                 from = ReplicaIndex(from.0.wrapping_add(1));

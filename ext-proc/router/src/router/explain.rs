@@ -1,8 +1,8 @@
-//! Explanations: the decision on a request, and the replicas and peers as they look to it, without any change.
+//! Explanations of a decision, with the replicas and peers that it compared. An explanation changes nothing.
 
 use super::Router;
 use super::decide::{Availables, RoutingDecision, allowed};
-use crate::policy::{View, may_serve};
+use crate::policy::may_serve;
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaSet;
 use crate::{Candidate, Choice, Explanation, Request, Time};
@@ -26,10 +26,7 @@ impl Router {
             Vec::new()
         };
         let allowed = allowed(queued.pinned.as_deref(), &replicas);
-        let view = View {
-            timing: self.pool.timing(&queued),
-            ..self.pool.view(allowed.as_ref().unwrap_or(&replicas))
-        };
+        let view = self.pool.view_of(&queued, &allowed);
         let mut candidates: Vec<Candidate> = self
             .pool
             .replicas

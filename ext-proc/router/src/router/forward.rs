@@ -10,7 +10,7 @@ use super::decide::{Availables, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
 use crate::forwarding::{ChosenRegion, ForwardEnd, ForwardTarget, ForwardedLoad, ForwardedRequest};
-use crate::policy::{RegionCosts, View};
+use crate::policy::RegionCosts;
 use crate::pool_state::InFlightRequest;
 use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
@@ -21,8 +21,8 @@ use crate::{
 
 /// Limit of placements that the driver has not taken yet.
 const PLACEMENTS_MAX: usize = 4_096;
-/// Advantage from which a peer is cheaper, as a share of the learned service time: its report is a heartbeat old, and a session
-/// that leaves stays away.
+/// Advantage from which a peer counts as cheaper, as a share of the learned service time. The peer's report is a heartbeat old,
+/// and a session that leaves stays away.
 const FORWARDING_MARGIN: f64 = 0.01;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
@@ -78,7 +78,7 @@ impl Router {
         self.pool.peers.statuses(now)
     }
 
-    /// Takes the oldest placement that the siblings have not got. There are none unless [`crate::RegionRules::share`] is set.
+    /// Takes the oldest placement that the driver has not sent to the siblings. There is none unless [`crate::RegionRules::share`] is set.
     pub fn poll_placement(&mut self) -> Option<Placement> {
         let placement = self.placements.pop_front()?;
         self.counters.placements_sent += 1;
@@ -129,8 +129,8 @@ impl Router {
         }
     }
 
-    /// Counts an arriving request by its origin. Returns the place, the first arrival and the beginning of the wait of a request that
-    /// a peer returned.
+    /// Counts an arriving request by its origin. Returns the position, the first arrival and the start of the waits of a request
+    /// that a peer returned.
     pub(super) fn receive(&mut self, request: &Request) -> Option<(QueueSeq, Time, Time)> {
         match &request.scope {
             Scope::Local => None,
@@ -167,7 +167,7 @@ impl Router {
         let target = match self.choose_region(queued, at.peers) {
             Some(ChosenRegion::Peer(target)) => {
                 let routing = RoutingDecision::Wait(queued.preferred);
-                let stays = self.is_kept_warm(queued, &routing, &target, at);
+                let stays = self.is_cheaper_here(queued, &routing, &target, at);
                 return (!stays).then_some(target);
             }
             Some(ChosenRegion::Own) => return None,
@@ -184,7 +184,7 @@ impl Router {
     /// Selects a peer for a request that a local replica could start, if it costs less there than on the replica that the
     /// policy selected, or lets it wait for.
     ///
-    /// Without costs of both sides, times to first token decide: a peer's cache may save more than the way takes.
+    /// Without costs of both sides, times to first token decide: a peer's cache may save more time than the round trip takes.
     pub(super) fn find_cheaper_peer(
         &self,
         queued: &QueuedRequest,
@@ -203,10 +203,7 @@ impl Router {
         if let Some(costs) = self.policy.region_costs()
             && let Some(here_s) = self.cost_here(costs, queued, routing)
         {
-            let view = View {
-                timing: pool.timing(queued),
-                ..pool.view(pool.replicas.available())
-            };
+            let view = pool.view_of(queued, pool.replicas.available());
             let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
             let tried = request.tried()?;
             if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
@@ -215,11 +212,13 @@ impl Router {
             }
         }
         let target = self.select_peer(request, at.peers)?;
-        let is_home_sooner = || match routing {
-            RoutingDecision::Wait(Some(home)) => pool.is_home_sooner(&target, request, *home),
+        let is_preferred_sooner = || match routing {
+            RoutingDecision::Wait(Some(preferred)) => {
+                pool.is_preferred_sooner(&target, request, *preferred)
+            }
             _ => false,
         };
-        let leaves = pool.is_warmer(&target, request, at.replicas) && !is_home_sooner();
+        let leaves = pool.is_warmer(&target, request, at.replicas) && !is_preferred_sooner();
         leaves.then_some(target)
     }
 
@@ -233,15 +232,12 @@ impl Router {
         let pool = &self.pool;
         let (replica, wait_s) = match routing {
             RoutingDecision::Dispatch(dispatch) => (dispatch.replica, 0.0),
-            RoutingDecision::Wait(Some(home)) => (*home, pool.turn_s(*home)),
+            RoutingDecision::Wait(Some(preferred)) => (*preferred, pool.turn_s(*preferred)),
             RoutingDecision::Wait(None)
             | RoutingDecision::Forward(_)
             | RoutingDecision::Reject(_) => return None,
         };
-        let view = View {
-            timing: pool.timing(queued),
-            ..pool.view(pool.replicas.available())
-        };
+        let view = pool.view_of(queued, pool.replicas.available());
         costs.cost_here(&queued.request, replica, wait_s, &view)
     }
 

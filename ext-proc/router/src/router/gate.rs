@@ -148,7 +148,7 @@ impl Router {
             ReleaseReason::BelowLow | ReleaseReason::Share | ReleaseReason::Promoted => available,
         };
         let allowed = allowed(pinned, among);
-        let hosts = allowed.as_ref().unwrap_or(among).iter().filter(has_room);
+        let hosts = allowed.iter().filter(has_room);
         let first = hosts.min_by_key(|host| replicas.get(*host).map(|replica| &replica.name));
         let mut host = ReplicaSet::default();
         if let Some(first) = first {

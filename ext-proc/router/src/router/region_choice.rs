@@ -1,18 +1,17 @@
 //! The choice of a region by effective memory utilisation (SageServe 6.1).
 //!
-//! Of the request's own region and the available peers, the own one first and then by round trip, the request goes to the first
-//! whose utilisation is below a threshold, or else to the least utilised one. What was sent to a peer since its report counts. A
-//! conversation whose prefix is here stays while the default policy prices that lower.
+//! A request goes to the first region whose utilisation is below a threshold: its own region, and then the available peers by round
+//! trip. If there is none, the request goes to the least utilised region. A peer's utilisation includes the requests sent since its
+//! report. A request whose prefix this region caches stays while the policy prices that lower.
 
 use super::Router;
 use super::decide::{Availables, RoutingDecision};
 use crate::RegionChoice;
 use crate::forwarding::{ChosenRegion, ForwardTarget};
-use crate::policy::View;
 use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaSet;
 
-/// Smallest share of the prompt in the own region's caches that makes a conversation a warm one.
+/// Smallest share of the prompt in this region's caches with which a request may stay for them.
 const WARM_SHARE_MIN: f64 = 0.5;
 
 impl Router {
@@ -39,8 +38,8 @@ impl Router {
         Some(target.map_or(ChosenRegion::Own, ChosenRegion::Peer))
     }
 
-    /// Whether a conversation whose prefix is here costs less where it is routed here than at a peer.
-    pub(super) fn is_kept_warm(
+    /// Whether this region caches more of a prompt than the peer, and the request costs less here.
+    pub(super) fn is_cheaper_here(
         &self,
         queued: &QueuedRequest,
         routing: &RoutingDecision,
@@ -63,10 +62,7 @@ impl Router {
         let costs = self.policy.region_costs();
         let is_cheaper = costs.and_then(|costs| {
             let here_s = self.cost_here(costs, queued, routing)?;
-            let view = View {
-                timing: pool.timing(queued),
-                ..pool.view(pool.replicas.available())
-            };
+            let view = pool.view_of(queued, pool.replicas.available());
             let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
             let mut only = ReplicaSet::default();
             only.set(target.slot, true);
