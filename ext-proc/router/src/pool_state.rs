@@ -18,10 +18,10 @@ use crate::{
     TenantId, Tier, Time,
 };
 
-/// Prompt tokens that a sibling is believed to have dispatched, at most: no engine computes longer prompts.
-const TOLD_TOKENS_MAX: u32 = 1 << 21;
-/// The share of the requests in front that are expected to reach the replica that they wait for; others go elsewhere.
-const FAITHFUL: f64 = 0.5;
+/// Limit of the prompt tokens in a sibling's placement: no engine computes longer prompts.
+const PLACEMENT_TOKENS_MAX: u32 = 1 << 21;
+/// Expected share of the requests with a preferred replica that are dispatched to it; the others go to another replica.
+const PREFERRED_SHARE: f64 = 0.5;
 /// The shortest wait for a busy replica, in seconds: about the time until its next probe.
 const WAIT_S_MIN: f64 = 0.02;
 /// Presumed time that a request occupies a replica, in seconds.
@@ -230,14 +230,14 @@ impl PoolState {
         budget.unwrap_or(self.config.ttft_slo)
     }
 
-    /// The queued request whose time is over first, and when that is.
+    /// The queued request that expires first, and the time of its expiry.
     pub(crate) fn next_expiry(&self) -> Option<(Time, QueueSeq)> {
         let config = &self.config;
         self.queue
             .next_expiry(config.queue.wait_max, config.tiers.as_ref())
     }
 
-    /// Goes on with the eviction of what exceeds the bounds of the indexes.
+    /// Goes on with the eviction of entries beyond the bounds of both indexes.
     pub(crate) fn evict_excess(&mut self) {
         self.index.evict_excess();
         self.peers.evict_index_excess();
@@ -254,7 +254,7 @@ impl PoolState {
         } else {
             WAIT_S_MIN + self.replicas.work_s(self.now)
         };
-        (1.0 + FAITHFUL * ahead) * turn
+        (1.0 + PREFERRED_SHARE * ahead) * turn
     }
 
     /// Time in which a replica loads an adapter, in seconds.
@@ -270,7 +270,7 @@ impl PoolState {
 
     /// Registers a request that a sibling dispatched, with so many prompt tokens to compute, if it told them.
     pub(crate) fn pushed_by_sibling(&mut self, replica: ReplicaIndex, tokens: Option<u32>) {
-        let tokens = tokens.map(|tokens| f64::from(tokens.min(TOLD_TOKENS_MAX)));
+        let tokens = tokens.map(|tokens| f64::from(tokens.min(PLACEMENT_TOKENS_MAX)));
         let service = self.service();
         let replicas = &mut self.replicas;
         replicas.pushed_by_sibling(replica, tokens, service, self.now);

@@ -1,5 +1,5 @@
-//! Queued requests by the tier by whose rules they wait. Each tier has a longest wait of its own, and in each the oldest request
-//! expires first.
+//! Queued requests by the tier whose rules apply to their wait. Each tier has a longest wait of its own, so the oldest request of
+//! each tier expires first.
 
 use core::time::Duration;
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ const fn is_promoted(queued: &QueuedRequest) -> bool {
 }
 
 impl Queue {
-    /// The request whose time is over first, and when that is.
+    /// The request that expires first, and the time of its expiry.
     pub(crate) fn next_expiry(
         &self,
         wait_max: Duration,

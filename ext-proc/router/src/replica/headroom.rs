@@ -14,6 +14,7 @@ use crate::{Load, Time};
 pub(crate) const SETTLE: Duration = Duration::from_millis(250);
 /// First window, before the first probe.
 const WINDOW_START: u32 = 2;
+/// Largest window: a bound on the requests that an engine may be sent before its next probe.
 const WINDOW_MAX: u32 = 256;
 /// Largest window of a busy replica while another replica idles.
 const THROTTLED_WINDOW: u32 = 2;
@@ -335,7 +336,7 @@ mod tests {
         assert_eq!(headroom.left(21), 1);
         assert!(
             headroom.admits(20, false),
-            "one that finishes makes free_capacity at once"
+            "one that finishes makes room at once"
         );
     }
 

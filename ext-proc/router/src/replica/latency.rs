@@ -15,9 +15,9 @@ const DECODE_AT: f64 = 20.0;
 /// Weight of each point of a line that counters scale.
 const COUNTED_WEIGHT: f64 = 1.5;
 
-/// Weight up to which a replica's own measurements say nothing: fewer cannot tell a slow replica from long prompts,
+/// Weight up to which a replica's own measurements do not count: so few cannot tell a slow replica from long prompts.
 const OWN_WEIGHT_MIN: f64 = 3.0;
-/// and weight from which they say all.
+/// Weight from which a replica's own measurements replace the pool's model.
 const OWN_WEIGHT_FULL: f64 = 8.0;
 /// Weight that time leaves of the pool's measurements: a pool that idles keeps its lines.
 const POOL_WEIGHT_MIN: f64 = 4.0;

@@ -14,6 +14,7 @@ const DECODE: LinearModel = LinearModel {
 };
 /// Bounds of the time per prompt token, in seconds: noise can push a fitted line beyond them.
 const TOKEN_S: core::ops::RangeInclusive<f64> = 2e-6..=2e-2;
+
 /// Prefill and decode lines of a replica or a pool.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LatencyModel {

@@ -19,7 +19,7 @@ use crate::index::PredictionRecord;
 use crate::pool_state::InFlightRequest;
 use crate::replica_index::ReplicaIndex;
 
-/// The most orphans. One more replaces another, whose claim stays.
+/// Limit of orphans. One orphan beyond the limit replaces another, whose claim stays.
 const ORPHANS_MAX: usize = 1_024;
 
 /// A claim of a request that has ended, on blocks that another request uses.

@@ -20,19 +20,18 @@ use crate::pool_state::InFlightRequest;
 use crate::replica_index::ReplicaIndex;
 use crate::{ReplicaId, Time};
 
-/// A prediction is wrong when the engine found less than this share of it. Engines' blocks do not align with the blocks of a
-/// fingerprint,
+/// Share of a predicted hit below which the prediction is wrong.
 const CONFIRMED_SHARE_MIN: f64 = 0.9;
-/// so at least this many bytes must be missing, too: one block.
+/// Missing bytes from which a prediction is wrong: one block, since an engine's blocks do not align with a fingerprint's.
 const MISSING_BYTES_MIN: f64 = 256.0;
-/// After so many wrong predictions in a row behind a sign of a restart, everything as old as the missing prefix is taken to
-/// be gone.
+/// Wrong predictions in a row, behind a sign of a restart, after which all entries as old as the missing prefix are removed.
 const FALSE_HITS_CONFIRMED: u32 = 3;
-/// After so many, the cache is taken to be new: everything from before the first of them is gone. If it goes on, the replica
-/// is taken to keep no cache, until a prediction is right.
+/// Wrong predictions in a row from which on each one removes its own prompt's entries behind the cached ones. Behind a sign of a
+/// restart, all entries from before the first wrong prediction are removed, too.
 const FALSE_HITS_MAX: u32 = 5;
-/// Entries that false hits remove for a replica at once, and in a second.
+/// Entries of a replica that false hits remove at once, at most.
 const FORGOTTEN_BURST: f64 = 4_096.0;
+/// Entries of a replica that false hits remove in a second, on average.
 const FORGOTTEN_PER_S: f64 = 256.0;
 
 /// Entries that false hits may still remove.
@@ -53,7 +52,7 @@ impl Corrections {
         self.allowances.remove(&replica);
     }
 
-    /// Entries that a false hit may remove now.
+    /// Adds the entries that a replica's allowance has gained by `now`, and returns the allowance.
     fn refill(&mut self, replica: ReplicaIndex, now: Time) -> &mut f64 {
         let allowance = self.allowances.entry(replica).or_insert(Allowance {
             entries: FORGOTTEN_BURST,

@@ -25,6 +25,7 @@ impl Router {
             output_tokens: replicas.output_tokens(),
         }
     }
+
     /// Position of the prefix index in its own time, which grows with each placement.
     #[must_use]
     pub const fn index_tick(&self) -> u64 {

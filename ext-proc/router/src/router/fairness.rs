@@ -15,16 +15,16 @@ use crate::queue::{LinePlace, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Request, Time};
 
-/// Overtake limit of a queued request in a small pool,
+/// Overtake limit of a queued request in a pool of up to eight replicas.
 const OVERTAKES_MIN: u32 = 64;
-/// and for each replica of a large one.
+/// Overtake limit in a larger pool, for each replica: such a pool dispatches more requests in the same time.
 const OVERTAKES_PER_REPLICA: u32 = 8;
-/// A request goes next after the longest wait, divided by this.
-const ENTITLED_AFTER: u32 = 2;
+/// Divisor of the longest wait: a request that has waited for the quotient goes next.
+const ENTITLED_DIVISOR: u32 = 2;
 
-/// Share of the replicas' time for long prompts past the SLO, once they have waited half of the longest wait.
+/// Share of the replicas' time for long prompts past the SLO that have waited half of the longest wait.
 const PAST_SLO_SHARE: f64 = 0.05;
-/// Bound on the time of that share that is saved up, in seconds.
+/// Bound on the unused time of that share, in seconds: a quiet hour must not buy a burst of long prompts.
 const PAST_SLO_S_MAX: f64 = 10.0;
 
 /// The replicas' time that long prompts past the SLO may take before other requests do, in seconds.
@@ -35,7 +35,7 @@ pub(super) struct PastSloCredit {
 }
 
 impl PastSloCredit {
-    /// Lets time pass in a pool of so many replicas.
+    /// Adds the credit that a pool of so many replicas has earned by `now`.
     pub(super) fn advance(&mut self, replicas: f64, now: Time) {
         let earned = PAST_SLO_SHARE * replicas * now.since(self.as_of).as_secs_f64();
         self.seconds = (self.seconds + earned).min(PAST_SLO_S_MAX);
@@ -81,7 +81,7 @@ impl Router {
 
     /// Whether a request has waited for so long that it goes next.
     fn has_waited(&self, queued: &QueuedRequest) -> bool {
-        let after = self.pool.config.wait_max(queued.waits_as()) / ENTITLED_AFTER;
+        let after = self.pool.config.wait_max(queued.waits_as()) / ENTITLED_DIVISOR;
         queued.entered.after(after) <= self.pool.now
     }
 
@@ -129,7 +129,7 @@ impl Router {
         entitled.or_else(|| self.is_crowded().then(oldest).flatten())
     }
 
-    /// Whether so many requests wait for particular replicas that the others would idle beside a long queue.
+    /// Whether the requests that wait for a preferred replica reach the overtake limit: other replicas would idle beside a long queue.
     pub(super) fn is_crowded(&self) -> bool {
         self.pool.queue.delayed() >= self.overtakes_max() as usize
             && !self.policy.rules().is_bound_to_candidates

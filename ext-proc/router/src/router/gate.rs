@@ -23,7 +23,7 @@ use crate::{BatchStatus, BatchTier, RejectReason, ReleaseReason, Request, Scope,
 const PROMOTED_PER_EVENT_MAX: usize = 64;
 /// Share of a replica's memory for KV caches in use from which batch work goes to the next replica.
 const HOST_FULL: f64 = 0.8;
-/// Dispatches of batch work by its share that are saved up, at most.
+/// Bound on the dispatches that batch work has earned by its share and not used.
 const SHARE_EARNED_MAX: f64 = 1.0;
 
 /// State of the gate.
@@ -112,7 +112,7 @@ impl Router {
 
     /// Whether the next signal would release no request either: the pool has no capacity to spare.
     pub(super) fn is_gate_shut(&self) -> bool {
-        self.batch_allowance().0 == 0 || self.is_wanted(self.pool.replicas.available())
+        self.batch_allowance().0 == 0 || self.has_waiting_for(self.pool.replicas.available())
     }
 
     /// Batch requests that peers may send: as many as the next signal would release here, less the held ones.
@@ -125,13 +125,13 @@ impl Router {
     }
 
     /// Whether a request of the first band waits that an available replica could serve.
-    pub(super) fn is_wanted(&self, available: &ReplicaSet) -> bool {
+    pub(super) fn has_waiting_for(&self, available: &ReplicaSet) -> bool {
         let queue = &self.pool.queue;
         queue.waiting_len() > 0 && available.iter().any(|replica| queue.has_eligible(replica))
     }
 
-    /// The replica that batch work goes to now, if one takes it: the first by name with memory to spare. Except between the two thresholds, a
-    /// later one stands in while that one takes nothing.
+    /// The replica that batch work goes to: the first by name with memory to spare. Empty if that replica is not available while the
+    /// utilisation is between the two thresholds; otherwise the first available one takes its place.
     fn batch_host(
         &self,
         pinned: Option<&[ReplicaIndex]>,
@@ -168,7 +168,7 @@ impl Router {
         }
         let is_shut = self.is_gate_shut();
         let (credit, reason) = self.batch_credit();
-        let is_open = credit > 0 && !self.is_wanted(at.replicas);
+        let is_open = credit > 0 && !self.has_waiting_for(at.replicas);
         let is_next = self.pool.queue.held_len() == 0 && !self.pending_service.is_pending();
         if is_next && is_open {
             let host = self.batch_host(queued.pinned.as_deref(), at.replicas, reason);
@@ -205,7 +205,7 @@ impl Router {
         while self.pool.queue.held_len() > 0 && !self.pool.replicas.available().is_empty() {
             let (credit, reason) = self.batch_credit();
             let available = self.pool.replicas.available();
-            if credit == 0 || self.is_wanted(available) {
+            if credit == 0 || self.has_waiting_for(available) {
                 break;
             }
             let Some(next) = self.next_released(available, reason) else {
@@ -245,7 +245,7 @@ impl Router {
     ) -> Option<(QueueSeq, Dispatch)> {
         let host = self.batch_host(None, available, reason);
         let selected = host.iter().next().and_then(|first| self.select_held(first));
-        let selected = selected.and_then(|seq| self.to_one_of(seq, &host));
+        let selected = selected.and_then(|seq| self.route_among(seq, &host));
         selected.or_else(|| {
             self.first_held(|queued| match queued.pinned.as_deref() {
                 None => host.clone(),
@@ -260,10 +260,11 @@ impl Router {
         suitable: impl Fn(&QueuedRequest) -> ReplicaSet,
     ) -> Option<(QueueSeq, Dispatch)> {
         let mut in_order = self.pool.queue.held_in_order().take(LOOKED_AT_MAX);
-        in_order.find_map(|(seq, queued)| self.to_one_of(seq, &suitable(queued)))
+        in_order.find_map(|(seq, queued)| self.route_among(seq, &suitable(queued)))
     }
 
-    fn to_one_of(&self, seq: QueueSeq, among: &ReplicaSet) -> Option<(QueueSeq, Dispatch)> {
+    /// The dispatch of a held request to one of these replicas.
+    fn route_among(&self, seq: QueueSeq, among: &ReplicaSet) -> Option<(QueueSeq, Dispatch)> {
         let queued = self.pool.queue.get(seq)?;
         match self.route(queued, true, among) {
             RoutingDecision::Dispatch(dispatch) => Some((seq, dispatch)),

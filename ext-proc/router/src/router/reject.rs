@@ -12,21 +12,21 @@ use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Effect, RejectReason, RequestId, Time};
 
-/// The shortest time after which a client may retry a rejected request,
+/// Shortest time after which a client is told to retry a rejected request.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
-/// and the longest.
+/// Longest time after which a client is told to retry a rejected request.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
 
-/// Queued requests that one event rejects at most, because their time is over.
+/// Limit of expired requests that one event rejects; the next event rejects more.
 const EXPIRED_PER_EVENT_MAX: usize = 1_024;
-/// Restricted requests that one event takes a replica from, at most.
+/// Limit of restricted requests from whose restriction one event removes a replica.
 const UNPINNED_PER_EVENT_MAX: usize = 1_024;
 
-/// Replicas that restricted requests do not wait for any more.
+/// Replicas that events are removing from the restrictions of queued requests.
 #[derive(Debug, Default)]
 pub(super) struct UnpinQueue(BTreeMap<ReplicaIndex, UnpinReason>);
 
-/// Reason for which no restricted request waits for a replica.
+/// Reason for removing a replica from the restrictions of queued requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum UnpinReason {
     /// The replica gets no requests, and stays in the pool.
@@ -57,7 +57,7 @@ impl Router {
         self.unpin_some(replica, reason);
     }
 
-    /// Goes on with the replicas that left.
+    /// Removes the next replica that left from more restrictions.
     pub(super) fn unpin_more(&mut self) {
         if let Some((replica, reason)) = self.unpinning.0.first_key_value() {
             let (replica, reason) = (*replica, *reason);
@@ -65,8 +65,7 @@ impl Router {
         }
     }
 
-    /// Ends what a replica's last departure began, since it may get requests again: the waiting requests that it lost must not
-    /// go to it.
+    /// Removes a replica from all restrictions before it gets requests again: the queued requests that it lost must not go to it.
     pub(super) fn finish_unpin(&mut self, replica: ReplicaIndex) {
         while let Some(reason) = self.unpinning.0.get(&replica).copied() {
             self.unpin_some(replica, reason);
