@@ -120,7 +120,7 @@ impl Peer {
         self.own_sent.forget_before(rejected_by);
         self.own_returned.forget_before(rejected_by);
         if self.is_holding_requests(now) {
-            self.breaker.proven();
+            self.breaker.reset();
         }
     }
 
@@ -237,7 +237,7 @@ impl Peer {
     pub(super) fn next_change(&self, rules: &RegionRules, now: Time) -> Option<Time> {
         let report = self.report.as_ref().filter(|_| !self.is_lost);
         let stale = report.map(|last| last.as_of.after(rules.stale_after));
-        let changes = [stale, self.breaker.until()].into_iter().flatten();
+        let changes = [stale, self.breaker.next_trial()].into_iter().flatten();
         changes.filter(|time| *time > now).min()
     }
 

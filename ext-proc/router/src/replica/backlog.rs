@@ -91,7 +91,7 @@ impl Backlog {
     }
 
     fn add(&mut self, tokens: f64, token_s: f64, is_of_sibling: bool, now: Time) -> BacklogClaim {
-        self.ready = self.ready.max(now).after(takes(tokens, token_s));
+        self.ready = self.ready.max(now).after(prefill_time(tokens, token_s));
         let claim = BacklogClaim {
             at: now,
             tokens,
@@ -127,7 +127,7 @@ impl Backlog {
         if pending <= seen {
             self.limit(at, token_s);
         }
-        self.ready = self.ready.max(at.after(takes(tokens, token_s)));
+        self.ready = self.ready.max(at.after(prefill_time(tokens, token_s)));
     }
 
     /// Registers that the response to a request begins: its prompt is computed, and so are those of siblings before it.
@@ -147,7 +147,7 @@ impl Backlog {
         now: Time,
     ) -> Duration {
         self.forget(claim);
-        let whole = takes(claim.tokens, token_s);
+        let whole = prefill_time(claim.tokens, token_s);
         let since_begin = now.since(claim.ready.before(whole));
         let unused = match computed {
             ComputedShare::Whole => Duration::ZERO,
@@ -162,7 +162,7 @@ impl Backlog {
     pub(crate) fn limit(&mut self, at: Time, token_s: f64) {
         let left = |claim: &BacklogClaim| claim.left(at, token_s);
         let tokens: f64 = self.sent.iter().map(left).sum();
-        self.ready = self.ready.min(at.after(takes(tokens, token_s)));
+        self.ready = self.ready.min(at.after(prefill_time(tokens, token_s)));
     }
 
     fn forget(&mut self, claim: &BacklogClaim) {
@@ -183,7 +183,7 @@ impl Backlog {
     }
 }
 
-fn takes(tokens: f64, token_s: f64) -> Duration {
+fn prefill_time(tokens: f64, token_s: f64) -> Duration {
     Duration::try_from_secs_f64(tokens * token_s).unwrap_or_default()
 }
 
@@ -213,7 +213,7 @@ mod tests {
         backlog.pushed(1_000.0, TOKEN_S, start);
         backlog.pushed(1_000.0, TOKEN_S, start);
         assert!(near(tokens(&backlog, start), 2_000.0));
-        let later = start.after(takes(1_000.0, TOKEN_S));
+        let later = start.after(prefill_time(1_000.0, TOKEN_S));
         assert!(near(tokens(&backlog, later), 1_000.0));
         backlog.emptied();
         assert!(backlog.wait_s(later) <= 0.0);

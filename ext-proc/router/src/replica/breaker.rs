@@ -4,8 +4,8 @@
 //! present epoch count. A trial without evidence admits the next one, and so does a trial longer than [`TRIAL_MAX`], because
 //! a long answer is no failure. [`super::Replicas`] implements panic mode.
 //!
-//! A replica that hangs has no ends (`router/hang.rs`). It opens the breaker, too, for the longest back-off, since each trial of
-//! it may cost a client its patience. The response to a trial need only begin to close the breaker.
+//! The requests of a replica that hangs do not end (`router/hang.rs`). A hang opens the breaker for the longest back-off, since each
+//! trial may make a client wait until it gives up. The first byte of the response to a trial closes the breaker.
 
 use core::time::Duration;
 
@@ -73,11 +73,11 @@ impl Breaker {
 
     /// Whether a request may be dispatched, as a trial or otherwise.
     pub(crate) fn admits(&self, now: Time) -> bool {
-        self.until().is_none_or(|until| now >= until)
+        self.next_trial().is_none_or(|until| now >= until)
     }
 
     /// When the breaker admits a trial; `None` while it is closed.
-    pub(crate) const fn until(&self) -> Option<Time> {
+    pub(crate) const fn next_trial(&self) -> Option<Time> {
         match self.state {
             State::Closed { .. } => None,
             State::Open { until, .. } | State::Trial { until, .. } => Some(until),
@@ -107,8 +107,8 @@ impl Breaker {
         sent.epoch == self.epoch
     }
 
-    /// Registers that the replica hangs.
-    pub(crate) fn hangs(&mut self, now: Time) {
+    /// Opens the breaker of a replica that hangs.
+    pub(crate) fn on_hang(&mut self, now: Time) {
         self.open(BACK_OFF_MAX, now);
         self.is_hung = true;
     }
@@ -181,7 +181,7 @@ impl Breaker {
     }
 
     /// Closes the breaker of a peer that is seen to serve.
-    pub(crate) fn proven(&mut self) {
+    pub(crate) fn reset(&mut self) {
         if self.is_closed() {
             self.state = State::default();
         } else {
@@ -292,18 +292,18 @@ mod tests {
         let mut waits = Vec::new();
         let mut now = s(0);
         for _ in 0..6 {
-            let until = breaker.until().unwrap();
+            let until = breaker.next_trial().unwrap();
             waits.push(until.since(now).as_secs());
             now = until;
             try_once(&mut breaker, now, Evidence::Failure);
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 16]);
-        now = breaker.until().unwrap();
+        now = breaker.next_trial().unwrap();
         try_once(&mut breaker, now, Evidence::Success);
         for _ in 0..FAILURES_MAX {
             try_once(&mut breaker, now, Evidence::Failure);
         }
-        assert_eq!(breaker.until(), Some(now.after(BACK_OFF_MIN)));
+        assert_eq!(breaker.next_trial(), Some(now.after(BACK_OFF_MIN)));
     }
 
     #[test]
@@ -330,7 +330,7 @@ mod tests {
         for evidence in [Evidence::Success, Evidence::Failure, Evidence::None] {
             breaker.ended(old, evidence, s(1));
             breaker.served_retry(evidence, s(1));
-            assert_eq!(breaker.until(), Some(s(11)));
+            assert_eq!(breaker.next_trial(), Some(s(11)));
         }
     }
 
@@ -354,8 +354,8 @@ mod tests {
     #[test]
     fn the_response_to_a_trial_of_a_hung_replica_need_only_begin() {
         let mut breaker = Breaker::default();
-        breaker.hangs(s(0));
-        assert_eq!(breaker.until(), Some(s(16)));
+        breaker.on_hang(s(0));
+        assert_eq!(breaker.next_trial(), Some(s(16)));
         let early = breaker.sent(s(1));
         breaker.began(early);
         assert!(breaker.is_hung(), "panic mode dispatched it");
@@ -375,7 +375,7 @@ mod tests {
         for _ in 0..10 {
             try_once(&mut breaker, s(0), Evidence::Failure);
         }
-        assert_eq!(breaker.until(), Some(s(1)));
+        assert_eq!(breaker.next_trial(), Some(s(1)));
         try_once(&mut breaker, s(0), Evidence::Success);
         assert!(breaker.is_closed());
     }

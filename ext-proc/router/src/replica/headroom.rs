@@ -136,9 +136,9 @@ impl Headroom {
         let most = self.sequence_limit.get(sent);
         self.sequences_max = most.map(|most| most.saturating_sub(theirs).max(1));
         if is_stuck {
-            self.saw_stuck(load, older);
+            self.on_stuck(load, older);
         } else if load.pending == 0 {
-            self.saw_none_pending(load, sent, older, fresh, is_silent);
+            self.on_none_pending(load, sent, older, fresh, is_silent);
         }
         let keep = self.clear.map_or(settled, |clear| clear.min(settled));
         self.pushes.forget_before(keep);
@@ -161,7 +161,7 @@ impl Headroom {
     }
 
     /// Begins with the first window: the replica did not admit what was sent to it.
-    pub(crate) fn begin_anew(&mut self) {
+    pub(crate) fn reset_window(&mut self) {
         self.window = WINDOW_START;
         self.set_taken_in(self.taken_in);
     }
@@ -189,7 +189,7 @@ impl Headroom {
         known.into_iter().flatten().min()
     }
 
-    fn saw_stuck(&mut self, load: &Load, older: u32) {
+    fn on_stuck(&mut self, load: &Load, older: u32) {
         if !self.stuck {
             self.window = (self.window / 2).max(1);
         }
@@ -202,7 +202,7 @@ impl Headroom {
         }
     }
 
-    fn saw_none_pending(
+    fn on_none_pending(
         &mut self,
         load: &Load,
         sent: Time,
@@ -403,7 +403,7 @@ mod tests {
         let outstanding = fill(&mut headroom, ms(110), outstanding);
         headroom.probed(&pending(0), ms(200), (outstanding, 0), false);
         assert_eq!(headroom.left(outstanding), 4);
-        headroom.begin_anew();
+        headroom.reset_window();
         assert_eq!(headroom.left(outstanding), 2);
     }
 

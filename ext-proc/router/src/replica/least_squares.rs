@@ -11,7 +11,7 @@
 use crate::Time;
 
 /// Decay of all earlier weights with each measurement.
-const MEMORY: f64 = 0.97;
+const DECAY: f64 = 0.97;
 /// Weight of each presumed point, in measurements.
 pub(crate) const PRESUMED_WEIGHT: f64 = 0.2;
 /// Smallest slope, in seconds.
@@ -108,10 +108,10 @@ impl DecayingLeastSquares {
         } else {
             self.left(now)
         };
-        self.sums = self.sums.map(|sum| sum * MEMORY * left);
+        self.sums = self.sums.map(|sum| sum * DECAY * left);
         self.at = self.at.max(now);
         let seconds = measured.seconds.min(OUTLIER_FACTOR_MAX * expected);
-        self.sums = with(self.sums, measured.weight, measured.number, seconds);
+        self.sums = add_point(self.sums, measured.weight, measured.number, seconds);
     }
 
     pub(crate) const fn is_measured(&self) -> bool {
@@ -140,9 +140,9 @@ impl DecayingLeastSquares {
     ) -> LinearModel {
         let presumed = presumed.scaled(self.scale(presumed));
         let there = presumed.at(presumed_at);
-        let sums = with(self.sums, presumed_weight, 0.0, presumed.fixed_s);
+        let sums = add_point(self.sums, presumed_weight, 0.0, presumed.fixed_s);
         let [count, number, seconds, squared, product] =
-            with(sums, presumed_weight, presumed_at, there);
+            add_point(sums, presumed_weight, presumed_at, there);
         let slope = (count * product - number * seconds) / (count * squared - number * number);
         let each_s = slope.max(EACH_S_MIN);
         let fixed_s = ((seconds - each_s * number) / count).max(0.0);
@@ -172,7 +172,7 @@ pub(crate) fn share_left(at: Time, halved_after_s: f64, now: Time) -> f64 {
     (-halves * halves).exp2()
 }
 
-fn with(sums: [f64; 5], weight: f64, number: f64, seconds: f64) -> [f64; 5] {
+fn add_point(sums: [f64; 5], weight: f64, number: f64, seconds: f64) -> [f64; 5] {
     let weighted = weight * number;
     let [count, numbers, all_seconds, squared, product] = sums;
     [

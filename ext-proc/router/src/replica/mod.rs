@@ -37,18 +37,18 @@ pub(crate) use pushes::Pushes;
 pub(crate) use replicas::{Rank, Replicas};
 use signal_log::{SignalLog, SourceLog};
 use stall_detector::StallDetector;
-use unbegun::Unbegun;
-pub(crate) use vital_signs::PATIENCE_FACTOR;
+use unbegun::UnbegunRequests;
+pub(crate) use vital_signs::HANG_TIMEOUT_FACTOR;
 use vital_signs::VitalSigns;
 
 use crate::{
     Availability, Load, OUTSTANDING_MAX, Push, ReplicaId, ReplicaStatus, Role, Source, Time,
 };
 
-/// Requests of a replica without metrics whose responses have not begun, beyond [`OUTSTANDING_MAX`].
+/// Limit of requests without a response on a replica without metrics that has [`OUTSTANDING_MAX`] requests.
 const UNBEGUN_MAX: u32 = 4;
 
-/// Most outstanding requests of a replica without metrics.
+/// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.
 const BEGUN_MAX: u32 = 8 * OUTSTANDING_MAX;
 
 /// Predicted hits in a row that did not happen.
@@ -70,7 +70,7 @@ pub(crate) struct Replica {
     pub(crate) role: Role,
     /// Requests dispatched and not finished; of a prefill replica, prompts.
     pub(crate) outstanding: u32,
-    /// Sequence number of its last dispatch; the lowest one wins ties.
+    /// Sequence number of the last dispatch to the replica; the lowest one wins ties.
     pub(crate) turn: u64,
     /// Whether the replica gets no new requests.
     pub(crate) draining: bool,
@@ -80,7 +80,7 @@ pub(crate) struct Replica {
     others: OtherRequests,
     /// Tokens of the requests sent since the last probe.
     sent_tokens: Pushes,
-    unbegun: Unbegun,
+    unbegun: UnbegunRequests,
     breaker: Breaker,
     backlog: Backlog,
     speed: ReplicaLatency,
@@ -101,7 +101,7 @@ pub(crate) struct Replica {
     probe: Option<(Load, Time)>,
     /// Send time of the last probe, if the replica answered it without metrics. Its outstanding requests then decide.
     without_metrics: Option<Time>,
-    /// Whether a later probe failed.
+    /// Whether a probe after the last good one failed.
     failed: bool,
     /// Free capacity when the replica was last listed as available.
     listed_capacity: u32,
@@ -131,14 +131,14 @@ impl Replica {
     }
 
     /// Send time of the last good probe.
-    fn probed(&self) -> Option<Time> {
+    fn last_probed(&self) -> Option<Time> {
         let with_load = self.probe.map(|(_, sent)| sent);
         with_load.max(self.without_metrics)
     }
 
     /// Handles a probe that was answered without metrics.
     pub(crate) fn answered_without_metrics(&mut self, sent: Time, service: Duration, now: Time) {
-        if self.probed().is_none_or(|last| sent >= last) {
+        if self.last_probed().is_none_or(|last| sent >= last) {
             self.without_metrics = Some(sent);
             self.failed = false;
             self.others.probed_without_metrics(service, now);
@@ -161,11 +161,11 @@ impl Replica {
     pub(crate) fn prefill_availability(&self, rules: &Rules, now: Time) -> Availability {
         if self.draining {
             Availability::Draining
-        } else if let Some(ill) = self.ill(rules, now) {
-            ill
+        } else if let Some(unhealthy) = self.unhealthy_reason(rules, now) {
+            unhealthy
         } else if !self.breaker.admits(now) {
-            self.by_breaker()
-        } else if rules.push == Push::Pending && self.probed().is_none() {
+            self.breaker_availability()
+        } else if rules.push == Push::Pending && self.last_probed().is_none() {
             Availability::NeverProbed
         } else {
             Availability::Available
@@ -179,33 +179,33 @@ impl Replica {
         now: Time,
         throttled: bool,
     ) -> Availability {
-        let by_health = self.by_health(self.ill(rules, now), rules, now);
-        by_health.unwrap_or_else(|| self.by_push(rules, throttled))
+        let unhealthy = self.unhealthy_reason(rules, now);
+        let by_health = self.health_availability(unhealthy, rules, now);
+        by_health.unwrap_or_else(|| self.push_availability(rules, throttled))
     }
 
-    /// Whether the replica is available, as far as its health decides, for which it may be `ill`; `None` where the push rule
-    /// does.
-    fn by_health(
+    /// Availability by health, where `unhealthy` names a failed or stale probe; `None` where the push rule decides.
+    fn health_availability(
         &self,
-        ill: Option<Availability>,
+        unhealthy: Option<Availability>,
         rules: &Rules,
         now: Time,
     ) -> Option<Availability> {
         if self.draining {
             return Some(Availability::Draining);
         }
-        if let Some(ill) = ill {
+        if let Some(unhealthy) = unhealthy {
             return Some(if rules.is_probe_panic {
                 Availability::Available
             } else {
-                ill
+                unhealthy
             });
         }
-        (!rules.is_breaker_panic && !self.breaker.admits(now)).then(|| self.by_breaker())
+        (!rules.is_breaker_panic && !self.breaker.admits(now)).then(|| self.breaker_availability())
     }
 
     /// Why the circuit breaker admits no request.
-    const fn by_breaker(&self) -> Availability {
+    const fn breaker_availability(&self) -> Availability {
         if self.breaker.is_hung() {
             Availability::Hung
         } else {
@@ -214,17 +214,17 @@ impl Replica {
     }
 
     /// Whether a healthy replica is available, or why not.
-    fn by_push(&self, rules: &Rules, throttled: bool) -> Availability {
+    fn push_availability(&self, rules: &Rules, throttled: bool) -> Availability {
         match rules.push {
             Push::Blind => Availability::Available,
             Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
             Push::Outstanding { .. } => Availability::Full,
-            Push::Pending => self.by_pending(throttled),
+            Push::Pending => self.pending_availability(throttled),
         }
     }
 
     /// Why the replica is unhealthy, if it is. A replica without any probe counts as healthy, because nothing may probe it.
-    pub(crate) fn ill(&self, rules: &Rules, now: Time) -> Option<Availability> {
+    pub(crate) fn unhealthy_reason(&self, rules: &Rules, now: Time) -> Option<Availability> {
         if self.failed {
             return Some(Availability::ProbeFailed);
         }
@@ -235,21 +235,18 @@ impl Replica {
 
     /// When the last good probe becomes stale.
     fn expires(&self, rules: &Rules) -> Option<Time> {
-        let probed = self.probed();
+        let probed = self.last_probed();
         probed.map(|sent| sent.after(rules.probe_stale_after))
     }
 
     /// When the availability next changes without an event: a probe becomes stale, or a trial is due.
     fn next_change(&self, rules: &Rules, now: Time) -> Option<Time> {
-        let changes = [self.expires(rules), self.breaker.until()];
-        changes
-            .into_iter()
-            .flatten()
-            .filter(|time| *time > now)
-            .min()
+        let changes = [self.expires(rules), self.breaker.next_trial()];
+        let changes = changes.into_iter().flatten();
+        changes.filter(|time| *time > now).min()
     }
 
-    fn by_pending(&self, throttled: bool) -> Availability {
+    fn pending_availability(&self, throttled: bool) -> Availability {
         if !self.has_metrics() {
             return if self.left_without_metrics() > 0 {
                 Availability::Available
@@ -265,8 +262,8 @@ impl Replica {
         }
     }
 
-    /// Registers the pending requests that a probe shows, before the headroom learns from it.
-    fn saw_pending(&mut self, pending: u32, sent: Time) {
+    /// Registers the pending requests that a probe shows, before the headroom learns from the probe.
+    fn on_pending(&mut self, pending: u32, sent: Time) {
         let since = self.headroom.pushes_since(sent);
         let is_ours = !self.headroom.may_show_siblings(sent);
         self.unbegun.probed(pending, sent, since, is_ours);
@@ -375,7 +372,6 @@ impl Replica {
     fn left_without_metrics(&self) -> u32 {
         let below = OUTSTANDING_MAX.saturating_sub(self.outstanding);
         let unbegun = UNBEGUN_MAX.saturating_sub(self.unbegun.count());
-        // An engine may begin its responses before it computes their prompts.
         below.max(unbegun.min(BEGUN_MAX.saturating_sub(self.outstanding)))
     }
 
@@ -398,7 +394,7 @@ impl Replica {
             outstanding: self.outstanding,
             of_others: self.others.count(),
             load: self.load().copied(),
-            probed: self.probed(),
+            probed: self.last_probed(),
             has_metrics: self.has_metrics(),
             has_several_processes: self.counters.has_several(now),
             headroom: self.headroom(rules),
@@ -422,6 +418,7 @@ pub(crate) struct Silence {
     pub(crate) are_counters_frozen: bool,
 }
 
+/// Rules by which the replicas of a pool are available.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Rules {
     pub(crate) push: Push,

@@ -1,14 +1,14 @@
 //! Requests that other services have at a replica: siblings, and routers that this service does not know.
 //!
-//! A sibling tells each dispatch and no end. The gauges of a probe count the requests of all services, so what they show
-//! beyond this service's own requests is others'. Both are late, in opposite directions: a gauge shows a request up to
-//! [`SETTLE`] after its dispatch, and may still count one that has ended. So the requests that siblings told shortly before
+//! A sibling shares each dispatch and no end. The gauges of a probe count the requests of all services: those beyond this
+//! service's own requests are others'. Both are late, in opposite directions: a gauge shows a request up to
+//! [`SETTLE`] after its dispatch, and may still count one that has ended. So the requests that siblings shared shortly before
 //! a probe count at least, and a gauge may include own requests that ended lately.
 //!
-//! A gauge may also stand at an earlier batch for many probes while an engine idles. So gauges count only while siblings tell
-//! requests: without siblings, nothing is others'.
+//! A gauge may also stand at an earlier batch for many probes while an engine idles. So gauges count only while siblings share
+//! requests.
 //!
-//! Without a gauge, a told request counts for the mean time that a request occupies a replica.
+//! Without a gauge, a shared request counts for the mean time that a request occupies a replica.
 
 use core::time::Duration;
 
@@ -16,8 +16,8 @@ use super::headroom::SETTLE;
 use super::pushes::Pushes;
 use crate::{Load, Time};
 
-/// Time after a told request in which gauges show requests of siblings.
-const TELLS: Duration = Duration::from_secs(60);
+/// Time after a shared request in which gauges show requests of siblings.
+const SIBLINGS_ACTIVE_FOR: Duration = Duration::from_secs(60);
 
 /// Requests of other services at one replica, by estimate.
 #[derive(Clone, Debug, Default)]
@@ -25,10 +25,10 @@ pub(crate) struct OtherRequests {
     count: u32,
     /// Time that a request occupies the replica.
     service: Duration,
-    /// Requests that siblings told.
-    told: Pushes,
-    /// Time of the last told request.
-    last_told: Option<Time>,
+    /// Requests that siblings shared.
+    shared: Pushes,
+    /// Time of the last shared request.
+    last_shared: Option<Time>,
     /// Requests beyond this service's own that the gauges of the last probe showed, with the time when it was sent.
     shown: Option<(u32, Time)>,
     /// This service's requests that ended since the last probe, and between the last two.
@@ -44,8 +44,8 @@ impl OtherRequests {
     /// Registers a request that a sibling dispatched. A request occupies the replica for about `service`.
     pub(crate) fn pushed(&mut self, service: Duration, now: Time) {
         self.service = service;
-        self.told.push(now);
-        self.last_told = Some(now);
+        self.shared.push(now);
+        self.last_shared = Some(now);
         self.count = self.count.saturating_add(1);
     }
 
@@ -83,24 +83,26 @@ impl OtherRequests {
         self.refresh(now);
     }
 
-    /// Whether the number falls as time passes, without an event.
-    pub(crate) const fn fades(&self) -> bool {
+    /// Whether the number falls with time alone, without an event.
+    pub(crate) const fn is_decaying(&self) -> bool {
         self.count > 0 && self.shown.is_none()
     }
 
-    /// Computes the number anew, and forgets what is too old to count.
+    /// Computes the number anew, and forgets shared requests that are too old to count.
     pub(crate) fn refresh(&mut self, now: Time) {
-        let (told, service) = (&mut self.told, self.service);
-        told.forget_before(now.before(service.max(SETTLE)));
-        let has_siblings = self.last_told.is_some_and(|last| now.since(last) < TELLS);
+        let (shared, service) = (&mut self.shared, self.service);
+        shared.forget_before(now.before(service.max(SETTLE)));
+        let has_siblings = self
+            .last_shared
+            .is_some_and(|last| now.since(last) < SIBLINGS_ACTIVE_FOR);
         self.count = match self.shown {
             Some((shown, sent)) => {
-                let since = told.since(sent);
-                let fresh = told.since(sent.before(service.min(SETTLE))) - since;
+                let since = shared.since(sent);
+                let fresh = shared.since(sent.before(service.min(SETTLE))) - since;
                 let shown = if has_siblings { shown } else { 0 };
                 shown.max(fresh).saturating_add(since)
             }
-            None => told.since(now.before(service)),
+            None => shared.since(now.before(service)),
         };
     }
 }
@@ -159,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_told_request_counts_until_the_gauge_can_show_it_and_then_as_the_gauge_says() {
+    fn a_shared_request_counts_until_the_gauge_can_show_it_and_then_as_the_gauge_says() {
         let mut others = OtherRequests::default();
         others.pushed(SERVICE, ms(90));
         others.probed(&load(Some(0), 0), ms(100), 0, SERVICE, ms(101));
@@ -171,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gauge_a_told_request_counts_for_the_time_of_a_request() {
+    fn without_a_gauge_a_shared_request_counts_for_the_time_of_a_request() {
         let mut others = OtherRequests::default();
         others.pushed(SERVICE, ms(0));
         others.pushed(SERVICE, ms(1_500));

@@ -12,8 +12,11 @@ use crate::{Load, Time};
 const PROBES_MIN: u8 = 8;
 /// Age from which a pending request was there when the engine last began a step, as far as its gauges tell.
 pub(super) const STEP: Duration = Duration::from_millis(50);
-/// Time without a pending request after which one more is tried; it doubles with each try that confirms the limit.
-const TRIAL_AFTER: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(16));
+/// Time without a pending request after which the replica gets one request beyond the limit. The time doubles with each trial that
+/// confirms the limit.
+const TRIAL_AFTER_MIN: Duration = Duration::from_secs(2);
+/// Bound on that time.
+const TRIAL_AFTER_MAX: Duration = Duration::from_secs(16);
 
 /// The learned limit of one replica.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +37,7 @@ impl Default for SequenceLimit {
             running: 0,
             shown: 0,
             shown_at: Time::ZERO,
-            trial_after: TRIAL_AFTER.0,
+            trial_after: TRIAL_AFTER_MIN,
             has_ended: false,
         }
     }
@@ -72,7 +75,7 @@ impl SequenceLimit {
             };
         } else if self.has_ended {
             if self.is_known() && self.is_trial_due(sent) {
-                self.trial_after = (2 * self.trial_after).min(TRIAL_AFTER.1);
+                self.trial_after = (2 * self.trial_after).min(TRIAL_AFTER_MAX);
             }
             self.has_ended = false;
             self.shown = self.shown.saturating_add(1);

@@ -6,7 +6,7 @@ use crate::{Signals, Source, Time};
 
 /// Time for which a better source keeps a worse one from teaching.
 const RECENT: Duration = Duration::from_secs(60);
-/// Time after which a source that tells nothing more is not named, while another one does.
+/// Time after which a silent source is not named any more, if another source has taught since.
 const NAMED_FOR: Duration = Duration::from_secs(600);
 
 /// Times at which each source last taught a quantity.
@@ -43,8 +43,8 @@ impl SourceLog {
                 self.is_recent(Source::Usage, now) || self.is_recent(Source::Counters, now)
             }
         };
-        if !is_excluded {
-            self.seen(source, now);
+        if !is_excluded && let Some(at) = place_of(source).and_then(|place| self.0.get_mut(place)) {
+            *at = Some(now);
         }
         !is_excluded
     }
@@ -53,12 +53,6 @@ impl SourceLog {
     pub(crate) fn is_recent(&self, source: Source, now: Time) -> bool {
         let at = place_of(source).and_then(|place| *self.0.get(place)?);
         at.is_some_and(|at| now.since(at) < RECENT)
-    }
-
-    fn seen(&mut self, source: Source, now: Time) {
-        if let Some(at) = place_of(source).and_then(|place| self.0.get_mut(place)) {
-            *at = Some(now);
-        }
     }
 
     /// Whether the engines have ever told the quantity themselves.

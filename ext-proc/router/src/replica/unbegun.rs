@@ -1,4 +1,4 @@
-//! Requests whose responses have not begun: what a service sees of a replica between two probes.
+//! Requests whose responses have not begun, which show a replica's progress between two probes.
 //!
 //! A probe every 100 ms is many steps of a fast engine. A response that begins shows at once that the replica has admitted
 //! its request. The last probe's pending requests are therefore admitted when the responses to all requests have begun that
@@ -9,14 +9,14 @@ use crate::Time;
 
 /// Requests of a replica whose responses have not begun.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Unbegun {
-    /// All of them.
+pub(crate) struct UnbegunRequests {
+    /// Number of these requests.
     count: u32,
-    /// The ones that the last probe may show as pending, with the time when it was sent.
+    /// Number of the requests that the last probe may show as pending, with the time when the probe was sent.
     shown: Option<(u32, Time)>,
 }
 
-impl Unbegun {
+impl UnbegunRequests {
     /// Registers a dispatched request.
     pub(crate) const fn pushed(&mut self) {
         self.count = self.count.saturating_add(1);
@@ -63,8 +63,8 @@ mod tests {
         Time::ZERO.after(Duration::from_millis(ms))
     }
 
-    fn with(requests: u32) -> Unbegun {
-        let mut unbegun = Unbegun::default();
+    fn with(requests: u32) -> UnbegunRequests {
+        let mut unbegun = UnbegunRequests::default();
         (0..requests).for_each(|_| unbegun.pushed());
         unbegun
     }

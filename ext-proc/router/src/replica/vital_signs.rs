@@ -9,17 +9,18 @@ use core::time::Duration;
 use crate::{EngineCounters, Time};
 
 /// Shortest silence that shows a hung replica.
-pub(crate) const PATIENCE_MIN: Duration = Duration::from_secs(10);
+pub(crate) const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(10);
 /// Shortest such silence where a healthy replica may be silent for longer: it has never answered, or it writes answers and
 /// nothing shows their progress.
-const PATIENCE_MIN_UNSURE: Duration = Duration::from_secs(60);
-/// Silence in multiples of what a first byte takes.
-pub(crate) const PATIENCE_FACTOR: u32 = 5;
+const HANG_TIMEOUT_MIN_UNSURE: Duration = Duration::from_secs(60);
+/// Silence that shows a hung replica, in multiples of the time to a first byte.
+pub(crate) const HANG_TIMEOUT_FACTOR: u32 = 5;
 /// Silence from which on a replica with requests is not taken to admit more of them than before.
 const SILENT_MIN: Duration = Duration::from_secs(2);
 
-/// Shortest first bucket of [`FirstByteTimes`]: five times it is [`PATIENCE_MIN`].
+/// Shortest first bucket of [`FirstByteTimes`]: five times it is [`HANG_TIMEOUT_MIN`].
 const BUCKET_MIN_S: f64 = 2.0;
+/// Number of buckets: the bound of the last one is an hour and a half.
 const BUCKETS: usize = 24;
 /// Times after which all buckets are halved, so that old times fade.
 const TIMES_MAX: u16 = 1_024;
@@ -80,8 +81,8 @@ pub(crate) struct VitalSigns {
     /// The last observation of the silence since then.
     observed: Time,
     silent_for: Duration,
-    /// Silence at which the replica's requests are looked at next.
-    next_look: Duration,
+    /// Silence at which the replica's requests are checked next.
+    next_check: Duration,
     first_bytes: FirstByteTimes,
     has_live_counters: bool,
 }
@@ -92,7 +93,7 @@ impl Default for VitalSigns {
             last: None,
             observed: Time::ZERO,
             silent_for: Duration::ZERO,
-            next_look: PATIENCE_MIN,
+            next_check: HANG_TIMEOUT_MIN,
             first_bytes: FirstByteTimes::default(),
             has_live_counters: false,
         }
@@ -101,15 +102,15 @@ impl Default for VitalSigns {
 
 impl VitalSigns {
     /// Registers a sign of life.
-    pub(crate) const fn sign(&mut self, now: Time) {
+    pub(crate) const fn add_sign(&mut self, now: Time) {
         self.last = Some(now);
-        self.listen_anew(now);
+        self.restart_silence(now);
     }
 
     /// Registers the first byte of a response, `took` after its dispatch.
     pub(crate) fn responded(&mut self, took: Duration, now: Time) {
         self.first_bytes.add(took);
-        self.sign(now);
+        self.add_sign(now);
     }
 
     /// Registers by how much the engine's counters grew between two probes.
@@ -121,41 +122,41 @@ impl VitalSigns {
         let ended = grown.decode.map(|decode| decode.count);
         let has_written = grown.generation_tokens.is_some_and(|tokens| tokens > 0.0);
         self.has_live_counters |= has_written && ended == Some(0.0);
-        self.sign(now);
+        self.add_sign(now);
     }
 
     /// Observes the silence of a replica; an idle one is not silent. `gap_max` bounds what one observation adds. Returns whether
-    /// the replica's requests are to be looked at.
+    /// the replica's requests are to be checked.
     pub(crate) fn observe(&mut self, is_idle: bool, gap_max: Duration, now: Time) -> bool {
         if is_idle {
-            self.listen_anew(now);
+            self.restart_silence(now);
             return false;
         }
         self.silent_for += now.since(self.observed).min(gap_max);
         self.observed = now;
-        self.silent_for >= self.next_look
+        self.silent_for >= self.next_check
     }
 
     /// Lets the silence begin now.
-    pub(crate) const fn listen_anew(&mut self, now: Time) {
+    pub(crate) const fn restart_silence(&mut self, now: Time) {
         self.observed = now;
         self.silent_for = Duration::ZERO;
-        self.next_look = PATIENCE_MIN;
+        self.next_check = HANG_TIMEOUT_MIN;
     }
 
-    /// Looks at the replica's requests again after so much more silence.
-    pub(crate) fn look_after(&mut self, pause: Duration) {
-        self.next_look = self.silent_for + pause;
+    /// Schedules the next check of the replica's requests after so much more silence.
+    pub(crate) fn check_after(&mut self, pause: Duration) {
+        self.next_check = self.silent_for + pause;
     }
 
     /// Silence that shows a hung replica. `is_unsure` says that the replica writes answers whose progress nothing shows.
-    pub(crate) fn patience(&self, is_unsure: bool) -> Duration {
+    pub(crate) fn hang_timeout(&self, is_unsure: bool) -> Duration {
         let p99 = self.first_bytes.p99();
         let least = match p99 {
-            Some(_) if !is_unsure => PATIENCE_MIN,
-            Some(_) | None => PATIENCE_MIN_UNSURE,
+            Some(_) if !is_unsure => HANG_TIMEOUT_MIN,
+            Some(_) | None => HANG_TIMEOUT_MIN_UNSURE,
         };
-        least.max(p99.unwrap_or_default() * PATIENCE_FACTOR)
+        least.max(p99.unwrap_or_default() * HANG_TIMEOUT_FACTOR)
     }
 
     pub(crate) const fn silent_for(&self) -> Duration {
@@ -192,17 +193,17 @@ mod tests {
     }
 
     #[test]
-    fn patience_is_ten_seconds_or_five_times_the_99th_percentile() {
+    fn the_hang_timeout_is_ten_seconds_or_five_times_the_99th_percentile() {
         let mut signs = VitalSigns::default();
-        assert_eq!(signs.patience(false), s(60), "before the first answer");
+        assert_eq!(signs.hang_timeout(false), s(60), "before the first answer");
         (0..500).for_each(|_| signs.responded(Duration::from_millis(300), at(1)));
-        assert_eq!(signs.patience(false), s(10));
-        assert_eq!(signs.patience(true), s(60));
+        assert_eq!(signs.hang_timeout(false), s(10));
+        assert_eq!(signs.hang_timeout(true), s(60));
         (0..5).for_each(|_| signs.responded(s(40), at(1)));
-        assert_eq!(signs.patience(false), s(10), "less than a hundredth");
+        assert_eq!(signs.hang_timeout(false), s(10), "less than a hundredth");
         (0..5).for_each(|_| signs.responded(s(40), at(1)));
-        let patience = signs.patience(false);
-        assert!((s(200)..s(300)).contains(&patience), "{patience:?}");
+        let hang_timeout = signs.hang_timeout(false);
+        assert!((s(200)..s(300)).contains(&hang_timeout), "{hang_timeout:?}");
     }
 
     #[test]
@@ -210,7 +211,7 @@ mod tests {
         let mut signs = VitalSigns::default();
         (0..200).for_each(|_| signs.responded(s(40), at(1)));
         (0..8_000).for_each(|_| signs.responded(s(1), at(1)));
-        assert_eq!(signs.patience(false), s(10));
+        assert_eq!(signs.hang_timeout(false), s(10));
     }
 
     #[test]
@@ -221,7 +222,7 @@ mod tests {
             assert!(!signs.observe(false, s(1), at(seconds)));
         }
         assert!(signs.observe(false, s(1), at(110)));
-        signs.sign(at(111));
+        signs.add_sign(at(111));
         assert!(
             !signs.observe(false, s(1), at(200)),
             "the service stood still"

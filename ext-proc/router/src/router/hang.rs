@@ -1,21 +1,21 @@
 //! Replicas that hang: they accept requests, and nothing comes back.
 //!
-//! A broken replica fails, and the ends of its requests open its circuit breaker. A hung one has no ends. The router
-//! therefore looks at each probe how long the replica has been silent (`replica/vital_signs.rs`), and past its patience at
-//! the requests there. All of it happens beside the decisions: a dispatch writes nothing for it.
+//! A broken replica fails, and the ends of its requests open its circuit breaker. The requests of a hung replica do not end. With
+//! each probe, the router therefore measures how long the replica has been silent (`replica/vital_signs.rs`), and checks its
+//! requests after a timeout. A dispatch writes nothing for these checks.
 //!
-//! The circuit breaker opens on less evidence than requests are abandoned: a trial closes it again, but an abandoned request
-//! is lost to its client. Decision 0114 has both rules.
+//! The circuit breaker opens on less evidence than requests are abandoned on: a trial closes the breaker again, but an abandoned
+//! request is lost to its client. `docs/decisions/0114-hung-replicas.md` has both rules.
 
 use core::time::Duration;
 
 use super::Router;
-use crate::replica::{PATIENCE_FACTOR, Silence};
+use crate::replica::{HANG_TIMEOUT_FACTOR, Silence};
 use crate::replica_index::ReplicaIndex;
 use crate::{Effect, ReplicaId, RequestId, Time};
 
-/// Shortest silence between two looks.
-const LOOK_PAUSE: Duration = Duration::from_millis(100);
+/// Shortest silence between two checks of a replica's requests.
+const CHECK_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 /// Requests of a silent replica.
 #[derive(Debug, Default)]
@@ -55,22 +55,22 @@ impl Router {
         let replicas = &mut self.pool.replicas;
         let prompt_s = replicas.prefill_s(replica, requests.tokens_max);
         let prompt = Duration::try_from_secs_f64(prompt_s).unwrap_or_default();
-        let patience = replicas
-            .patience(replica, is_unsure)
-            .max(prompt.saturating_mul(PATIENCE_FACTOR));
-        // Frozen counters tell of the answers that are being written; otherwise only a request without a response tells.
+        let timeout = replicas
+            .hang_timeout(replica, is_unsure)
+            .max(prompt.saturating_mul(HANG_TIMEOUT_FACTOR));
+        // Frozen counters show that answers stall. Without them, only a request without a response shows a hang.
         let heard_for = match requests.oldest_unbegun {
             _ if silence.are_counters_frozen => silence.lasts,
             Some(oldest) => silence.lasts.min(now.since(oldest)),
             None => Duration::ZERO,
         };
-        if heard_for < patience {
-            let pause = patience.saturating_sub(heard_for);
-            replicas.look_after(replica, pause.max(LOOK_PAUSE));
-        } else if !replicas.others_go_on(replica, patience / 2, now) {
-            replicas.look_after(replica, LOOK_PAUSE);
+        if heard_for < timeout {
+            let pause = timeout.saturating_sub(heard_for);
+            replicas.check_after(replica, pause.max(CHECK_PAUSE_MIN));
+        } else if !replicas.are_others_alive(replica, timeout / 2, now) {
+            replicas.check_after(replica, CHECK_PAUSE_MIN);
         } else {
-            replicas.hangs(replica, now);
+            replicas.on_hang(replica, now);
             self.counters.hung_replicas += 1;
             self.abandon(id, requests.unbegun, silence.is_certain);
         }

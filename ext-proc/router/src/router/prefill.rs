@@ -8,7 +8,7 @@
 //!
 //! ```text
 //! dispatch ── claims on both replicas ──┬─ the response begins: the prefill replica has computed the prompt ─┐
-//!                                       └─ end or abort before: the prompt was not computed, or no one told ─┴─ end
+//!                                       └─ end or abort before: the prompt is not known to be computed ──────┴─ end
 //! ```
 //! A request that ends without [`crate::Event::Began`] releases both claims. The verdict on the prefill replica always comes
 //! at the end: a failed prefill shows as a failed response only.
@@ -25,7 +25,7 @@ use crate::{End, Request, RequestId, Source, Target, Time};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prefiller {
     pub(super) replica: ReplicaIndex,
-    /// The part of the prompt that it holds.
+    /// The part of the prompt that the prefill replica holds.
     matched: PrefixMatch,
 }
 

@@ -5,9 +5,9 @@
 
 /// Bytes in a token by the filter's estimate.
 const ESTIMATED_BYTES: f64 = 4.0;
-/// Decay of the earlier prompts with each prompt.
-const MEMORY: f64 = 0.98;
-/// Prompts at the estimated length that count at first.
+/// Factor by which the weight of earlier prompts shrinks with each prompt.
+const DECAY: f64 = 0.98;
+/// Weight of the filter's estimate, in prompts.
 const PRESUMED_PROMPTS: f64 = 2.0;
 /// Bounds of the ratio of tokens to estimated ones, whatever an engine counts (images).
 const RATIO: core::ops::RangeInclusive<f64> = 0.25..=4.0;
@@ -43,7 +43,7 @@ impl TokenLength {
                 PRESUMED_PROMPTS * estimated,
             ];
         }
-        let [sum, of] = self.sums.map(|sum| sum * MEMORY);
+        let [sum, of] = self.sums.map(|sum| sum * DECAY);
         self.sums = [sum + ratio * estimated, of + estimated];
         let [sum, of] = self.sums;
         self.ratio = sum / of;

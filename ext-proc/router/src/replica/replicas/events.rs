@@ -82,7 +82,7 @@ impl Replicas {
         self.change(id, now, |replica| {
             // Probe replies overtake each other, and load reports belong to requests sent long ago.
             let sent = sent.min(now);
-            if replica.probed().is_some_and(|last| sent < last) {
+            if replica.last_probed().is_some_and(|last| sent < last) {
                 return;
             }
             news = true;
@@ -92,7 +92,7 @@ impl Replicas {
                 kv_capacity_tokens: load.kv_capacity_tokens.or(known),
                 ..load
             };
-            replica.saw_pending(load.pending, sent);
+            replica.on_pending(load.pending, sent);
             let is_silent = replica.signs.is_silent();
             let requests = (replica.outstanding, replica.unbegun.count());
             replica.headroom.probed(&load, sent, requests, is_silent);
@@ -269,7 +269,7 @@ impl Replicas {
             replica.breaker.ended(request.permit, evidence, now);
             if evidence == Evidence::Success {
                 if request.has_begun {
-                    replica.signs.sign(now);
+                    replica.signs.add_sign(now);
                 } else {
                     replica.signs.responded(now.since(claim.at), now);
                 }
@@ -311,7 +311,7 @@ impl Replicas {
         self.change(id, now, |replica| {
             replica.breaker.served_retry(evidence, now);
             if evidence == Evidence::Success {
-                replica.signs.sign(now);
+                replica.signs.add_sign(now);
             }
         });
     }

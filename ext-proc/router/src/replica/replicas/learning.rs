@@ -18,7 +18,7 @@ impl Replicas {
     ) {
         let (prompt, output) = (measured.prompt, measured.output);
         if output.is_some_and(|output| output.source == Source::Usage) {
-            self.told_writing_speed();
+            self.forget_presumed_decode();
         }
         let signals = &mut self.signals;
         let of_pool = RequestMeasurement {
@@ -44,8 +44,8 @@ impl Replicas {
         self.age_next(now);
     }
 
-    /// Forgets what answers of presumed lengths taught, once the engines tell how fast they write.
-    fn told_writing_speed(&mut self) {
+    /// Forgets decode speeds from answers of presumed lengths, before an engine reports a speed for the first time.
+    fn forget_presumed_decode(&mut self) {
         if self.signals.decode_speed.is_told() {
             return;
         }
@@ -84,7 +84,7 @@ impl Replicas {
         self.counted.counted(grown, now);
         let speed = self.counted.speed(&LatencyModel::default());
         if speed.decode.is_some() {
-            self.told_writing_speed();
+            self.forget_presumed_decode();
         }
         let signals = &mut self.signals;
         self.speed.learn_counted(SpeedRatios {
@@ -149,7 +149,7 @@ impl Replicas {
         })
     }
 
-    /// Lets the next replica's model age, so that each one's does in turn where nothing probes them.
+    /// Ages the model of the next replica in turn, since replicas without probes have no other event to age by.
     fn age_next(&mut self, now: Time) {
         let slots = self.replicas.len().max(1);
         self.aged = (self.aged + 1) % slots;
@@ -158,7 +158,7 @@ impl Replicas {
             && let Ok(slot) = u16::try_from(self.aged).map(ReplicaIndex)
         {
             replica.age(pool, now);
-            if replica.others.fades() {
+            if replica.others.is_decaying() {
                 self.change_slot(slot, now, |replica| replica.others.refresh(now));
             } else {
                 self.update_cost_inputs(slot);

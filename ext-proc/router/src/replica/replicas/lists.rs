@@ -64,17 +64,18 @@ impl Replicas {
         if !replica.role.has_requests() {
             return self.list_prefiller(slot, now);
         }
-        let ill = replica.ill(&rules, now);
-        let by_health = replica.by_health(ill, &rules, now);
+        let unhealthy = replica.unhealthy_reason(&rules, now);
+        let by_health = replica.health_availability(unhealthy, &rules, now);
         let is_open = |throttled| {
-            let availability = by_health.unwrap_or_else(|| replica.by_push(&rules, throttled));
+            let availability =
+                by_health.unwrap_or_else(|| replica.push_availability(&rules, throttled));
             availability == Availability::Available
         };
         let open = is_open(false);
         let throttled = open && is_open(true);
         // A replica on trial does not throttle the others.
         let idle = open && replica.is_idle() && replica.breaker.is_closed();
-        let healthy = !replica.draining && ill.is_none();
+        let healthy = !replica.draining && unhealthy.is_none();
         let rank = Rank::new(replica.requests(), replica.turn, slot);
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = rank;

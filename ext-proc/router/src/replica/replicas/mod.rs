@@ -178,7 +178,7 @@ impl Replicas {
     }
 
     pub(crate) fn any_healthy(&self) -> bool {
-        let unproven = |slot| self.get(slot).is_none_or(|r| r.probed().is_none());
+        let unproven = |slot| self.get(slot).is_none_or(|r| r.last_probed().is_none());
         match self.rules.push {
             Push::Pending => self.healthy.iter().any(|slot| !unproven(slot)),
             Push::Outstanding { .. } | Push::Blind => !self.healthy.is_empty(),

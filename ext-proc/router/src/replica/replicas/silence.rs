@@ -1,4 +1,4 @@
-//! Silence of replicas: which of them show no sign of life beside others that do.
+//! Silence of replicas: which replicas show no sign of life while others do.
 
 use core::time::Duration;
 
@@ -29,7 +29,7 @@ impl Replica {
 }
 
 impl Replicas {
-    /// Observes the silence of a replica; returns it when its requests are to be looked at.
+    /// Observes the silence of a replica, and returns it when the replica's requests are to be checked.
     pub(crate) fn observe_silence(&mut self, slot: ReplicaIndex, now: Time) -> Option<Silence> {
         let gap_max = self.rules.probe_stale_after;
         let replica = self.get_mut(slot)?;
@@ -55,21 +55,22 @@ impl Replicas {
     }
 
     /// Silence that shows that a replica hangs.
-    pub(crate) fn patience(&self, slot: ReplicaIndex, is_unsure: bool) -> Duration {
-        self.get(slot)
-            .map_or(Duration::MAX, |replica| replica.signs.patience(is_unsure))
+    pub(crate) fn hang_timeout(&self, slot: ReplicaIndex, is_unsure: bool) -> Duration {
+        self.get(slot).map_or(Duration::MAX, |replica| {
+            replica.signs.hang_timeout(is_unsure)
+        })
     }
 
-    /// Looks at the requests of a replica again after so much more silence.
-    pub(crate) fn look_after(&mut self, slot: ReplicaIndex, pause: Duration) {
+    /// Schedules the next check of a replica's requests after so much more silence.
+    pub(crate) fn check_after(&mut self, slot: ReplicaIndex, pause: Duration) {
         if let Some(replica) = self.get_mut(slot) {
-            replica.signs.look_after(pause);
+            replica.signs.check_after(pause);
         }
     }
 
     /// Whether another replica with a closed breaker has shown a sign of life within this time. Otherwise the pool is slow, and
     /// no single replica is at fault.
-    pub(crate) fn others_go_on(&self, slot: ReplicaIndex, within: Duration, now: Time) -> bool {
+    pub(crate) fn are_others_alive(&self, slot: ReplicaIndex, within: Duration, now: Time) -> bool {
         let since = now.before(within);
         let mut others = self.proven.iter().filter(|other| *other != slot);
         others.any(|other| {
@@ -78,12 +79,12 @@ impl Replicas {
         })
     }
 
-    /// Registers that a replica hangs. It did not admit what was sent to it, so its window begins anew.
-    pub(crate) fn hangs(&mut self, slot: ReplicaIndex, now: Time) {
+    /// Handles a replica that hangs. The replica did not admit the requests sent to it, so its window begins anew.
+    pub(crate) fn on_hang(&mut self, slot: ReplicaIndex, now: Time) {
         self.change_slot(slot, now, |replica| {
-            replica.breaker.hangs(now);
-            replica.headroom.begin_anew();
-            replica.signs.listen_anew(now);
+            replica.breaker.on_hang(now);
+            replica.headroom.reset_window();
+            replica.signs.restart_silence(now);
         });
     }
 
