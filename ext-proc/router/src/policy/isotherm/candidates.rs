@@ -17,12 +17,13 @@ use crate::index::PrefixMatch;
 use crate::policy::{View, that_may_serve, uncached_tokens};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// Groups of holders that are priced.
+/// Limit of the groups of holders that are priced: each group costs a lookup.
 const DEPTHS_MAX: usize = 4;
-/// Replicas with the fewest requests that are searched for one not yet priced.
-const LEAST_MAX: usize = 64;
-/// The share of the time that a request has waited for a busy replica which it expects to wait still, whatever the estimate.
-const DISTRUST: f64 = 0.5;
+/// Replicas with the fewest requests, among which replicas are searched that are not priced yet.
+const LEAST_LOADED_MAX: usize = 64;
+/// Lower bound on the estimated wait for a busy replica, as a share of the time that the request has waited for one already: an
+/// estimate that was wrong for so long is not believed.
+const WAIT_ESTIMATE_SHARE_MIN: f64 = 0.5;
 
 /// The cheapest of the replicas that the request may go to now.
 pub(super) fn cheapest_now(
@@ -110,7 +111,7 @@ impl CandidateSearch<'_> {
                 self.price(first, &match_cost);
                 return true;
             };
-            let load = self.cost_model.load_of_prompt(match_cost.uncached());
+            let load = self.cost_model.load_of_prompt(match_cost.uncached);
             let group = [first, second].into_iter().chain(unseen_holders.by_ref());
             let least_loaded = load.least_loaded(group.take(COMPARED_MAX), view);
             for replica in least_loaded.replicas() {
@@ -133,7 +134,7 @@ impl CandidateSearch<'_> {
         self.best.as_ref().is_some_and(bound)
     }
 
-    /// Whether none of these can cost less, since none holds even the landmark. Cheaper than a search for the next match.
+    /// Whether none of these replicas can cost less, since none holds even the landmark. Cheaper than a search for the next match.
     fn is_settled_for(&self, unseen: &ReplicaSet) -> bool {
         let index = &self.cost_model.view.index;
         self.query.landmark.is_some_and(|landmark| {
@@ -175,7 +176,7 @@ impl CandidateSearch<'_> {
     fn price_least_loaded(&mut self, unseen: &Unseen) {
         let (query, view) = (self.query, self.cost_model.view);
         let blocks = query.request.fingerprint.blocks();
-        let least = view.replicas.by_load().take(LEAST_MAX);
+        let least = view.replicas.by_load().take(LEAST_LOADED_MAX);
         let idle = least.filter(|replica| unseen.replicas.contains(*replica));
         let uncached = uncached_tokens(query.request, unseen.longest.depth);
         let load = self.cost_model.load_of_prompt(uncached);
@@ -206,8 +207,8 @@ impl CandidateSearch<'_> {
     }
 }
 
-/// Holders of a prefix in a set, to compare by load: all of them, or some where there are many. The prompt names the first
-/// one, so that prompts which share no more than a system prompt spread over its holders.
+/// Holders of a prefix in a set, to compare by load: at most [`COMPARED_MAX`]. The prompt's last hash selects the first one, so
+/// that prompts which share no more than a system prompt spread over its holders.
 pub(super) fn some_holders<'a>(
     matched: &PrefixMatch,
     request: &Request,
@@ -221,7 +222,7 @@ pub(super) fn some_holders<'a>(
 }
 
 /// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix, or of the
-/// adapter. `None` if none costs less than this bound.
+/// adapter. `None` if none costs less than `cost_max`.
 pub(super) fn affinity_replica(
     query: &CandidateQuery<'_>,
     cost_model: &CostModel<'_>,
@@ -232,8 +233,10 @@ pub(super) fn affinity_replica(
     let blocks = query.request.fingerprint.blocks();
     let matched = view.index.deepest_within(blocks, &query.known, busy);
     let mut cheapest: Option<CandidateCost> = None;
-    let mut offer = |replica, match_cost: &MatchCost| {
-        let wait_s = view.turn_s(replica).max(DISTRUST * query.timing.delayed_s);
+    let mut price = |replica, match_cost: &MatchCost| {
+        let wait_s = view
+            .turn_s(replica)
+            .max(WAIT_ESTIMATE_SHARE_MIN * query.timing.delayed_s);
         let mut timing = query.timing;
         timing.waited_s += wait_s;
         let known = cheapest.map_or(cost_max, |best| best.cost);
@@ -244,9 +247,9 @@ pub(super) fn affinity_replica(
     if matched.depth > 0 {
         let match_cost = MatchCost::of(matched, query, view);
         let holders = some_holders(&matched, query.request, busy, view);
-        let load = cost_model.load_of_prompt(match_cost.uncached());
+        let load = cost_model.load_of_prompt(match_cost.uncached);
         let least_loaded = load.least_loaded(holders, view).replicas();
-        least_loaded.for_each(|replica| offer(replica, &match_cost));
+        least_loaded.for_each(|replica| price(replica, &match_cost));
     }
     if let Some(holders) = query.adapter_holders(view) {
         let load = cost_model.load_of_prompt(uncached_tokens(query.request, matched.depth));
@@ -255,7 +258,7 @@ pub(super) fn affinity_replica(
             .replicas()
         {
             let matched = view.index.deepest_of_within(blocks, &matched, replica);
-            offer(replica, &MatchCost::of(matched, query, view));
+            price(replica, &MatchCost::of(matched, query, view));
         }
     }
     cheapest

@@ -9,24 +9,25 @@ use crate::policy::{View, rank};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::{Objective, WaitState};
 
-/// Cost of a time to first token equal to the SLO, beyond itself, in multiples of the SLO.
-const LATENESS: f64 = 24.0;
-/// Slope of the lateness beyond the SLO: the request is late already, while others may still be in time.
+/// Weight of the lateness: a time to first token equal to the SLO costs so many SLOs beyond itself.
+const LATENESS_WEIGHT: f64 = 24.0;
+/// Slope of the lateness beyond the SLO, below the slope at the SLO: a late request must not make the others late.
 const LATE_SLOPE: f64 = 1.0 / 3.0;
-/// Weight of a second by which the request's own answer stalls: prompts of some seconds stand for those of the whole answer.
-const OWN_STALL: f64 = 0.25;
-/// Bound on the share of its time that a replica is taken to compute prompts, since a rate over some seconds is rough.
+/// Weight of a second by which prompts of other requests stall the request's own answer. The rate of prompts over some seconds
+/// stands for the rate over the whole answer.
+const OWN_STALL_WEIGHT: f64 = 0.25;
+/// Bound on the share of time for which a replica computes prompts: the share is an estimate over some seconds.
 const COMPUTING_MAX: f64 = 0.7;
-/// Bound on the number of prompts that are counted as delayed.
+/// Bound on the prompts that a busy replica delays, beyond those in flight on it: the estimate of their number is rough.
 const DELAYED_MAX: f64 = 16.0;
-/// Weight of a second by which a larger batch writes slower, next to a second before the first token.
-pub(super) const WRITING: f64 = 0.05;
-/// Bound on the utilisation of a pool.
+/// Weight of a second by which a larger batch slows output tokens down, next to a second before the first token.
+pub(super) const WRITING_WEIGHT: f64 = 0.05;
+/// Bound on the utilisation of a pool, by which queueing delay grows as `1 / (1 - utilisation)`.
 const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.
-const ROUNDING: f64 = 1e-9;
-/// Factor by which memory comes free later than by equal shares: requests share blocks, and running ones grow.
-const MEMORY: f64 = 10.0;
+const ROUNDING_SHARE: f64 = 1e-9;
+/// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
+const MEMORY_WAIT_FACTOR: f64 = 10.0;
 
 /// The cost of candidates under the pool's load, which is looked up once for each selection.
 #[derive(Debug)]
@@ -34,10 +35,10 @@ pub(super) struct CostModel<'a> {
     pub(super) view: &'a View<'a>,
     /// The trusted replicas that are not available.
     pub(super) busy: ReplicaSet,
-    /// Prompts delayed for each second that a replica is busy.
+    /// Prompts that a replica delays for each second that it is busy.
     delayed_per_busy_s: f64,
     /// Queued requests for each replica of the pool.
-    waiting_for_each: f64,
+    waiting_per_replica: f64,
 }
 
 /// A replica with the cost of sending a request to it.
@@ -63,12 +64,12 @@ impl<'a> CostModel<'a> {
             view,
             busy: view.replicas.trusted().without(view.candidates),
             delayed_per_busy_s: requests_per_s / spare,
-            waiting_for_each: view.queue.waiting_len() as f64
+            waiting_per_replica: view.queue.waiting_len() as f64
                 / view.replicas.staying().len().max(1) as f64,
         }
     }
 
-    /// Prices a replica whose match is not known yet.
+    /// Prices a replica, after a lookup of the prefix that it holds.
     pub(super) fn price(&self, query: &CandidateQuery<'_>, replica: ReplicaIndex) -> CandidateCost {
         let blocks = query.request.fingerprint.blocks();
         let index = &self.view.index;
@@ -76,18 +77,18 @@ impl<'a> CostModel<'a> {
         let match_cost = MatchCost::of(matched, query, self.view);
         let tokens = match_cost.uncached_on(replica, query, self.view);
         let adapter = query.adapter_cost(replica, self.view);
-        self.priced(replica, matched, query.work(tokens), query.timing, adapter)
+        self.price_work(replica, matched, query.work(tokens), query.timing, adapter)
     }
 
-    /// Prices a replica for a prompt of so many tokens of which it holds nothing.
+    /// Prices a replica for a prompt of so many tokens, none of which the replica caches.
     pub(super) fn price_unheld(&self, replica: ReplicaIndex, tokens: f64) -> CandidateCost {
         let prompt = PromptWork::here(tokens);
         let timing = WaitState::new(self.view.common_objective());
         let adapter = AdapterCost::default();
-        self.priced(replica, PrefixMatch::default(), prompt, timing, adapter)
+        self.price_work(replica, PrefixMatch::default(), prompt, timing, adapter)
     }
 
-    /// Prices a replica for a request that is sent now; `None` unless it costs less than this bound.
+    /// Prices a replica for a query; `None` unless the replica costs less than `cost_max`.
     pub(super) fn price_below(
         &self,
         query: &CandidateQuery<'_>,
@@ -97,16 +98,16 @@ impl<'a> CostModel<'a> {
     ) -> Option<CandidateCost> {
         let tokens = match_cost.uncached_on(replica, query, self.view);
         let adapter = query.adapter_cost(replica, self.view);
-        let costs = self.costs(replica, query.work(tokens), query.timing, adapter);
-        if cost_max.is_some_and(|most| costs.least() >= most) {
+        let costs = self.partial_cost_on(replica, query.work(tokens), query.timing, adapter);
+        if cost_max.is_some_and(|most| costs.without_stalls() >= most) {
             return None;
         }
-        let candidate = self.complete(&costs, replica, match_cost.matched);
+        let candidate = self.with_stalls(&costs, replica, match_cost.matched);
         (cost_max.is_none_or(|most| candidate.cost < most)).then_some(candidate)
     }
 
-    /// Prices a replica with this work on the prompt, for a request that is sent after these waits.
-    pub(super) fn priced(
+    /// Prices a replica for this work on a prompt, where the request has waited as `timing` says.
+    pub(super) fn price_work(
         &self,
         replica: ReplicaIndex,
         matched: PrefixMatch,
@@ -114,13 +115,13 @@ impl<'a> CostModel<'a> {
         timing: WaitState,
         adapter: AdapterCost,
     ) -> CandidateCost {
-        let costs = self.costs(replica, prompt, timing, adapter);
-        self.complete(&costs, replica, matched)
+        let costs = self.partial_cost_on(replica, prompt, timing, adapter);
+        self.with_stalls(&costs, replica, matched)
     }
 
-    fn complete(
+    fn with_stalls(
         &self,
-        costs: &Costs,
+        costs: &PartialCost,
         replica: ReplicaIndex,
         matched: PrefixMatch,
     ) -> CandidateCost {
@@ -132,28 +133,29 @@ impl<'a> CostModel<'a> {
         let stalled_s = costs.own_s * computing / (1.0 - computing);
         CandidateCost {
             replica,
-            cost: costs.waits + OWN_STALL * stalled_s + costs.writing,
+            cost: costs.waits + OWN_STALL_WEIGHT * stalled_s + costs.writing,
             ttft_s: costs.ttft_s,
             matched,
         }
     }
 
-    /// The parts of the cost, but for stalls, which take longest to work out.
-    fn costs(
+    /// The cost on a replica without the stalls of the answer, which take longest to compute.
+    fn partial_cost_on(
         &self,
         replica: ReplicaIndex,
         prompt: PromptWork,
         timing: WaitState,
         adapter: AdapterCost,
-    ) -> Costs {
+    ) -> PartialCost {
         let view = self.view;
         let replicas = &view.replicas;
         // An engine computes nothing while it loads an adapter.
         let work_s = replicas.prefill_s(replica, prompt.tokens) + adapter.load_s;
         let service_s = view.service_s.unwrap_or_default();
-        let memory_s = MEMORY * replicas.memory_wait_s(replica, prompt.uncached, service_s);
+        let memory_s =
+            MEMORY_WAIT_FACTOR * replicas.memory_wait_s(replica, prompt.uncached, service_s);
         let outstanding = f64::from(rank(view, replica).outstanding());
-        let work = Work {
+        let terms = CostTerms {
             work_s,
             busy_s: replicas.backlog_s(replica, view.now) + work_s,
             ttft_s: replicas.ttft_s(replica, prompt.tokens, view.now)
@@ -165,27 +167,27 @@ impl<'a> CostModel<'a> {
             outstanding,
             writing_s: replicas.writing_s(replica, outstanding),
         };
-        self.costs_of(&work, timing)
+        self.partial_cost(&terms, timing)
     }
 
-    /// A lower bound on the cost of any replica that holds at most so many blocks: that of an idle replica as fast as the
-    /// fastest, and has the adapter. Every part of the cost is monotonic, and rounding errors are subtracted.
+    /// A lower bound on the cost of any replica that holds at most so many blocks: the cost of an idle replica that has the adapter
+    /// and the fastest latency model. Every part of the cost is monotonic, and rounding errors are subtracted.
     pub(super) fn lower_bound(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
         let tokens = query.uncached_at_least(depth, self.view);
-        let bound = self.least_of(query.work(tokens), query.timing);
-        // A replica that holds less may leave the prompt to a prefill replica.
+        let bound = self.least_cost(query.work(tokens), query.timing);
+        // For a replica that holds less, a prefill replica may compute the prompt.
         let remote = query.remote_work(tokens);
-        let remote = remote.map(|remote| self.least_of(remote, query.timing));
-        remote.map_or(bound, |remote| remote.min(bound)) * (1.0 - ROUNDING)
+        let remote = remote.map(|remote| self.least_cost(remote, query.timing));
+        remote.map_or(bound, |remote| remote.min(bound)) * (1.0 - ROUNDING_SHARE)
     }
 
     /// The least cost of this work on a prompt, wherever it is done.
-    fn least_of(&self, prompt: PromptWork, timing: WaitState) -> f64 {
+    fn least_cost(&self, prompt: PromptWork, timing: WaitState) -> f64 {
         let view = self.view;
         let latency = view.replicas.fastest();
         let work_s = prompt.tokens * latency.prefill.each_s;
         let outstanding = f64::from(view.replicas.least_outstanding());
-        let work = Work {
+        let terms = CostTerms {
             work_s,
             busy_s: work_s,
             ttft_s: latency.prefill.fixed_s + work_s + prompt.remote_s,
@@ -193,35 +195,37 @@ impl<'a> CostModel<'a> {
             outstanding,
             writing_s: view.replicas.writing_at_s(latency, outstanding),
         };
-        self.costs_of(&work, timing).least()
+        self.partial_cost(&terms, timing).without_stalls()
     }
 
-    fn costs_of(&self, work: &Work, timing: WaitState) -> Costs {
+    fn partial_cost(&self, terms: &CostTerms, timing: WaitState) -> PartialCost {
         let mut delayed =
-            work.outstanding + (self.delayed_per_busy_s * work.busy_s).min(DELAYED_MAX);
-        if self.waiting_for_each > 0.0 {
-            delayed += self.waiting_for_each * marginal_lateness(timing.waited_s, timing.objective);
+            terms.outstanding + (self.delayed_per_busy_s * terms.busy_s).min(DELAYED_MAX);
+        if self.waiting_per_replica > 0.0 {
+            delayed +=
+                self.waiting_per_replica * marginal_lateness(timing.waited_s, timing.objective);
         }
-        let (own_s, theirs_s) = work.writing_s;
-        Costs {
-            ttft_s: work.ttft_s,
+        let (own_s, theirs_s) = terms.writing_s;
+        PartialCost {
+            ttft_s: terms.ttft_s,
             own_s,
-            waits: with_lateness(timing.waited_s + work.ttft_s, timing.objective)
-                + work.work_s * delayed
-                + work.slot_s,
-            writing: WRITING * (own_s + theirs_s),
+            waits: with_lateness(timing.waited_s + terms.ttft_s, timing.objective)
+                + terms.work_s * delayed
+                + terms.slot_s,
+            writing: WRITING_WEIGHT * (own_s + theirs_s),
         }
     }
 }
 
+/// Inputs of the cost of a request on one replica.
 #[derive(Clone, Copy, Debug)]
-struct Work {
+struct CostTerms {
     /// Time to compute the prompt.
     work_s: f64,
     /// Time until the prompt is computed, the queued prefill included.
     busy_s: f64,
     ttft_s: f64,
-    /// Time that the adapter's slot is worth to later requests.
+    /// Time that later requests lose because the adapter takes a slot.
     slot_s: f64,
     /// Requests in flight on the replica.
     outstanding: f64,
@@ -229,18 +233,21 @@ struct Work {
     writing_s: (f64, f64),
 }
 
+/// Cost of a request on one replica, without the stalls of its answer.
 #[derive(Clone, Copy, Debug)]
-struct Costs {
+struct PartialCost {
     ttft_s: f64,
     /// Time to write the answer.
     own_s: f64,
+    /// Cost of the time before the first token, to the request and to the requests that it delays.
     waits: f64,
+    /// Cost of the slower output tokens of a larger batch.
     writing: f64,
 }
 
-impl Costs {
-    /// The cost without stalls, which is a lower bound of it.
-    fn least(&self) -> f64 {
+impl PartialCost {
+    /// A lower bound of the cost.
+    fn without_stalls(&self) -> f64 {
         self.waits + self.writing
     }
 }
@@ -261,11 +268,11 @@ pub(super) fn with_lateness(ttft_s: f64, objective: Objective) -> f64 {
     } else {
         1.0 + LATE_SLOPE * (share - 1.0)
     };
-    // By the pool's SLO: otherwise a late request with a long SLO would cost more than a late one with a short SLO.
-    ttft_s + LATENESS * pool_slo_s * weight * lateness
+    // In multiples of the pool's SLO: otherwise a late request with a long SLO would cost more than a late one with a short SLO.
+    ttft_s + LATENESS_WEIGHT * pool_slo_s * weight * lateness
 }
 
-/// The cost of one more second to a request that has waited so long.
+/// The cost of one more second of waiting to a request that has waited for `waited_s`.
 fn marginal_lateness(waited_s: f64, objective: Objective) -> f64 {
     if objective.slo_s <= 0.0 {
         return 1.0;
@@ -276,5 +283,5 @@ fn marginal_lateness(waited_s: f64, objective: Objective) -> f64 {
     } else {
         LATE_SLOPE
     };
-    1.0 + LATENESS * objective.urgency() * slope
+    1.0 + LATENESS_WEIGHT * objective.urgency() * slope
 }

@@ -67,7 +67,7 @@ impl Policy for Isotherm {
         view.index
             .prefetch_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
         for (seq, queued) in queued {
-            let query = CandidateQuery::again(queued, view);
+            let query = CandidateQuery::of_queued(queued, view);
             let (waited_s, objective) = (query.timing.waited_s, query.timing.objective);
             let here = cost_model.price(&query, replica);
             if let Some(affinity) = affinity_replica(&query, &cost_model, here.cost) {
@@ -77,11 +77,11 @@ impl Policy for Isotherm {
             let blocks = query.request.fingerprint.blocks();
             let elsewhere = that_may_serve(query.request, &others, view);
             let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
-            // The other replica is priced as this one, without an answer or the session.
+            // The next best replica is priced with this one's load, without an answer or the session.
             let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
             let adapter = query.adapter_cost_among(&elsewhere, view);
             let (matched, work) = (matched_elsewhere, query.work(tokens));
-            let elsewhere = cost_model.priced(replica, matched, work, query.timing, adapter);
+            let elsewhere = cost_model.price_work(replica, matched, work, query.timing, adapter);
             let saving = elsewhere.cost - here.cost + urgency_s(objective, waited_s, here.ttft_s);
             if best.is_none_or(|(most, _)| saving > most) {
                 best = Some((saving, seq));
@@ -93,7 +93,7 @@ impl Policy for Isotherm {
 
     /// The least loaded holder of the longest prefix, or else the replica that served the session last.
     fn find_affinity(&self, queued: &QueuedRequest, view: &View<'_>) -> Option<ReplicaIndex> {
-        let query = CandidateQuery::again(queued, view);
+        let query = CandidateQuery::of_queued(queued, view);
         let trusted = that_may_serve(query.request, view.replicas.trusted(), view);
         let blocks = query.request.fingerprint.blocks();
         let matched = view.index.deepest_within(blocks, &query.known, &trusted);
@@ -104,7 +104,7 @@ impl Policy for Isotherm {
         holders.min_by_key(|holder| view.replicas.rank(*holder))
     }
 
-    /// Minus the cost.
+    /// The negated cost, in seconds.
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
         let query = CandidateQuery::new(request, view);
         -CostModel::new(view).price(&query, replica).cost
@@ -122,11 +122,11 @@ impl Policy for Isotherm {
     }
 }
 
-/// Urgency of a request that has waited for so long, in seconds.
+/// Urgency of a request that has waited for `waited_s`, in seconds.
 ///
-/// A request with the pool's objective loses that much once its first token is expected past it. A request with an objective of its
-/// own is late once it has waited for it, since the expectation would put every short objective behind the others. A late request
-/// comes last until it has expired, as by DPA (SageServe 6.5).
+/// A request with the pool's objective loses the objective from its urgency once its first token is expected past it. A request with
+/// its own objective is late after a wait of the objective: by the expectation, every short objective would come last. A late
+/// request comes last until it has expired, as by DPA (SageServe 6.5).
 fn urgency_s(objective: Objective, waited_s: f64, ttft_s: f64) -> f64 {
     if objective == Objective::of_pool(objective.pool_slo_s) {
         let is_past_slo = waited_s + ttft_s > objective.slo_s;

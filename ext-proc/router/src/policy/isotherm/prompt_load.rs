@@ -1,16 +1,16 @@
-//! The load of replicas that hold the same part of a prompt, to compare them without their prices.
+//! Comparison by load of replicas that hold the same part of a prompt. A price for each would take longer.
 
-use super::cost::{CostModel, WRITING};
+use super::cost::{CostModel, WRITING_WEIGHT};
 use crate::policy::View;
 use crate::replica::Rank;
 use crate::replica_index::ReplicaIndex;
 
-/// Replicas that are priced in each group, and among the least loaded.
-const EACH_MAX: usize = 8;
-/// Holders of one prefix, and replicas with the fewest requests, that are compared by load.
+/// Replicas of one comparison that are priced: the least loaded ones.
+const PRICED_MAX: usize = 8;
+/// Replicas of one comparison: holders of one prefix, or replicas with the fewest requests.
 pub(super) const COMPARED_MAX: usize = 32;
 
-/// How the replicas that hold the same part of a prompt compare by load, without their prices.
+/// Measure of the load of replicas that hold the same part of a prompt, to compare them without their prices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PromptLoad {
     /// Cost of each request in flight, in seconds.
@@ -31,6 +31,19 @@ impl PromptLoad {
         let load_s = backlog_s + self.per_request_s * f64::from(rank.outstanding());
         rank.with_load((load_s * 1e6) as u32)
     }
+
+    /// A few replicas, least loaded first.
+    pub(super) fn least_loaded(
+        &self,
+        replicas: impl Iterator<Item = ReplicaIndex>,
+        view: &View<'_>,
+    ) -> LeastLoaded {
+        let mut least_loaded = LeastLoaded::default();
+        for replica in replicas {
+            least_loaded.offer(self.rank(replica, view));
+        }
+        least_loaded
+    }
 }
 
 impl CostModel<'_> {
@@ -40,22 +53,22 @@ impl CostModel<'_> {
         let latency = replicas.latency();
         let writing_s = latency.decode.each_s * replicas.output_tokens();
         PromptLoad {
-            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING * writing_s,
+            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING_WEIGHT * writing_s,
         }
     }
 }
 
-/// The replicas with the least load among those offered, least loaded first.
+/// The least loaded replicas of a comparison, least loaded first.
 #[derive(Clone, Copy)]
 pub(super) struct LeastLoaded {
-    ranks: [Rank; EACH_MAX],
+    ranks: [Rank; PRICED_MAX],
     offered: usize,
 }
 
 impl Default for LeastLoaded {
     fn default() -> Self {
         Self {
-            ranks: [Rank::LAST; EACH_MAX],
+            ranks: [Rank::LAST; PRICED_MAX],
             offered: 0,
         }
     }
@@ -77,20 +90,5 @@ impl LeastLoaded {
 
     pub(super) fn replicas(self) -> impl Iterator<Item = ReplicaIndex> {
         self.ranks.into_iter().take(self.offered).map(Rank::slot)
-    }
-}
-
-impl PromptLoad {
-    /// A few replicas, least loaded first.
-    pub(super) fn least_loaded(
-        &self,
-        replicas: impl Iterator<Item = ReplicaIndex>,
-        view: &View<'_>,
-    ) -> LeastLoaded {
-        let mut least_loaded = LeastLoaded::default();
-        for replica in replicas {
-            least_loaded.offer(self.rank(replica, view));
-        }
-        least_loaded
     }
 }

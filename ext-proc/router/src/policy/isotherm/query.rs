@@ -1,4 +1,4 @@
-//! A request in search of a replica, with the lookups that all candidates share.
+//! Lookups for a request, and the work on its prompt, that the prices of all candidates share.
 
 use crate::Request;
 use crate::adapters::AdapterCost;
@@ -16,7 +16,7 @@ pub(super) struct CandidateQuery<'a> {
     pub(super) timing: WaitState,
     /// The longest prefix of the prompt that any replica holds.
     pub(super) known: PrefixMatch,
-    /// A much shorter prefix, where a replica holds it. A replica without it holds next to nothing.
+    /// A short prefix that a replica holds, if there is one. A replica that does not hold the landmark holds next to nothing.
     pub(super) landmark: Option<PrefixMatch>,
     /// The replica that served the session last.
     pub(super) session_at: Option<ReplicaIndex>,
@@ -24,12 +24,12 @@ pub(super) struct CandidateQuery<'a> {
     pub(super) remote: Option<RemotePrefill>,
 }
 
-/// Prefill by another replica, as it looks to one request.
+/// Prefill of one request by another replica.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RemotePrefill {
     /// Uncached tokens from which the other replica computes the prompt.
     tokens_min: f64,
-    /// Estimated time until it has done so, in seconds.
+    /// Estimated time until the other replica has computed the prompt, in seconds.
     takes_s: f64,
 }
 
@@ -90,7 +90,7 @@ impl<'a> CandidateQuery<'a> {
             view.sessions.prefetch(session);
         }
         view.index.prefetch_known(blocks);
-        let session_at = last_of(request, view);
+        let session_at = last_of_session(request, view);
         if let Some(replica) = session_at {
             view.replicas.prefetch(replica);
             view.index.prefetch_target(replica);
@@ -107,10 +107,10 @@ impl<'a> CandidateQuery<'a> {
         }
     }
 
-    /// A query for a queued request, which starts at the match of the last one.
-    pub(super) fn again(queued: &'a QueuedRequest, view: &View<'_>) -> Self {
+    /// A query for a queued request, whose lookup starts at the match of the last query.
+    pub(super) fn of_queued(queued: &'a QueuedRequest, view: &View<'_>) -> Self {
         let request = &queued.request;
-        let session_at = last_of(request, view);
+        let session_at = last_of_session(request, view);
         let blocks = request.fingerprint.blocks();
         let known = view.index.known_from_hint(blocks, queued.known.get());
         queued.known.set(known);
@@ -132,7 +132,7 @@ impl<'a> CandidateQuery<'a> {
         }
     }
 
-    /// The work by another replica, if a replica that does not hold this many tokens, or more, may leave it to that one.
+    /// The work of another replica on this many tokens; `None` while there is no prefill replica.
     pub(super) fn remote_work(&self, uncached: f64) -> Option<PromptWork> {
         self.remote.map(|remote| remote.work(uncached))
     }
@@ -147,7 +147,7 @@ impl<'a> CandidateQuery<'a> {
         view.adapter_cost(replica, self.request.adapter)
     }
 
-    /// A lower bound of that cost on these replicas.
+    /// A lower bound on the cost of the request's adapter on these replicas.
     pub(super) fn adapter_cost_among(&self, replicas: &ReplicaSet, view: &View<'_>) -> AdapterCost {
         let is_held = |holders: &ReplicaSet| !holders.is_disjoint(replicas);
         if self.request.adapter.is_none() || self.adapter_holders(view).is_some_and(is_held) {
@@ -166,20 +166,21 @@ impl<'a> CandidateQuery<'a> {
     }
 }
 
-fn last_of(request: &Request, view: &View<'_>) -> Option<ReplicaIndex> {
+/// The replica that served the request's session last.
+fn last_of_session(request: &Request, view: &View<'_>) -> Option<ReplicaIndex> {
     let replica = view.sessions.last(request.session?)?;
     view.replicas.slot_of(replica)
 }
 
-/// The work that is the same for all replicas with the same match.
+/// Lookups that are the same for all replicas with the same match.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatchCost {
     pub(super) matched: PrefixMatch,
     /// Tokens to compute beyond the match.
-    uncached: f64,
+    pub(super) uncached: f64,
     /// Tokens of the match.
     matched_tokens: f64,
-    /// The replica that also holds the answer to an earlier prompt, which this one continues, and its expected tokens.
+    /// The replica that holds the answer to the prompt that this one continues, and the expected tokens of that answer.
     answer: Option<(ReplicaIndex, f64)>,
 }
 
@@ -195,11 +196,6 @@ impl MatchCost {
             matched_tokens: f64::from(query.request.prompt_tokens) - uncached,
             answer,
         }
-    }
-
-    /// Tokens to compute beyond the match.
-    pub(super) const fn uncached(&self) -> f64 {
-        self.uncached
     }
 
     /// Estimated tokens that this replica has to compute.

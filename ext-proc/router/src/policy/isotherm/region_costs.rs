@@ -1,8 +1,8 @@
 //! Costs that compare with those of peer regions.
 //!
 //! A pool tells its peers what a prompt costs that none of its replicas holds, in parts: the wait, and the cost to others. The
-//! lateness is not linear, and each region has its own SLO, so the region that asks adds it. A local replica is priced from
-//! the same parts: two regions in the same state differ by the way between them, whatever the parts leave out.
+//! lateness is not linear, and each region has its own SLO, so the receiver of a report adds it. A local replica is priced from the
+//! same parts: the costs of two regions in the same state differ by the round trip between them, whatever the parts leave out.
 
 use super::Isotherm;
 use super::cost::{CandidateCost, CostModel, with_lateness};
@@ -12,7 +12,7 @@ use crate::policy::{RegionCosts, View};
 use crate::replica_index::ReplicaIndex;
 use crate::{PromptCost, Request};
 
-/// Tokens of the prompt whose cost a pool reports: about those of the prompts that weigh.
+/// Tokens of the prompt whose cost a pool reports: prompts of about this length cause most of the work.
 const PRICED_TOKENS: f64 = 4_000.0;
 
 impl RegionCosts for Isotherm {
@@ -51,12 +51,12 @@ impl RegionCosts for Isotherm {
     }
 }
 
-/// Whether the parts leave out what matters in this pool: other replicas that compute prompts.
+/// Whether the parts leave out a cost of this pool: prefill replicas compute a part of its prompts.
 fn leaves_out(view: &View<'_>) -> bool {
     !view.replicas.prefillers().is_empty()
 }
 
-/// The cost of a prompt of which the replica holds nothing, in parts.
+/// The cost of a prompt that the replica does not hold, in parts.
 #[expect(clippy::cast_possible_truncation, reason = "seconds for a message")]
 fn parts(replica: ReplicaIndex, cost_model: &CostModel<'_>) -> PromptCost {
     let objective = cost_model.view.common_objective();
