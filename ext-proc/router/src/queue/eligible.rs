@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::line::Span;
-use super::line_set::{self, LineSet, Window};
+use super::line_set::{self, LineSet, TenantWindow};
 use super::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{Charge, TenantAccount, TenantSlot};
@@ -163,7 +163,11 @@ impl EligibleSet {
     }
 
     /// The tenants that are shown to a replica; `None` without fairness between tenants.
-    pub(super) fn window(&self, replica: Option<ReplicaIndex>, quantum: Charge) -> Option<Window> {
+    pub(super) fn window(
+        &self,
+        replica: Option<ReplicaIndex>,
+        quantum: Charge,
+    ) -> Option<TenantWindow> {
         if self.is_fair {
             line_set::window(self.sets(replica), quantum)
         } else {
@@ -176,7 +180,7 @@ impl EligibleSet {
         &'a self,
         replica: Option<ReplicaIndex>,
         span: &Span,
-        window: Option<&Window>,
+        window: Option<&TenantWindow>,
     ) -> impl Iterator<Item = LinePlace> + use<'a> {
         line_set::positions(self.sets(replica), span, window)
     }

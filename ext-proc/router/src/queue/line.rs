@@ -1,9 +1,10 @@
 //! The line: the order in which the waiting requests are shown to the policy (SageServe 6.5).
 //!
 //! Each request has a fixed position, and a line is a list of *spans*: ranges of positions, of which some are merged. Time moves the
-//! ends of the ranges and no request, so that a line is exact at any time, and begins in the logarithm of the queue's length.
+//! ends of the ranges and no request, so a line is exact at any time. Its first request is found in the logarithm of the queue's
+//! length.
 //!
-//! Rejected: positions that change when a request becomes urgent or late. A burst then becomes late at once, and moves.
+//! Rejected: positions that change when a request becomes urgent or late. One event would then move a whole burst.
 
 use core::time::Duration;
 
@@ -12,8 +13,9 @@ use smallvec::{SmallVec, smallvec};
 use super::{LinePlace, QueueSeq, QueuedRequest};
 use crate::{QueueOrder, RouterConfig, Tier, TierRules, Time};
 
-/// Lanes of the tiers, in orders that tell them apart.
+/// Lane of requests of the fast tier, and of all requests in orders without regard to tiers.
 const FAST: u8 = 0;
+/// Lane of the other requests.
 const NORMAL: u8 = 1;
 
 /// The order of service, resolved for a policy.
@@ -34,12 +36,12 @@ enum LineOrder {
     },
 }
 
-/// The rules by which requests have their positions, and positions their order.
+/// Rules that give each request its position, and the positions their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct LineRules {
     order: LineOrder,
     tiers: Option<TierRules>,
-    /// The budget of every request of a pool without tiers. Positions leave it out there, so that it may change.
+    /// The budget of every request of a pool without tiers. Their positions do not contain it, so that it may change.
     common_budget: Duration,
 }
 
@@ -72,7 +74,7 @@ impl LineRules {
         }
     }
 
-    /// Whether requests have the same positions by these rules as by others.
+    /// Whether these rules and `other` give requests the same positions.
     pub(crate) fn places_as(&self, other: &Self) -> bool {
         let lanes = |order| match order {
             LineOrder::Arrival => 0,
@@ -120,7 +122,7 @@ impl LineRules {
         }
     }
 
-    /// The spans of the line without late requests, where those come last.
+    /// The spans of the line, without late requests if the order puts late requests last.
     pub(super) fn in_time(&self, now: Time) -> Spans {
         if self.order != LineOrder::DueLateLast {
             return self.spans(now);
@@ -135,7 +137,7 @@ impl LineRules {
         smallvec![Span::one((from, LinePlace::LAST))]
     }
 
-    /// The late requests, where they come last.
+    /// The late requests, if the order puts late requests last.
     pub(super) fn late(&self, now: Time) -> Option<Span> {
         let now = self.key_of(now)?;
         let last = LinePlace::new(FAST, now, QueueSeq::LAST);
@@ -147,8 +149,8 @@ impl LineRules {
         self.late(now).is_some_and(|late| late.contains(place))
     }
 
-    /// A number by which positions compare as the line does. Late requests that come last are in front of the others, as they
-    /// arrived earlier: they are no reason to count an overtake.
+    /// A key by which positions compare in the order of the line. Late requests that come last compare as the first ones, so their
+    /// dispatch counts no overtake.
     pub(crate) fn rank(&self, place: LinePlace, now: Time) -> (usize, LinePlace) {
         if let LineOrder::Dpa { .. } = self.order {
             let mut spans = self.spans(now).into_iter();
@@ -200,7 +202,7 @@ impl LineRules {
         spans
     }
 
-    /// The key of a request that is due then; `None` before the earliest one.
+    /// The key of a request that is due at `time`; `None` for a time before the earliest key.
     fn key_of(&self, time: Time) -> Option<u64> {
         match self.tiers {
             Some(_) => Some(time.as_nanos()),

@@ -1,11 +1,11 @@
 //! An ordered set of positions: in one line, or in one line for each tenant.
 //!
 //! With fairness between tenants, a *window* shows the tenants whose charge is at most the least one plus a quantum (DLPM, arXiv
-//! 2501.14312), the least charged first, and up to so many of them. A tenant's charge changes twice for each of its requests,
-//! and costs no more than a move of the tenant in the order of charges.
+//! 2501.14312): at most [`TENANTS_SHOWN_MAX`], the least charged first. A tenant's charge changes twice for each of its requests,
+//! and each change only moves the tenant in the order of charges.
 //!
-//! Rejected: one line whose requests of other tenants are skipped. A tenant that is ahead may have most of a long queue, and
-//! each look at the line would walk over it.
+//! Rejected: one line, with the requests of tenants outside the window skipped. Such a tenant may have most of a long queue, and
+//! each search would walk over it.
 
 use core::cmp::Ordering;
 use std::collections::binary_heap::PeekMut;
@@ -18,7 +18,7 @@ use super::{LinePlace, QueueSeq};
 use crate::queue::line::Span;
 use crate::tenants::{Charge, TenantAccount, TenantSlot};
 
-/// Tenants that a window shows, at most: each costs a look-up for each look at the line.
+/// Limit of the tenants that a window shows: a search of the line looks each one up.
 const TENANTS_SHOWN_MAX: usize = 32;
 
 /// Positions in order.
@@ -41,7 +41,7 @@ pub(super) struct TenantLines {
 #[derive(Debug)]
 struct TenantLine {
     places: BTreeSet<LinePlace>,
-    /// The first position, which most looks at the line need alone.
+    /// The first position: most searches need no other.
     first: LinePlace,
     charge: Charge,
     /// The request that began the line.
@@ -50,7 +50,7 @@ struct TenantLine {
 
 /// The tenants whose requests are shown.
 #[derive(Clone, Debug)]
-pub(super) struct Window {
+pub(super) struct TenantWindow {
     tenants: SmallVec<[TenantSlot; TENANTS_SHOWN_MAX]>,
     /// The largest charge of a shown tenant.
     limit: Charge,
@@ -173,20 +173,19 @@ impl TenantLines {
     }
 }
 
-/// The tenants that are shown where the requests of two sets may be served, by the least charge of both; `None` without fairness between
-/// tenants.
-pub(super) fn window(sets: [Option<&LineSet>; 2], quantum: Charge) -> Option<Window> {
+/// The window over the tenants of two sets, from the least charge of both; `None` without fairness between tenants.
+pub(super) fn window(sets: [Option<&LineSet>; 2], quantum: Charge) -> Option<TenantWindow> {
     let [first, second] = sets.map(|set| set.and_then(LineSet::tenant_lines));
     let [first, second] = [first.or(second)?, second.unwrap_or(first?)];
     if second.lines.is_empty() || core::ptr::eq(first, second) {
-        return Some(Window::new(first.by_charge.iter(), quantum));
+        return Some(TenantWindow::new(first.by_charge.iter(), quantum));
     }
     let both = first.by_charge.iter().merge(&second.by_charge);
-    Some(Window::new(both, quantum))
+    Some(TenantWindow::new(both, quantum))
 }
 
-impl Window {
-    /// The first tenants, least charged first. A tenant with requests in both sets comes twice, and not always at once.
+impl TenantWindow {
+    /// The first tenants, least charged first. A tenant with requests in both sets comes twice, maybe with others in between.
     fn new<'a>(
         by_charge: impl Iterator<Item = &'a (Charge, QueueSeq, TenantSlot)>,
         quantum: Charge,
@@ -209,17 +208,17 @@ impl Window {
         window
     }
 
-    /// Whether a tenant of this charge is not ahead of the others.
+    /// Whether the window shows a tenant of this charge.
     pub(super) fn admits(&self, charge: Charge) -> bool {
         charge <= self.limit
     }
 }
 
-/// Positions of two sets within a span, in order, as far as the window shows them.
+/// Positions of two sets within a span, in order, of the tenants that the window shows.
 pub(super) fn positions<'a>(
     sets: [Option<&'a LineSet>; 2],
     span: &Span,
-    window: Option<&Window>,
+    window: Option<&TenantWindow>,
 ) -> impl Iterator<Item = LinePlace> + use<'a> {
     let Some(window) = window else {
         return Either::Left(of_common_lines(sets, span));
@@ -246,7 +245,7 @@ pub(super) fn positions<'a>(
     }))
 }
 
-/// The first position that is left of a tenant's line in a span; the greatest is in front of the others.
+/// The next position of one tenant's line in a span. In the order of a binary heap, the greatest head is the next position.
 #[derive(Clone, Copy, Debug)]
 struct LineHead<'a> {
     place: LinePlace,

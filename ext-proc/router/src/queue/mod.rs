@@ -1,7 +1,7 @@
 //! The queue of requests that wait for a replica, in the order of service (`docs/design/queue.md`).
 //!
 //! Requests that a user waits for are the first band, batch requests that the gate holds are the second one ([`held`]). In each
-//! band a request has a fixed position, and [`mod@line`] says in which order positions are served.
+//! band a request has a fixed position, and [`mod@line`] defines the order in which positions are served: the *line*.
 //!
 //! A request that the gateway or its adapter restricts to some replicas is indexed under each of them, so that it neither blocks the
 //! others nor has to be searched. Each operation costs the logarithm of the queue's length.
@@ -36,17 +36,17 @@ use crate::{PeerId, RequestId, Time};
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     rules: LineRules,
-    /// Charge by which a tenant may be ahead; zero without fairness between tenants.
+    /// Charge by which a tenant may exceed the least charged one; zero without fairness between tenants.
     quantum: Charge,
     is_fair: bool,
     has_tiers: bool,
-    /// The time for which the line is asked.
+    /// Time of the last event, which decides the order of the line.
     now: Time,
     queued: BTreeMap<QueueSeq, QueuedRequest>,
     seqs: BTreeMap<RequestId, QueueSeq>,
     /// All requests of the first band.
     eligible: EligibleSet,
-    /// The requests that must not be overtaken any more.
+    /// The requests at the overtake limit.
     at_overtake_limit: EligibleSet,
     /// The requests with long prompts.
     long_prompts: EligibleSet,
@@ -75,12 +75,12 @@ impl Queue {
         self.len() - self.held_len()
     }
 
-    /// Lets time pass, which moves requests in the line.
+    /// Sets the time, which decides the order of the line.
     pub(crate) const fn set_now(&mut self, now: Time) {
         self.now = now;
     }
 
-    /// Replaces the rules. Where positions change, all requests move.
+    /// Replaces the rules. Rules that change positions insert all requests anew.
     pub(crate) fn set_rules(&mut self, rules: LineRules, quantum: Option<Charge>, has_tiers: bool) {
         let (is_fair, moves) = (quantum.is_some(), !rules.places_as(&self.rules));
         self.rules = rules;
@@ -122,14 +122,14 @@ impl Queue {
         self.seqs.contains_key(&id)
     }
 
-    /// A position behind all earlier ones.
+    /// A new position in the order of arrival, behind all earlier ones.
     pub(crate) const fn next_seq(&mut self) -> QueueSeq {
         let seq = QueueSeq(self.next);
         self.next += 1;
         seq
     }
 
-    /// Enters a request into its band at its position: at the end by arrival, unless it returned from a peer.
+    /// Inserts a request into its band at its position: the last one by arrival, unless the request returned from a peer.
     pub(crate) fn push(&mut self, mut queued: QueuedRequest, tenant: TenantAccount) -> QueueSeq {
         let seq = queued.seq;
         self.seqs.insert(queued.request.id, seq);
@@ -214,7 +214,7 @@ impl Queue {
         self.forwardable.next(from, is_open_to)
     }
 
-    /// The number of requests of the first band from one position in the order of arrival up to another, counted up to a bound.
+    /// The number of requests of the first band between two positions in the order of arrival, at most `at_most`.
     pub(crate) fn count_between(&self, from: QueueSeq, to: QueueSeq, at_most: usize) -> usize {
         if from >= to {
             return 0;
@@ -223,8 +223,8 @@ impl Queue {
         between.filter(|(_, q)| q.band == Band::Waiting).count()
     }
 
-    /// Counts an overtake for each of the first requests in front of a position that the replica could have served and that
-    /// would have taken it.
+    /// Counts an overtake for the first `at_most` requests in front of a position that the replica may serve and that would have
+    /// taken it.
     pub(crate) fn count_overtakes(
         &mut self,
         place: LinePlace,
@@ -262,7 +262,7 @@ impl Queue {
         }
     }
 
-    /// Removes a replica from up to so many restrictions; returns the requests that no replica may serve now.
+    /// Removes a replica from at most `at_most` restrictions; returns the requests that no replica may serve any more.
     pub(crate) fn unpin(&mut self, replica: ReplicaIndex, at_most: usize) -> Vec<QueueSeq> {
         let mut places = self.eligible.pinned_to(replica, at_most);
         let left = at_most - places.len();

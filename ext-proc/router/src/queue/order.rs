@@ -3,12 +3,12 @@
 use core::iter;
 
 use super::line::Spans;
-use super::line_set::Window;
+use super::line_set::TenantWindow;
 use super::{LinePlace, LineRules, Queue, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{Charge, TenantSlot};
 
-/// Positions of requests that a tenant's window hides, and that a search walks over at most.
+/// Limit of the hidden requests that one search walks over.
 const HIDDEN_MAX: usize = 256;
 
 impl Queue {
@@ -42,7 +42,7 @@ impl Queue {
         self.with_requests(self.line(Some(replica), spans))
     }
 
-    /// The requests of [`Self::eligible`], however far ahead of the others their tenants are.
+    /// The requests of [`Self::eligible`] and those of tenants that the window hides.
     pub(crate) fn eligible_of_all_tenants(
         &self,
         replica: ReplicaIndex,
@@ -56,7 +56,7 @@ impl Queue {
         self.with_requests(positions)
     }
 
-    /// Whether the window of the tenants may hide requests: some tenant is ahead of another one.
+    /// Whether the window of the tenants may hide requests: two tenants have different charges.
     pub(crate) fn hides_tenants(&self) -> bool {
         let charges = self.eligible.charges().filter(|_| self.is_fair);
         charges.is_some_and(|(least, most)| least < most)
@@ -67,7 +67,7 @@ impl Queue {
         self.eligible.has_for(replica)
     }
 
-    /// The requests of [`Self::eligible`] without late ones, where those come last.
+    /// The requests of [`Self::eligible`], without late ones if the order puts late requests last.
     pub(crate) fn within_slo(
         &self,
         replica: ReplicaIndex,
@@ -112,7 +112,7 @@ impl Queue {
             .filter(move |(_, queued)| self.is_shown(queued.tenant, window.as_ref()))
     }
 
-    /// The first request, in the order of service, that must not be overtaken on this replica any more.
+    /// The first request at the overtake limit, in the order of service, that this replica may serve.
     pub(crate) fn at_overtake_limit(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
         if self.at_overtake_limit.is_empty() {
             return None;
@@ -125,7 +125,7 @@ impl Queue {
         self.first_shown(&mut at_limit, window.as_ref())
     }
 
-    /// The waiting requests of some spans, as far as the tenants' window shows them: all, or the ones that a replica may serve.
+    /// The waiting requests of some spans that the tenants' window shows; with `replica`, only requests that it may serve.
     fn line(
         &self,
         replica: Option<ReplicaIndex>,
@@ -148,7 +148,7 @@ impl Queue {
     fn first_shown(
         &self,
         positions: &mut dyn Iterator<Item = LinePlace>,
-        window: Option<&Window>,
+        window: Option<&TenantWindow>,
     ) -> Option<QueueSeq> {
         let mut few = iter::zip(positions, 0..HIDDEN_MAX);
         let shown = few.find(|(place, _)| {
@@ -158,7 +158,7 @@ impl Queue {
         shown.map(|(place, _)| place.seq())
     }
 
-    fn is_shown(&self, tenant: TenantSlot, window: Option<&Window>) -> bool {
+    fn is_shown(&self, tenant: TenantSlot, window: Option<&TenantWindow>) -> bool {
         window.is_none_or(|window| {
             let charge = self.eligible.charge_of(tenant);
             window.admits(charge.unwrap_or(Charge::MAX))

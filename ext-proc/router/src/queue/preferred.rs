@@ -23,7 +23,7 @@ impl Queue {
             .unwrap_or_default()
     }
 
-    /// Lets a request wait for this replica, or for any.
+    /// Sets the replica that a request waits for; `None` for any.
     pub(crate) fn set_preferred(
         &mut self,
         seq: QueueSeq,
@@ -40,7 +40,7 @@ impl Queue {
         self.count_preferred(before, preferred);
     }
 
-    /// Lets the requests that waited for this replica wait for any; returns whether there were some.
+    /// Lets the requests that prefer this replica wait for any; returns whether there were some.
     pub(crate) fn forget_preferred(&mut self, replica: ReplicaIndex) -> bool {
         let count = self.preferred_counts.get_mut(replica.index());
         let count = count.map(core::mem::take).unwrap_or_default();

@@ -9,10 +9,10 @@ use crate::replica_index::ReplicaIndex;
 use crate::tenants::TenantSlot;
 use crate::{Request, Tier, Time, WorkClass};
 
-/// Time after its arrival by which batch work without a deadline is to be served.
+/// Time from arrival to the deadline of batch work without a deadline of its own: a day, as of the batch API.
 const DEADLINE: Duration = Duration::from_secs(24 * 3_600);
 
-/// The requests that are served before others: those of the first band before those of the second one.
+/// The band of a queued request. Requests of the first band are served before those of the second one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Band {
     /// The request waits for a replica.
@@ -47,7 +47,7 @@ pub(crate) struct QueuedRequest {
     pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
     /// The replica that the request waits for, although others may be free.
     pub(crate) preferred: Option<ReplicaIndex>,
-    /// Since when the request waits for a particular replica while others are free.
+    /// Time since which the request waits for its preferred replica while others are free.
     pub(crate) delayed_since: Option<Time>,
     /// The replica whose cache suits the request best, where the policy named one when the request began to wait.
     pub(crate) affinity: Option<ReplicaIndex>,
@@ -62,12 +62,12 @@ impl QueuedRequest {
         own.unwrap_or_else(|| self.arrived.after(DEADLINE))
     }
 
-    /// Whether the request has been in the queue before.
+    /// Whether the request has been in the queue before: a full queue does not reject it.
     pub(crate) const fn is_admitted(&self) -> bool {
         self.has_returned || self.is_promoted
     }
 
-    /// The tier by whose rules the request waits: a promoted batch request is an interactive one.
+    /// The tier whose rules apply to the wait: a promoted batch request waits as an interactive one.
     pub(crate) const fn waits_as(&self) -> Tier {
         match (self.band, self.request.tier) {
             (Band::Held, _) => Tier::NonInteractive,

@@ -32,7 +32,7 @@ impl Router {
         queued.entered = entered;
         queued.tenant = tenant;
         if queued.band == Band::Held {
-            let routing = self.decide_held(&queued, self.availables());
+            let routing = self.decide_held(&queued, self.available_targets());
             self.apply(queued, routing);
             return;
         }
@@ -44,7 +44,7 @@ impl Router {
 
     /// Routes a request of the first band, or lets it wait.
     pub(super) fn admit(&mut self, mut queued: QueuedRequest) {
-        let mut routing = self.decide_at_once(&queued, self.availables());
+        let mut routing = self.decide_at_once(&queued, self.available_targets());
         if let RoutingDecision::Dispatch(dispatch) = routing {
             routing = self.serve_overtaken_first(&queued, dispatch);
         }
@@ -57,7 +57,7 @@ impl Router {
         if let RoutingDecision::Wait(preferred) = routing {
             queued.preferred = preferred;
             queued.delayed_since = preferred.map(|_| self.pool.now);
-            routing = self.decide_on_wait(&queued, preferred, self.availables());
+            routing = self.decide_on_wait(&queued, preferred, self.available_targets());
         }
         self.apply(queued, routing);
     }

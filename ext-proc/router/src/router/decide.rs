@@ -1,4 +1,4 @@
-//! Decisions: where a request goes, whether it waits, and why it is rejected. Nothing here changes the pool.
+//! Decisions: where a request goes, whether it waits, and why it is rejected. A decision does not change the pool.
 //!
 //! [`Router::decide`] serves arrivals and explanations alike, in two halves. The first half finds a replica or a cheaper peer.
 //! The second half is for a request that would wait: a peer, any free replica instead of a rejection, a rejection, or the
@@ -25,21 +25,25 @@ pub(super) enum RoutingDecision {
 
 /// The replicas and peers that are available at the time of a decision.
 #[derive(Clone, Copy)]
-pub(super) struct Availables<'a> {
+pub(super) struct AvailableTargets<'a> {
     pub(super) replicas: &'a ReplicaSet,
     pub(super) peers: &'a ReplicaSet,
 }
 
 impl Router {
-    pub(super) fn availables(&self) -> Availables<'_> {
-        Availables {
+    pub(super) fn available_targets(&self) -> AvailableTargets<'_> {
+        AvailableTargets {
             replicas: self.pool.replicas.available(),
             peers: self.pool.peers.available(),
         }
     }
 
     /// Decides on a request as if it arrived.
-    pub(super) fn decide(&self, queued: &QueuedRequest, at: Availables<'_>) -> RoutingDecision {
+    pub(super) fn decide(
+        &self,
+        queued: &QueuedRequest,
+        at: AvailableTargets<'_>,
+    ) -> RoutingDecision {
         if queued.band == Band::Held {
             return self.decide_held(queued, at);
         }
@@ -53,7 +57,7 @@ impl Router {
     pub(super) fn decide_at_once(
         &self,
         queued: &QueuedRequest,
-        at: Availables<'_>,
+        at: AvailableTargets<'_>,
     ) -> RoutingDecision {
         if let Some(reason) = self.rejection(queued) {
             return RoutingDecision::Reject(reason);
@@ -88,7 +92,7 @@ impl Router {
         &self,
         queued: &QueuedRequest,
         preferred: Option<ReplicaIndex>,
-        at: Availables<'_>,
+        at: AvailableTargets<'_>,
     ) -> RoutingDecision {
         let rejection = self.wait_rejection(queued);
         // A free replica that the policy did not select is better than a rejection.

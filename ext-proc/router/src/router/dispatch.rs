@@ -16,8 +16,8 @@ use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::tenants::TenantSlot;
 use crate::{Decision, Effect, ReplicaId, Request, Target, TenantCharge, TenantStatus, WorkClass};
 
-/// A prompt on its replica, in tokens.
-struct PromptWork {
+/// The part of a prompt that its replica caches, and the rest.
+struct PromptCoverage {
     matched: PrefixMatch,
     /// Estimated tokens of an earlier answer behind the match.
     remembered: f64,
@@ -86,7 +86,7 @@ impl Router {
         self.pool.in_flight.insert(request.id, in_flight);
     }
 
-    /// Prefetches what a dispatch to this replica changes. Both wait for memory, but not for each other.
+    /// Prefetches the data of a replica that a dispatch changes.
     #[inline]
     fn prefetch_dispatch(&self, index: ReplicaIndex) {
         self.pool.index.prefetch_target(index);
@@ -135,7 +135,7 @@ impl Router {
         request: &Request,
         pinned: Option<&[ReplicaIndex]>,
         selected: &Dispatch,
-        (replica, work): (ReplicaId, &PromptWork),
+        (replica, work): (ReplicaId, &PromptCoverage),
     ) -> Decision {
         let share = request.fingerprint.share_at(work.matched.depth);
         Decision {
@@ -179,7 +179,7 @@ impl Router {
         request: &Request,
         selected: &Dispatch,
         replica: ReplicaId,
-    ) -> PromptWork {
+    ) -> PromptCoverage {
         let blocks = request.fingerprint.blocks();
         let matched = selected
             .matched
@@ -189,7 +189,7 @@ impl Router {
         let held = f64::from(share_of(request.prompt_tokens, share));
         let replicas = &self.pool.replicas;
         let uncached = replicas.uncached_on(selected.replica, uncached, held);
-        PromptWork {
+        PromptCoverage {
             matched,
             remembered,
             uncached,

@@ -1,7 +1,7 @@
 //! Explanations of a decision, with the replicas and peers that it compared. An explanation changes nothing.
 
 use super::Router;
-use super::decide::{Availables, RoutingDecision, allowed};
+use super::decide::{AvailableTargets, RoutingDecision, allowed};
 use crate::policy::may_serve;
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaSet;
@@ -14,7 +14,7 @@ impl Router {
         let queued = self.queued(request.clone(), QueueSeq::LAST, self.pool.now, false);
         let request = &queued.request;
         let replicas = self.pool.replicas.available_at(now);
-        let at = Availables {
+        let at = AvailableTargets {
             replicas: &replicas,
             peers: &self.pool.peers.available_at(now),
         };

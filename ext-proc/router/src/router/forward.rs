@@ -6,7 +6,7 @@ use isotherm_fingerprint::BlockHash;
 
 use super::Router;
 use super::corrections::is_false_hit;
-use super::decide::{Availables, RoutingDecision};
+use super::decide::{AvailableTargets, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
 use crate::forwarding::{ChosenRegion, ForwardEnd, ForwardTarget, ForwardedLoad, ForwardedRequest};
@@ -159,7 +159,7 @@ impl Router {
         &self,
         queued: &QueuedRequest,
         ahead: usize,
-        at: Availables<'_>,
+        at: AvailableTargets<'_>,
     ) -> Option<ForwardTarget> {
         if !at.replicas.is_empty() {
             return None;
@@ -189,7 +189,7 @@ impl Router {
         &self,
         queued: &QueuedRequest,
         routing: &RoutingDecision,
-        at: Availables<'_>,
+        at: AvailableTargets<'_>,
     ) -> Option<ForwardTarget> {
         let request = &queued.request;
         // Without a free replica, the queue decides; without a measured speed, the local replicas do.

@@ -70,7 +70,8 @@ impl Router {
             cursor.ahead += queue.count_between(cursor.next, seq, COUNTED_MAX);
             cursor.next = seq;
             let queued = queue.get(seq)?;
-            let Some(target) = self.find_peer(queued, cursor.ahead, self.availables()) else {
+            let Some(target) = self.find_peer(queued, cursor.ahead, self.available_targets())
+            else {
                 return Some(ForwardCursor {
                     next: seq.next(),
                     ahead: cursor.ahead + 1,

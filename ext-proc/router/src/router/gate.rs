@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::Router;
-use super::decide::{Availables, RoutingDecision, allowed};
+use super::decide::{AvailableTargets, RoutingDecision, allowed};
 use crate::policy::{DelayedRequests, Dispatch, LOOKED_AT_MAX, NextRequest};
 use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
@@ -161,7 +161,7 @@ impl Router {
     pub(super) fn decide_held(
         &self,
         queued: &QueuedRequest,
-        at: Availables<'_>,
+        at: AvailableTargets<'_>,
     ) -> RoutingDecision {
         if let Some(reason) = self.rejection(queued) {
             return RoutingDecision::Reject(reason);

@@ -5,7 +5,7 @@
 //! report. A request whose prefix this region caches stays while the policy prices that lower.
 
 use super::Router;
-use super::decide::{Availables, RoutingDecision};
+use super::decide::{AvailableTargets, RoutingDecision};
 use crate::RegionChoice;
 use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::queue::QueuedRequest;
@@ -44,7 +44,7 @@ impl Router {
         queued: &QueuedRequest,
         routing: &RoutingDecision,
         target: &ForwardTarget,
-        at: Availables<'_>,
+        at: AvailableTargets<'_>,
     ) -> bool {
         let (pool, request) = (&self.pool, &queued.request);
         let blocks = request.fingerprint.blocks();

@@ -33,7 +33,7 @@ const OFFER_COST: usize = 8;
 /// The requests that a round of offers skips.
 type SkippedRequests = SmallVec<[QueueSeq; 8]>;
 
-/// Reviews of free replicas that no request took.
+/// Repeated offers of free replicas that no request took.
 #[derive(Debug, Default)]
 pub(super) struct Review {
     last: Time,
@@ -48,9 +48,10 @@ pub(super) struct Review {
 pub(super) struct PendingService {
     /// Replicas that are to be offered.
     freed: Vec<ReplicaIndex>,
-    /// Requests that were offered one of them, and wait for another. Without them, the service would begin anew and never end.
+    /// Requests that did not take an offered replica, since they wait for another. The next event skips them, or it would offer the
+    /// same replicas to the same requests for ever.
     skipped: SkippedRequests,
-    /// The point up to which the requests have selected, where they select.
+    /// The point up to which the requests have selected, while they select among many replicas.
     cursor: Option<Cursor>,
 }
 
@@ -111,7 +112,7 @@ impl Router {
         };
         let freed = self.pool.replicas.take_freed();
         if !freed.is_empty() {
-            // They may be the ones that the skipped requests wait for.
+            // The skipped requests may wait for one of the freed replicas.
             round.skipped.clear();
         }
         round.freed.extend(freed);
@@ -304,7 +305,7 @@ impl Router {
         next
     }
 
-    /// Selects among the requests of all tenants, where those of the tenants that are not ahead leave the replica free.
+    /// Selects among the requests of all tenants, when no request that the window shows takes the replica.
     fn select_hidden(
         &self,
         replica: ReplicaIndex,

@@ -40,7 +40,7 @@ impl PromptLoad {
     ) -> LeastLoaded {
         let mut least_loaded = LeastLoaded::default();
         for replica in replicas {
-            least_loaded.offer(self.rank(replica, view));
+            least_loaded.add(self.rank(replica, view));
         }
         least_loaded
     }
@@ -62,33 +62,33 @@ impl CostModel<'_> {
 #[derive(Clone, Copy)]
 pub(super) struct LeastLoaded {
     ranks: [Rank; PRICED_MAX],
-    offered: usize,
+    added: usize,
 }
 
 impl Default for LeastLoaded {
     fn default() -> Self {
         Self {
             ranks: [Rank::LAST; PRICED_MAX],
-            offered: 0,
+            added: 0,
         }
     }
 }
 
 impl LeastLoaded {
     #[inline]
-    fn offer(&mut self, mut rank: Rank) {
+    fn add(&mut self, mut rank: Rank) {
         // The direction of each comparison is random, so a branch would be mispredicted.
         for place in &mut self.ranks {
             (*place, rank) = (rank.min(*place), rank.max(*place));
         }
-        self.offered += 1;
+        self.added += 1;
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.offered == 0
+        self.added == 0
     }
 
     pub(super) fn replicas(self) -> impl Iterator<Item = ReplicaIndex> {
-        self.ranks.into_iter().take(self.offered).map(Rank::slot)
+        self.ranks.into_iter().take(self.added).map(Rank::slot)
     }
 }
