@@ -240,7 +240,7 @@ impl PoolState {
     /// Goes on with the eviction of entries beyond the bounds of both indexes.
     pub(crate) fn evict_excess(&mut self) {
         self.index.evict_excess();
-        self.peers.evict_index_excess();
+        self.peers.index.evict_excess();
     }
 
     /// Time until a busy replica can be sent a request, beyond its queued prefill and behind the requests that wait for it, in

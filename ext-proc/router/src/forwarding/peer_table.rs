@@ -12,8 +12,8 @@ use crate::replica::BreakerPermit;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::ring::Ring;
 use crate::{
-    IndexLimits, IndexStats, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerStatus,
-    RegionRules, Request, Time,
+    IndexLimits, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerStatus, RegionRules,
+    Request, Time,
 };
 
 /// False hits in a row after which a peer is taken not to keep its prompts. A single one tells of one of its engines.
@@ -31,7 +31,8 @@ pub(crate) struct PeerTable {
     rules: RegionRules,
     peers: Vec<Option<Peer>>,
     slots: BTreeMap<PeerId, ReplicaIndex>,
-    pub(super) index: PrefixIndex,
+    /// The prompts that were forwarded to each peer.
+    pub(crate) index: PrefixIndex,
     pub(super) ring: Ring,
     available: ReplicaSet,
     /// Time at which the availability of a peer changes without an event.
@@ -73,20 +74,6 @@ impl PeerTable {
 
     pub(crate) const fn next_change(&self) -> Option<Time> {
         self.next_change
-    }
-
-    pub(crate) fn index_stats(&self) -> IndexStats {
-        self.index.stats()
-    }
-
-    /// Whether the index over peers exceeds its bounds after the last event.
-    pub(crate) fn has_index_excess(&self) -> bool {
-        self.index.has_excess()
-    }
-
-    /// Evicts a bounded number of the entries by which the index over peers exceeds its bounds.
-    pub(crate) fn evict_index_excess(&mut self) {
-        self.index.evict_excess();
     }
 
     /// Status of every peer, in order of id.
@@ -266,10 +253,6 @@ impl PeerTable {
     pub(crate) fn has_replicas(&self, tried: &[PeerId]) -> bool {
         let mut all = self.peers.iter().flatten();
         all.any(|peer| peer.has_replicas() && !tried.contains(&peer.id))
-    }
-
-    pub(crate) fn has_available(&self, tried: &[PeerId]) -> bool {
-        self.has_untried(&self.available, tried)
     }
 
     /// The available peers that would start a batch request now.

@@ -131,6 +131,7 @@ impl Router {
     }
 
     pub(super) fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
+        let (tenants, limits) = (&self.pool.tenants, self.pool.config.tenants.as_ref());
         let is_empty = self.pool.replicas.staying().is_empty();
         if self.pool.is_shutting_down {
             Some(RejectReason::ShuttingDown)
@@ -138,7 +139,7 @@ impl Router {
             Some(RejectReason::NoReplica)
         } else if queued.pinned.as_deref().is_some_and(<[_]>::is_empty) {
             Some(RejectReason::EmptySubset)
-        } else if !queued.is_admitted() && self.has_tenant_in_flight_max(queued) {
+        } else if !queued.is_admitted() && tenants.has_in_flight_max(queued.tenant, limits) {
             Some(RejectReason::TenantLimit)
         } else {
             None
@@ -147,7 +148,8 @@ impl Router {
 
     /// The reason for which an arriving request may not wait. A full queue does not reject a returned request.
     pub(super) fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
-        let config = &self.pool.config;
+        let (config, tenants) = (&self.pool.config, &self.pool.tenants);
+        let (limits, tenant) = (config.tenants.as_ref(), queued.tenant);
         let wait_max = config.wait_max(queued.waits_as());
         let (length, waiting) = (self.pool.queue.len(), self.pool.queue.waiting_len());
         // A held request gives way to one of the first band.
@@ -155,29 +157,18 @@ impl Router {
         let is_full = length >= config.queue.length_max && !gives_way;
         let pins = queued.pinned.as_ref().map_or(0, |pinned| pinned.len());
         let has_room = self.pool.queue.pins() + pins <= PINS_MAX;
-        let forwarded_max =
-            usize::try_from(self.pool.config.region.queue_max).unwrap_or(usize::MAX);
+        let forwarded_max = usize::try_from(config.region.queue_max).unwrap_or(usize::MAX);
         if queued.request.scope == Scope::Forwarded && waiting > forwarded_max {
             Some(RejectReason::RegionFull)
         } else if queued.entered.after(wait_max) <= self.pool.now {
             Some(RejectReason::WaitedTooLong)
         } else if !queued.is_admitted() && is_full || !has_room {
             Some(RejectReason::QueueFull)
-        } else if !queued.is_admitted() && self.has_tenant_waiting_max(queued) {
+        } else if !queued.is_admitted() && tenants.has_waiting_max(tenant, limits) {
             Some(RejectReason::TenantLimit)
         } else {
             None
         }
-    }
-
-    fn has_tenant_in_flight_max(&self, queued: &QueuedRequest) -> bool {
-        let limits = self.pool.config.tenants.as_ref();
-        self.pool.tenants.has_in_flight_max(queued.tenant, limits)
-    }
-
-    fn has_tenant_waiting_max(&self, queued: &QueuedRequest) -> bool {
-        let limits = self.pool.config.tenants.as_ref();
-        self.pool.tenants.has_waiting_max(queued.tenant, limits)
     }
 
     /// The replicas that the gateway or its adapter restricts a request to, as far as they take new requests.

@@ -62,8 +62,8 @@ impl Router {
     ) -> Option<ForwardCursor> {
         while self.pool.replicas.available().is_empty() && !self.pool.peers.available().is_empty() {
             let (peers, queue) = (&self.pool.peers, &self.pool.queue);
-            let next = queue.next_forwardable(cursor.next, |tried| peers.has_available(tried));
-            let Some(seq) = next else {
+            let is_open_to = |tried: &[_]| peers.has_untried(peers.available(), tried);
+            let Some(seq) = queue.next_forwardable(cursor.next, is_open_to) else {
                 self.forward_cursor = ForwardCursor::default();
                 return None;
             };

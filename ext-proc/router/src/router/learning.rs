@@ -16,14 +16,14 @@ use crate::pool_state::InFlightRequest;
 use crate::replica::{AnswerMeasurement, PromptMeasurement, RequestMeasurement, ServedPrompt};
 use crate::replica_index::ReplicaIndex;
 
-/// A prefix may have so many times the bytes per token of its prompt, or of the pool's prompts: English in front of JSON.
+/// Bound on the bytes per token of a prefix, in multiples of those of its prompt or of the pool's prompts: English precedes JSON.
 const DENSITY_MAX: f64 = 1.5;
-/// Shorter answers measure other delays more than the time for a token.
+/// Tokens of the shortest answer that measures the time per token: in shorter ones, other delays dominate.
 const OUTPUT_TOKENS_MIN: u32 = 8;
 /// Lower bound on the time in which an engine writes a token, in seconds.
 const TOKEN_S_MIN: f64 = 0.000_05;
 
-/// A prompt of which the engine told how much was cached.
+/// A prompt whose cached tokens the engine reported.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CacheHit {
     pub(super) prompt_tokens: u32,
@@ -95,6 +95,7 @@ impl Router {
         }
     }
 
+    /// Measures how much of a prompt was cached; `None` without usage that tells it.
     fn measure_hit(
         &mut self,
         request: &InFlightRequest,
@@ -177,7 +178,8 @@ impl Router {
         let ttft = usage.ttft.filter(|_| is_known)?;
         let took = self.pool.now.since(request.dispatched_at);
         let writing_s = took.saturating_sub(ttft).as_secs_f64();
-        let token_s = replicas.token_s_of(request.replica, f64::from(request.outstanding));
+        let decode = replicas.latency_of_id(request.replica).decode;
+        let token_s = decode.at(f64::from(request.outstanding));
         Some((writing_s / token_s).round() as u32)
     }
 
@@ -289,8 +291,8 @@ impl Router {
     ) -> Option<AnswerMeasurement> {
         let tokens = prompt?.tokens;
         usage.completion?;
-        let ttft_s = self.pool.replicas.first_token_s_of(request.replica, tokens);
-        let writing_s = took.as_secs_f64() - ttft_s;
+        let latency = self.pool.replicas.latency_of_id(request.replica);
+        let writing_s = took.as_secs_f64() - latency.prefill.at(tokens);
         if is_in_one_piece(usage.completion, writing_s) {
             return None;
         }

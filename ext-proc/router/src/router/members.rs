@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::Router;
+use super::reject::UnpinReason;
 use crate::policy::PolicyEvent;
 use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
@@ -49,7 +50,7 @@ impl Router {
         self.pool.replicas.change_role(id, role, self.pool.now);
         if !role.has_requests() {
             self.forget_preferred(index);
-            self.unpin(index);
+            self.unpin(index, UnpinReason::Unavailable);
         }
     }
 
@@ -67,7 +68,7 @@ impl Router {
         if let Some(index) = self.pool.replicas.slot_of(id) {
             self.pool.replicas.drain(id, self.pool.now);
             self.forget_preferred(index);
-            self.unpin(index);
+            self.unpin(index, UnpinReason::Unavailable);
         }
     }
 
@@ -94,7 +95,7 @@ impl Router {
         self.claims.remove(index);
         self.pool.adapters.remove(index);
         self.forget_preferred(index);
-        self.unpin_removed(index);
+        self.unpin(index, UnpinReason::Removed);
     }
 
     /// Clears this replica as a preferred one; the requests that waited for it are offered the others again.

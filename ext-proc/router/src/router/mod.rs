@@ -217,7 +217,7 @@ impl Router {
             || self.unpinning.is_pending()
             || self.has_more_to_forward
             || self.pool.index.has_excess()
-            || self.pool.peers.has_index_excess();
+            || self.pool.peers.index.has_excess();
         let rest = is_pending.then_some(self.pool.now);
         let due = self.next_rejection().into_iter().chain(changes);
         let due = due.chain(self.next_at_gate());
@@ -289,7 +289,7 @@ impl Router {
             available_replicas: self.pool.replicas.available().len(),
             available_prefillers: self.pool.replicas.prefillers().len(),
             forwarded_in_flight: self.pool.forwarded.len(),
-            peer_index: self.pool.peers.index_stats(),
+            peer_index: self.pool.peers.index.stats(),
             index: self.pool.index.stats(),
             counters: self.counters.clone(),
         }

@@ -28,7 +28,7 @@ pub(super) struct UnpinQueue(BTreeMap<ReplicaIndex, UnpinReason>);
 
 /// Reason for removing a replica from the restrictions of queued requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum UnpinReason {
+pub(super) enum UnpinReason {
     /// The replica gets no requests, and stays in the pool.
     Unavailable,
     /// The replica was removed, and its index is to be retired.
@@ -42,17 +42,8 @@ impl UnpinQueue {
 }
 
 impl Router {
-    /// Lets no restricted request wait for a replica that gets no requests.
-    pub(super) fn unpin(&mut self, replica: ReplicaIndex) {
-        self.begin_unpin(replica, UnpinReason::Unavailable);
-    }
-
-    /// Lets no restricted request wait for a removed replica, and retires its index afterwards.
-    pub(super) fn unpin_removed(&mut self, replica: ReplicaIndex) {
-        self.begin_unpin(replica, UnpinReason::Removed);
-    }
-
-    fn begin_unpin(&mut self, replica: ReplicaIndex, reason: UnpinReason) {
+    /// Removes a replica from the restrictions of queued requests: a bounded number now, and the others with later events.
+    pub(super) fn unpin(&mut self, replica: ReplicaIndex, reason: UnpinReason) {
         self.unpinning.0.insert(replica, reason);
         self.unpin_some(replica, reason);
     }

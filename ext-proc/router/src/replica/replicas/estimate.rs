@@ -207,16 +207,6 @@ impl Replicas {
         uncached + inputs.map_or(0.0, |inputs| inputs.hit_discount) * matched
     }
 
-    /// Time of an output token of a replica with so many requests outstanding, in seconds.
-    pub(crate) fn token_s_of(&self, id: ReplicaId, outstanding: f64) -> f64 {
-        self.latency_of_id(id).decode.at(outstanding)
-    }
-
-    /// Time of a replica until it has computed so many tokens and the first one of an answer, in seconds.
-    pub(crate) fn first_token_s_of(&self, id: ReplicaId, tokens: f64) -> f64 {
-        self.latency_of_id(id).prefill.at(tokens)
-    }
-
     /// Time of a replica that a request takes, in seconds: for so many uncached prompt tokens, and for its share of the decoding steps
     /// of so many output tokens beside the other requests outstanding.
     pub(crate) fn work_of_s(
@@ -232,7 +222,8 @@ impl Replicas {
         latency.prefill.each_s * uncached_tokens + step_s * output_tokens
     }
 
-    fn latency_of_id(&self, id: ReplicaId) -> &LatencyModel {
+    /// The latency model of a replica, or the pool's model for a replica without its own.
+    pub(crate) fn latency_of_id(&self, id: ReplicaId) -> &LatencyModel {
         let slot = self.slot_of(id);
         slot.map_or(&self.speed.model, |slot| self.latency_of(slot))
     }
