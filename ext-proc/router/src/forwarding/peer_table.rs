@@ -58,10 +58,6 @@ impl PeerTable {
         self.slots.is_empty()
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
-    }
-
     /// Peers that may get a request, as of the last event.
     pub(crate) const fn available(&self) -> &ReplicaSet {
         &self.available

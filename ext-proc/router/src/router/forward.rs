@@ -21,9 +21,9 @@ use crate::{
 
 /// Limit of placements that the driver has not taken yet.
 const PLACEMENTS_MAX: usize = 4_096;
-/// Advantage from which a peer counts as cheaper, for each peer, as a share of the learned service time. Every region may have
-/// forwarded to the cheapest peer since its report, and a session that leaves stays away.
-const MARGIN_OF_EACH_PEER: f64 = 0.005;
+/// Advantage from which a peer counts as cheaper, as a share of the learned service time. The peer's report is a heartbeat old,
+/// and a session that leaves stays away.
+const FORWARDING_MARGIN: f64 = 1.0 / 16.0;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
@@ -207,7 +207,8 @@ impl Router {
             let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
             let tried = request.tried()?;
             if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
-                return (cost_s + self.forwarding_margin_s() < here_s).then_some(target);
+                let margin_s = FORWARDING_MARGIN * pool.service_s.unwrap_or_default();
+                return (cost_s + margin_s < here_s).then_some(target);
             }
         }
         let target = self.select_peer(request, at.peers)?;
@@ -219,13 +220,6 @@ impl Router {
         };
         let leaves = pool.is_warmer(&target, request, at.replicas) && !is_preferred_sooner();
         leaves.then_some(target)
-    }
-
-    /// The advantage from which a peer counts as cheaper, in seconds.
-    #[expect(clippy::cast_precision_loss, reason = "a number of regions")]
-    fn forwarding_margin_s(&self) -> f64 {
-        let peers = self.pool.peers.len() as f64;
-        MARGIN_OF_EACH_PEER * peers * self.pool.service_s.unwrap_or_default()
     }
 
     /// Cost of a request on the local replica that the policy selected, or lets it wait for.
