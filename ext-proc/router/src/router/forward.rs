@@ -23,7 +23,7 @@ use crate::{
 const PLACEMENTS_MAX: usize = 4_096;
 /// Advantage from which a peer counts as cheaper, as a share of the learned service time. The peer's report is a heartbeat old,
 /// and a session that leaves stays away.
-const FORWARDING_MARGIN: f64 = 1.0 / 16.0;
+const FORWARDING_MARGIN: f64 = 1.0 / 8.0;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
@@ -207,7 +207,7 @@ impl Router {
             let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
             let tried = request.tried()?;
             if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
-                let margin_s = FORWARDING_MARGIN * pool.service_s.unwrap_or_default();
+                let margin_s = FORWARDING_MARGIN * pool.service_s?;
                 return (cost_s + margin_s < here_s).then_some(target);
             }
         }

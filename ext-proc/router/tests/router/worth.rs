@@ -254,8 +254,8 @@ fn a_request_leaves_for_a_cheaper_region_although_a_local_replica_is_free() {
 }
 
 #[test]
-fn a_request_stays_for_an_advantage_below_a_sixteenth_of_the_service_time() {
-    for (first_token_s, leaves) in [(0.18, true), (0.24, false)] {
+fn a_request_stays_for_an_advantage_below_an_eighth_of_the_service_time() {
+    for (first_token_s, leaves) in [(0.1, true), (0.24, false)] {
         let mut script = measured();
         script.peer_at(EU, 90, priced(first_token_s));
         script.arrive(traveller(1, 1, &turn(1, 8), &[]));
