@@ -23,7 +23,7 @@ use crate::{
 const PLACEMENTS_MAX: usize = 4_096;
 /// Advantage from which a peer counts as cheaper, as a share of the learned service time. The peer's report is a heartbeat old,
 /// and a session that leaves stays away.
-const FORWARDING_MARGIN: f64 = 1.0 / 8.0;
+const FORWARDING_MARGIN: f64 = 1.0 / 24.0;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 

@@ -254,15 +254,15 @@ fn a_request_leaves_for_a_cheaper_region_although_a_local_replica_is_free() {
 }
 
 #[test]
-fn a_request_stays_for_an_advantage_below_an_eighth_of_the_service_time() {
-    for (first_token_s, leaves) in [(0.1, true), (0.24, false)] {
+fn a_request_stays_for_an_advantage_below_a_24th_of_the_service_time() {
+    for (first_token_s, leaves) in [(0.15, true), (0.165, false)] {
         let mut script = measured();
         script.peer_at(EU, 90, priced(first_token_s));
         script.arrive(traveller(1, 1, &turn(1, 8), &[]));
         let is_forwarded = !script.forwarded().is_empty();
         assert_eq!(
             is_forwarded, leaves,
-            "0.35 s here, and a service time of 1 s"
+            "a first token after {first_token_s} s there, and a service time of 1 s"
         );
     }
 }

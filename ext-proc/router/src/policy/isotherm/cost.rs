@@ -19,7 +19,7 @@ const OWN_STALL_WEIGHT: f64 = 0.25;
 /// Bound on the share of time for which a replica computes prompts: the share is an estimate over some seconds.
 const COMPUTING_MAX: f64 = 0.7;
 /// Bound on the prompts that a busy replica delays, beyond those in flight on it: the estimate of their number is rough.
-const DELAYED_MAX: f64 = 16.0;
+const DELAYED_MAX: f64 = 64.0;
 /// Weight of a second by which a larger batch slows output tokens down, next to a second before the first token.
 pub(super) const WRITING_WEIGHT: f64 = 0.05;
 /// Bound on the utilisation of a pool, by which queueing delay grows as `1 / (1 - utilisation)`.
@@ -264,7 +264,7 @@ pub(super) fn with_lateness(ttft_s: f64, objective: Objective) -> f64 {
     }
     let share = ttft_s / slo_s;
     let lateness = if share <= 1.0 {
-        share.powi(3)
+        share.powi(2)
     } else {
         1.0 + LATE_SLOPE * (share - 1.0)
     };
@@ -279,7 +279,7 @@ fn marginal_lateness(waited_s: f64, objective: Objective) -> f64 {
     }
     let share = waited_s / objective.slo_s;
     let slope = if share <= 1.0 {
-        3.0 * share.powi(2)
+        2.0 * share
     } else {
         LATE_SLOPE
     };
