@@ -164,7 +164,6 @@ fn listed(regions: u16, replicas_in_all: u32) -> (Leases, Vec<StoredEntry>) {
     let now = Time::from_nanos(1);
     let config = LeaseConfig {
         name: name(0).as_str().into(),
-        identity: "region-0.isotherm".into(),
         lease: Duration::from_secs(10),
         give_back_after: Duration::from_secs(10),
     };
@@ -180,13 +179,10 @@ fn listed(regions: u16, replicas_in_all: u32) -> (Leases, Vec<StoredEntry>) {
         entry: RegionEntry {
             region: name(region).as_str().into(),
             address: "10.0.0.1:9004".into(),
-            identity: format!("{}.isotherm", name(region)).into(),
             pools: members(region, each),
-            nearest: Vec::new(),
             holder: Some(name(region).as_str().into()),
             revision: 1,
-            renewals: 0,
-            beats: 0,
+            ..RegionEntry::default()
         },
         version: StoreVersion("1".into()),
     });

@@ -27,14 +27,12 @@ pub struct StoredEntry {
 }
 
 /// The record of one region: its replicas, and the region that decides about them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionEntry {
     /// Name of the region.
     pub region: RegionName,
     /// Address at which the services of other regions reach the region.
     pub address: Arc<str>,
-    /// Name in the region's certificate.
-    pub identity: Arc<str>,
     /// Replicas by pool.
     pub pools: Vec<PoolReplicas>,
     /// Other regions, nearest first. The first one takes the lease first.

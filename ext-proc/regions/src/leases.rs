@@ -41,8 +41,6 @@ const ENTRIES_MAX: usize = 1_024;
 pub struct LeaseConfig {
     /// Name of this region.
     pub name: RegionName,
-    /// Name in this region's certificate.
-    pub identity: Arc<str>,
     /// Duration of a lease, the same in all regions.
     pub lease: Duration,
     /// Time that an owner must be well before it gets its lease back.
@@ -135,7 +133,7 @@ pub struct Leases {
 }
 
 /// A record as this service knows it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct KnownEntry {
     entry: RegionEntry,
     version: Option<StoreVersion>,
@@ -348,16 +346,8 @@ impl KnownEntry {
     fn new(entry: RegionEntry, now: Time) -> Self {
         Self {
             entry,
-            version: None,
             renewed_seen: now,
-            beat_seen: None,
-            well_since: None,
-            renewed: None,
-            owned: None,
-            pending: None,
-            is_outdated: false,
-            written: Time::ZERO,
-            beat_sent: None,
+            ..Self::default()
         }
     }
 

@@ -11,7 +11,7 @@ use isotherm_router::PeerReport;
 use serde::{Deserialize, Serialize};
 
 /// Name of a region, the same everywhere.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RegionName(Arc<str>);
 
 impl RegionName {

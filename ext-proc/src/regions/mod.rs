@@ -220,7 +220,6 @@ impl RegionsRuntime {
 fn lease_config(config: &RegionConfig, store: &StoreConfig) -> LeaseConfig {
     LeaseConfig {
         name: config.name.as_str().into(),
-        identity: format!("{}.isotherm", config.name).into(),
         lease: store.lease,
         give_back_after: config.give_back_after,
     }

@@ -16,13 +16,7 @@ impl Leases {
         let entry = RegionEntry {
             region: name.clone(),
             address: self.inputs.address.clone(),
-            identity: self.config.identity.clone(),
-            pools: Vec::new(),
-            nearest: Vec::new(),
-            holder: None,
-            revision: 0,
-            renewals: 0,
-            beats: 0,
+            ..RegionEntry::default()
         };
         self.entries.insert(name, KnownEntry::new(entry, self.now));
     }
@@ -203,7 +197,6 @@ impl Leases {
         let nearest = heard.iter().chain(silent).take(super::ENTRIES_MAX);
         RegionEntry {
             address: inputs.address.clone(),
-            identity: self.config.identity.clone(),
             pools: inputs.pools.clone().unwrap_or_else(|| entry.pools.clone()),
             nearest: nearest.cloned().collect(),
             ..entry.clone()

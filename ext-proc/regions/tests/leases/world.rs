@@ -31,6 +31,7 @@ pub enum Mutant {
     TrustsWallClock,
 }
 
+#[derive(Default)]
 struct Node {
     leases: Option<Leases>,
     life: u64,
@@ -116,21 +117,9 @@ impl World {
     pub fn new(seed: u64, regions: usize, mutant: Mutant) -> Self {
         let mut random = Random(seed ^ 0x1ea5e);
         let node = |rate| Node {
-            leases: None,
-            life: 0,
             rate,
-            clock_set: 0,
-            paused_until: 0,
             has_gateway: true,
-            is_cut: false,
-            timer: None,
-            owned: BTreeSet::new(),
-            is_suspended: false,
-            valid_until: BTreeMap::new(),
-            heard_at: BTreeMap::new(),
-            seen: None,
-            list_failed: 0,
-            open: BTreeSet::new(),
+            ..Node::default()
         };
         let nodes = (0..regions).map(|_| node(random.between(900, 1_100)));
         let mut world = Self {
@@ -520,16 +509,14 @@ impl World {
 
     pub fn kill(&mut self, node: usize) {
         let service = &mut self.nodes[node];
-        service.leases = None;
-        service.paused_until = 0;
-        service.owned.clear();
-        service.valid_until.clear();
-        service.heard_at.clear();
-        service.open.clear();
-        service.timer = None;
-        service.is_suspended = false;
-        service.seen = None;
-        service.list_failed = 0;
+        *service = Node {
+            life: service.life,
+            rate: service.rate,
+            clock_set: service.clock_set,
+            has_gateway: service.has_gateway,
+            is_cut: service.is_cut,
+            ..Node::default()
+        };
     }
 
     /// Starts a service that does not run.
@@ -539,7 +526,6 @@ impl World {
         }
         let config = LeaseConfig {
             name: name(node),
-            identity: format!("r{node}.isotherm").as_str().into(),
             lease: Duration::from_nanos(LEASE),
             give_back_after: Duration::from_nanos(GIVE_BACK),
         };
