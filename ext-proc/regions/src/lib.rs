@@ -27,7 +27,7 @@ pub use leases::{
     WriteResult,
 };
 pub use message::{Heartbeat, Ping, RegionName, Session};
-pub use status::{PeerRegionStatus, RegionState, RegionsCounters};
+pub use status::{RegionState, RegionsCounters};
 
 use isotherm_router::{PeerId, Time};
 
@@ -47,16 +47,18 @@ pub struct Regions {
     counters: RegionsCounters,
 }
 
-/// State of one other region.
+/// Another region, as one service hears it.
 #[derive(Debug)]
-struct PeerRegion {
+pub struct PeerRegion {
     name: RegionName,
     is_refused: bool,
-    heartbeats: HeartbeatMonitor,
+    /// Heartbeats of the region's service.
+    pub heartbeats: HeartbeatMonitor,
     has_gateway: bool,
     /// Whether the last heartbeat is too old. No request is forwarded to a lost peer.
     is_lost: bool,
-    software_version: Option<Arc<str>>,
+    /// Version of the region's software.
+    pub software_version: Option<Arc<str>>,
 }
 
 impl PeerRegion {
@@ -71,7 +73,8 @@ impl PeerRegion {
         }
     }
 
-    fn state(&self) -> RegionState {
+    /// State of the region.
+    pub fn state(&self) -> RegionState {
         match self.heartbeats.as_of {
             _ if self.is_refused => RegionState::Refused,
             None => RegionState::NeverHeard,
@@ -156,16 +159,9 @@ impl Regions {
         }
     }
 
-    /// Returns the status of each peer as of `now`, in order of id.
-    pub fn peers(&self, now: Time) -> impl Iterator<Item = PeerRegionStatus> {
-        self.peers.iter().map(move |(id, peer)| PeerRegionStatus {
-            id: *id,
-            name: peer.name.clone(),
-            state: peer.state(),
-            round_trip: peer.heartbeats.round_trip,
-            heartbeat_age: peer.heartbeats.as_of.map(|as_of| now.since(as_of)),
-            version: peer.software_version.clone(),
-        })
+    /// Returns each peer, in order of id.
+    pub fn peers(&self) -> impl Iterator<Item = (PeerId, &PeerRegion)> {
+        self.peers.iter().map(|(id, peer)| (*id, peer))
     }
 
     /// Returns the regions that are heard with a gateway, nearest first.

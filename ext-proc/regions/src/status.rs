@@ -1,30 +1,7 @@
 //! Status of the regions, for operators and metrics.
 
-use core::time::Duration;
-use std::sync::Arc;
-
-use strum::{AsRefStr, IntoStaticStr};
-
-use super::message::RegionName;
-use isotherm_router::PeerId;
 use serde::{Deserialize, Serialize};
-
-/// Status of another region, as one service hears it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct PeerRegionStatus {
-    /// Id of the region.
-    pub id: PeerId,
-    /// Name of the region.
-    pub name: RegionName,
-    /// State of the region.
-    pub state: RegionState,
-    /// Smoothed round trip.
-    pub round_trip: Option<Duration>,
-    /// Time since the ping of the last accepted heartbeat.
-    pub heartbeat_age: Option<Duration>,
-    /// Version of the region's software.
-    pub version: Option<Arc<str>>,
-}
+use strum::{AsRefStr, IntoStaticStr};
 
 /// State of another region.
 #[derive(

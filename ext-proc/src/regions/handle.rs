@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
-use isotherm_regions::{EntryStatus, PeerRegionStatus};
-use isotherm_router::Time;
+use isotherm_regions::{EntryStatus, HeartbeatMonitor, PeerRegion};
+use isotherm_router::{PeerId, Time};
 
 use super::RegionsDriver;
 use super::state::DriverState;
@@ -27,18 +26,18 @@ impl RegionsHandle {
         let entries: BTreeMap<String, EntryStatus> = entries
             .map(|entry| (entry.region.to_string(), entry))
             .collect();
-        let peers = core.regions.peers(now);
-        let peers = peers.filter_map(|peer| peer_state(&core, peer, &entries, now));
+        let peers = core.regions.peers();
+        let peers = peers.filter_map(|(id, peer)| peer_state(&core, id, peer, &entries, now));
         let mut peers: Vec<_> = peers.collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
         let siblings = core.links.siblings.iter().map(|link| {
-            let monitor = &link.sibling.monitor;
+            let (round_trip_ms, heartbeat_age_ms) = heard(&link.sibling.monitor, now);
             let reports = link.sibling.reports(now, silence_max).iter();
             SiblingState {
                 address: link.address.to_string(),
                 link: link.state.clone(),
-                round_trip_ms: monitor.round_trip.map(fractional_millis),
-                heartbeat_age_ms: monitor.as_of.map(|as_of| millis(now.since(as_of))),
+                round_trip_ms,
+                heartbeat_age_ms,
                 queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
             }
         });
@@ -60,30 +59,32 @@ impl RegionsHandle {
 
 fn peer_state(
     core: &DriverState,
-    peer: PeerRegionStatus,
+    id: PeerId,
+    peer: &PeerRegion,
     entries: &BTreeMap<String, EntryStatus>,
     now: Time,
 ) -> Option<PeerState> {
-    let link = core.links.peers.get(&peer.id)?;
-    let entry = entries.get(peer.name.as_str());
+    let link = core.links.peers.get(&id)?;
+    let entry = entries.get(&link.config.name);
     let members = core.members.borrow();
     let is_member = members.contains(&link.config);
+    let (round_trip_ms, heartbeat_age_ms) = heard(&peer.heartbeats, now);
     Some(PeerState {
-        name: peer.name.to_string(),
+        name: link.config.name.clone(),
         cluster: link.config.cluster.clone(),
         address: link.config.address.to_string(),
         link: link.state.clone(),
-        state: peer.state,
+        state: peer.state(),
         source: match is_member {
             true => PeerSource::Store,
             false => PeerSource::Configuration,
         },
         lease: entry.and_then(|entry| lease_state(core, Some(entry), now)),
-        round_trip_ms: peer.round_trip.map(fractional_millis),
-        heartbeat_age_ms: peer.heartbeat_age.map(millis),
-        version: peer.version.as_deref().map(str::to_owned),
+        round_trip_ms,
+        heartbeat_age_ms,
+        version: peer.software_version.as_deref().map(str::to_owned),
         replicas: entry.map_or(0, |entry| entry.replicas),
-        leased: core.leased.count(peer.id),
+        leased: core.leased.count(id),
     })
 }
 
@@ -98,7 +99,11 @@ fn lease_state(core: &DriverState, entry: Option<&EntryStatus>, now: Time) -> Op
     })
 }
 
-/// Milliseconds with three decimals: between services of one region a round trip takes a fraction of one.
-fn fractional_millis(time: Duration) -> f64 {
-    (time.as_secs_f64() * 1e6).round() / 1e3
+/// Round trip and age of the last heartbeat, in milliseconds. The round trip has three decimals: between services of one region it
+/// takes a fraction of a millisecond.
+fn heard(monitor: &HeartbeatMonitor, now: Time) -> (Option<f64>, Option<u64>) {
+    let round_trip = monitor.round_trip;
+    let round_trip_ms = round_trip.map(|time| (time.as_secs_f64() * 1e6).round() / 1e3);
+    let age_ms = monitor.as_of.map(|as_of| millis(now.since(as_of)));
+    (round_trip_ms, age_ms)
 }
