@@ -16,6 +16,7 @@
 //! | [`clock`], `sans_io`, `tasks`, `tier`, `http_client`, `streaming_server`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, names of tiers, HTTP, gRPC, signals |
 
 pub mod admin;
+mod backoff;
 pub mod cli;
 pub mod clock;
 pub mod config;

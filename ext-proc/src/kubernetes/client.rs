@@ -8,11 +8,15 @@ use kube::{Client, Config};
 use tokio::sync::OnceCell;
 
 use super::problem::Problem;
+use crate::backoff::Backoff;
 
 /// Longest time that a connection to the API server may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// Longest silence on a connection. A watch ends earlier by itself ([`super::watch`]).
 const SILENCE_MAX: Duration = Duration::from_secs(75);
+/// First pause after an error, and longest pause. A server that comes back is followed again within the latter.
+const RETRY_MIN: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_millis(1_500);
 /// The environment variable that Kubernetes sets in each container.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 
@@ -49,12 +53,29 @@ impl KubernetesClient {
         connection.await.cloned()
     }
 
+    /// Waits for the configuration of an API server: KUBECONFIG may name a file that does not exist yet.
+    pub(super) async fn connect(&self, mut on_problem: impl FnMut(Problem)) -> Connection {
+        let mut backoff = retry_backoff();
+        loop {
+            match self.connection().await {
+                Ok(connection) => return connection,
+                Err(problem) => on_problem(problem),
+            }
+            backoff.wait().await;
+        }
+    }
+
     /// Returns a client of a server that a test runs.
     #[cfg(test)]
     pub(super) fn of(config: Config) -> Self {
         let connection = Connection::open(config).unwrap_or_else(|problem| panic!("{problem:?}"));
         Self(Arc::new(OnceCell::new_with(Some(connection))))
     }
+}
+
+/// The backoff between attempts to reach the API server.
+pub(super) fn retry_backoff() -> Backoff {
+    Backoff::new(RETRY_MIN, RETRY_MAX)
 }
 
 impl Connection {

@@ -5,31 +5,22 @@ use std::time::Duration;
 use isotherm_regions::{RegionEntry, StoreVersion};
 use tokio::sync::watch;
 
-use super::{SiblingFollower, SiblingService, SourceFollower, SourceReport};
+use super::{Follower, SiblingReport, SiblingService, SourceReport};
 use crate::config::KubernetesSource;
 use crate::lease_store::{StoreError, StoredEntries};
-use crate::tasks::AbortOnDrop;
 
 /// The place of the connection to the API server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KubernetesClient(());
 
 /// Reports nothing.
-pub(crate) fn follow(_: &KubernetesClient, _: KubernetesSource, _: &str) -> SourceFollower {
-    let (sender, reports) = watch::channel(SourceReport::default());
-    SourceFollower {
-        reports,
-        _task: keep(sender),
-    }
+pub(crate) fn follow(_: &KubernetesClient, _: KubernetesSource, _: &str) -> Follower<SourceReport> {
+    Follower::spawn(keep)
 }
 
 /// Reports no sibling.
-pub(crate) fn follow_siblings(_: &KubernetesClient, _: SiblingService) -> SiblingFollower {
-    let (sender, siblings) = watch::channel(None);
-    SiblingFollower {
-        siblings,
-        _task: keep(sender),
-    }
+pub(crate) fn follow_siblings(_: &KubernetesClient, _: SiblingService) -> Follower<SiblingReport> {
+    Follower::spawn(keep)
 }
 
 /// The place of the Lease objects.
@@ -55,10 +46,6 @@ impl LeaseObjects {
 }
 
 /// Keeps the sending end of a channel, so that the receiver sees neither a value nor an end.
-fn keep<T: Send + 'static>(sender: T) -> AbortOnDrop {
-    let task = tokio::spawn(async move {
-        let _sender = sender;
-        std::future::pending::<()>().await;
-    });
-    AbortOnDrop(task.abort_handle())
+async fn keep<T>(_sender: watch::Sender<T>) {
+    std::future::pending().await
 }

@@ -14,8 +14,8 @@ use super::pods::PodState;
 use super::problem::{Problem, ProblemKind, ProblemLog};
 use super::slices::SliceState;
 use super::view::{PodQuery, SourceView, ViewEvent};
-use super::watch::{EVENTS_MAX, RetryDelay, WatchQuery, watch};
-use super::{SourceFollower, SourceReport};
+use super::watch::{EVENTS_MAX, WatchQuery, watch};
+use super::{Follower, SourceReport};
 use crate::config::{KubernetesSource, KubernetesTarget};
 use crate::tasks::AbortOnDrop;
 
@@ -27,30 +27,14 @@ pub(crate) fn follow(
     client: &KubernetesClient,
     source: KubernetesSource,
     pool: &str,
-) -> SourceFollower {
-    let (reporter, reports) = watch::channel(SourceReport::default());
+) -> Follower<SourceReport> {
     let (client, pool) = (client.clone(), pool.to_owned());
-    let task = tokio::spawn(async move {
-        let mut reporter = Reporter::new(reporter, pool);
-        let connection = connect(&client, &mut reporter).await;
+    Follower::spawn(|reports| async move {
+        let mut reporter = Reporter::new(reports, pool);
+        let connection = client.connect(|problem| reporter.set_problem(Some(problem), true));
+        let connection = connection.await;
         Follow::new(connection, source, reporter).run().await;
-    });
-    SourceFollower {
-        reports,
-        _task: AbortOnDrop(task.abort_handle()),
-    }
-}
-
-/// Waits for the configuration of an API server: KUBECONFIG may name a file that does not exist yet.
-async fn connect(client: &KubernetesClient, reporter: &mut Reporter) -> Connection {
-    let mut delay = RetryDelay::default();
-    loop {
-        match client.connection().await {
-            Ok(connection) => return connection,
-            Err(problem) => reporter.set_problem(Some(problem), true),
-        }
-        tokio::time::sleep(delay.next()).await;
-    }
+    })
 }
 
 /// The watch that a message comes from. The pods of each selector are watched under another number.

@@ -48,7 +48,7 @@ mod disabled;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::sync::watch::Receiver;
+use tokio::sync::watch::{Receiver, Sender, channel};
 
 use crate::tasks::AbortOnDrop;
 
@@ -73,11 +73,29 @@ pub(crate) struct SourceReport {
     pub(crate) problem: Option<Arc<str>>,
 }
 
-/// A task that follows a source until this is dropped.
+/// A task that follows objects of the API server until this is dropped.
 #[derive(Debug)]
-pub(crate) struct SourceFollower {
-    pub(crate) reports: Receiver<SourceReport>,
+pub(crate) struct Follower<T> {
+    /// The last report of the task; the default before the first.
+    pub(crate) reports: Receiver<T>,
     _task: AbortOnDrop,
+}
+
+/// Addresses of the siblings in order; `None` until they have arrived as a whole.
+pub(crate) type SiblingReport = Option<Vec<SocketAddr>>;
+
+impl<T: Default> Follower<T> {
+    fn spawn<F>(follow: impl FnOnce(Sender<T>) -> F) -> Self
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (sender, reports) = channel(T::default());
+        let task = tokio::spawn(follow(sender));
+        Self {
+            reports,
+            _task: AbortOnDrop(task.abort_handle()),
+        }
+    }
 }
 
 /// The Service whose pods are the services of this region.
@@ -88,12 +106,4 @@ pub(crate) struct SiblingService {
     pub(crate) namespace: Option<String>,
     /// Port at which every sibling listens for links.
     pub(crate) port: u16,
-}
-
-/// A task that follows the siblings until this is dropped.
-#[derive(Debug)]
-pub(crate) struct SiblingFollower {
-    /// Addresses of the siblings in order; `None` until they have arrived as a whole.
-    pub(crate) siblings: Receiver<Option<Vec<SocketAddr>>>,
-    _task: AbortOnDrop,
 }

@@ -7,14 +7,14 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use tokio::sync::{mpsc, watch};
 
-use super::client::{Connection, KubernetesClient};
+use super::client::KubernetesClient;
 use super::follow::service_label;
 use super::list::List;
 use super::objects::EndpointSlice;
 use super::problem::{Problem, ProblemLog};
 use super::slices::{self, SliceState};
-use super::watch::{EVENTS_MAX, RetryDelay, WatchQuery, watch};
-use super::{SiblingFollower, SiblingService};
+use super::watch::{EVENTS_MAX, WatchQuery, watch};
+use super::{Follower, SiblingReport, SiblingService};
 use crate::tasks::AbortOnDrop;
 
 /// The environment variable with the address of this pod.
@@ -26,25 +26,19 @@ const SIBLINGS_MAX: usize = 64;
 pub(crate) fn follow_siblings(
     client: &KubernetesClient,
     service: SiblingService,
-) -> SiblingFollower {
-    let (sender, siblings) = watch::channel(None);
-    let client = client.clone();
+) -> Follower<SiblingReport> {
     let own = std::env::var(POD_IP).ok().and_then(|ip| ip.parse().ok());
-    let task = tokio::spawn(run(client, service, own, sender));
-    SiblingFollower {
-        siblings,
-        _task: AbortOnDrop(task.abort_handle()),
-    }
+    Follower::spawn(|siblings| run(client.clone(), service, own, siblings))
 }
 
 pub(super) async fn run(
     client: KubernetesClient,
     service: SiblingService,
     own: Option<IpAddr>,
-    siblings: watch::Sender<Option<Vec<SocketAddr>>>,
+    siblings: watch::Sender<SiblingReport>,
 ) {
     let mut log = ProblemLog::default();
-    let connection = connect(&client, &mut log).await;
+    let connection = client.connect(|problem| warn_of(&problem, &mut log)).await;
     let query = WatchQuery {
         namespace: connection.namespace(service.namespace.as_deref()),
         labels: Some(service_label(&service.name)),
@@ -75,17 +69,6 @@ pub(super) async fn run(
                 is_new
             });
         }
-    }
-}
-
-async fn connect(client: &KubernetesClient, log: &mut ProblemLog) -> Connection {
-    let mut delay = RetryDelay::default();
-    loop {
-        match client.connection().await {
-            Ok(connection) => return connection,
-            Err(problem) => warn_of(&problem, log),
-        }
-        tokio::time::sleep(delay.next()).await;
     }
 }
 

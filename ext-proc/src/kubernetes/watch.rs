@@ -5,8 +5,6 @@
 //! a resumed watch is silent until something changes, and a service could not tell that its problem is over.
 
 use std::fmt::Debug;
-use std::hash::{BuildHasher, RandomState};
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use kube::core::NamespaceResourceScope;
@@ -15,7 +13,7 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use super::client::Connection;
+use super::client::{Connection, retry_backoff};
 use super::list::ListEvent;
 use super::problem::{Problem, Subject};
 
@@ -23,9 +21,6 @@ use super::problem::{Problem, Subject};
 pub(super) const EVENTS_MAX: usize = 64;
 /// Time after which the API server ends a watch, in seconds. It bounds how long a dead connection goes unnoticed.
 const WATCH_SECONDS: u32 = 60;
-/// First pause after an error, and longest pause. A server that comes back is followed again within the latter.
-const RETRY_MIN: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_millis(1_500);
 
 /// The objects to watch.
 #[derive(Clone, Debug, Default)]
@@ -64,11 +59,13 @@ pub(super) async fn watch<K, T, M>(
     let mut config = watcher::Config::default().timeout(WATCH_SECONDS);
     config.label_selector = query.labels;
     config.field_selector = query.name.map(|name| format!("metadata.name={name}"));
-    let mut delay = RetryDelay::default();
+    let mut backoff = retry_backoff();
     loop {
         let mut events = Box::pin(watcher(api.clone(), config.clone()));
         while let Some(event) = events.next().await {
-            delay.reset_if(matches!(event, Ok(Event::InitDone)));
+            if matches!(event, Ok(Event::InitDone)) {
+                backoff.reset();
+            }
             let is_broken = event.is_err();
             let news = match event {
                 Ok(event) => list_event(event, read).map(Ok),
@@ -86,7 +83,7 @@ pub(super) async fn watch<K, T, M>(
                 break;
             }
         }
-        tokio::time::sleep(delay.next()).await;
+        backoff.wait().await;
     }
 }
 
@@ -100,51 +97,4 @@ fn list_event<K: Resource, T>(event: Event<K>, read: fn(K) -> T) -> Option<ListE
         Event::Apply(object) => ListEvent::Changed(name(&object)?, read(object)),
         Event::Delete(object) => ListEvent::Removed(name(&object)?),
     })
-}
-
-/// The pauses between attempts: each twice the last, shortened by a random part, so that services do not return together.
-#[derive(Debug)]
-pub(super) struct RetryDelay(Duration);
-
-impl Default for RetryDelay {
-    fn default() -> Self {
-        Self(RETRY_MIN)
-    }
-}
-
-impl RetryDelay {
-    pub(super) fn next(&mut self) -> Duration {
-        let delay = self.0;
-        self.0 = (delay * 2).min(RETRY_MAX);
-        // The standard library seeds its hashers from the system's randomness.
-        let random = RandomState::new().hash_one(()) % 256;
-        delay / 2 + delay / 512 * u32::try_from(random).unwrap_or_default()
-    }
-
-    fn reset_if(&mut self, is_over: bool) {
-        if is_over {
-            *self = Self::default();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_grow_to_their_bound() {
-        let mut delay = RetryDelay::default();
-        let pauses: Vec<Duration> = (0..8).map(|_| delay.next()).collect();
-        assert!(
-            pauses[0] >= RETRY_MIN / 2 && pauses[0] <= RETRY_MIN,
-            "{pauses:?}"
-        );
-        assert!(
-            pauses[7] >= RETRY_MAX / 2 && pauses[7] <= RETRY_MAX,
-            "{pauses:?}"
-        );
-        delay.reset_if(true);
-        assert!(delay.next() <= RETRY_MIN);
-    }
 }

@@ -1,10 +1,8 @@
 //! The calling end of a link: dials a peer, keeps the stream, and redials after a backoff.
 
 mod attempt;
-mod backoff;
 mod connection;
 
-use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -15,9 +13,9 @@ use tokio::sync::mpsc;
 use super::convert::decode;
 use super::send_queue::{SendError, SendQueue};
 use super::{LinkError, LinkTimeouts, LocalIdentity, Message};
+use crate::backoff::Backoff;
 use crate::tasks::AbortOnDrop;
 use attempt::{Connector, EstablishedLink};
-use backoff::Backoff;
 
 /// The service at the other end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,8 +72,11 @@ impl Dialer {
     {
         let current = Arc::new(CurrentQueue::default());
         let task = LinkTask {
-            connector: Connector::new(identity, peer, timeouts),
-            timeouts,
+            connector: Connector {
+                identity,
+                peer,
+                timeouts,
+            },
             key,
             events,
             current: Arc::clone(&current),
@@ -103,7 +104,6 @@ struct NoReceiver;
 
 struct LinkTask<K> {
     connector: Connector,
-    timeouts: LinkTimeouts,
     key: K,
     events: mpsc::Sender<(K, LinkEvent)>,
     current: Arc<CurrentQueue>,
@@ -111,7 +111,8 @@ struct LinkTask<K> {
 
 impl<K: Clone> LinkTask<K> {
     async fn run(self) -> Result<(), NoReceiver> {
-        let mut backoff = Backoff::new(self.timeouts);
+        let Connector { peer, timeouts, .. } = &self.connector;
+        let mut backoff = Backoff::new(timeouts.backoff_min, timeouts.backoff_max);
         loop {
             let error = match self.connector.connect().await {
                 Ok(link) => {
@@ -120,10 +121,10 @@ impl<K: Clone> LinkTask<K> {
                 }
                 Err(error) => error,
             };
-            tracing::debug!(region = self.connector.region(), %error, "no link");
+            tracing::debug!(region = peer.region, %error, "no link");
             self.report(LinkEvent::Down { error }).await?;
             tokio::select! {
-                () = tokio::time::sleep(backoff.next()) => {}
+                () = backoff.wait() => {}
                 () = self.events.closed() => return Err(NoReceiver),
             }
         }
@@ -144,7 +145,7 @@ impl<K: Clone> LinkTask<K> {
         mut link: EstablishedLink,
         queue: &SendQueue,
     ) -> Result<LinkError, NoReceiver> {
-        let silence_max = self.timeouts.silence_max;
+        let silence_max = self.connector.timeouts.silence_max;
         loop {
             let silent_at = queue.pinged_at().unwrap_or_else(Instant::now) + silence_max;
             let envelope = tokio::select! {
@@ -190,9 +191,4 @@ impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         *self.0.lock() = None;
     }
-}
-
-/// A random number: the standard library seeds its hashers from the system.
-fn random() -> u64 {
-    RandomState::new().hash_one(())
 }

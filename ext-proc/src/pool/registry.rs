@@ -4,7 +4,6 @@
 //! identifies a pool by its model: when only its options change, the pool keeps its replicas, its queue and its index.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -243,9 +242,8 @@ impl PoolRegistry {
     fn open(&self, config: Arc<PoolConfig>) -> Arc<Pool> {
         let metrics = self.metrics.pool(&config.model);
         let changes = [self.revision.clone(), self.hangs.clone()];
-        // The standard library keys its hash maps from the system's randomness.
-        let seed = RandomState::new().hash_one(());
-        let pool = Arc::new(Pool::new(config, self.clock, seed, metrics, changes));
+        let pool = Pool::new(config, self.clock, rand::random(), metrics, changes);
+        let pool = Arc::new(pool);
         tokio::spawn(run_timer(Arc::downgrade(&pool)));
         pool
     }

@@ -18,7 +18,7 @@ use super::Pool;
 use super::source_replicas::SourceReplicas;
 use crate::config::{DnsSource, KubernetesSource, PoolConfig, Sources};
 use crate::kubernetes::{
-    self, DiscoveredReplica, DiscoveredReplicas, KubernetesClient, SourceFollower, SourceReport,
+    self, DiscoveredReplica, DiscoveredReplicas, Follower, KubernetesClient, SourceReport,
 };
 
 /// Misses in a row after which an address leaves.
@@ -102,7 +102,7 @@ async fn wait(
 #[derive(Debug, Default)]
 struct Discovery {
     source: Option<KubernetesSource>,
-    follower: Option<SourceFollower>,
+    follower: Option<Follower<SourceReport>>,
     /// Last report. The replicas of an earlier source stay until the first list of the current one.
     report: SourceReport,
 }

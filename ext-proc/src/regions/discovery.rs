@@ -1,18 +1,16 @@
 //! Siblings that Kubernetes lists: `region.siblings_service`.
 
-use std::net::SocketAddr;
-
 use crate::config::RegionConfig;
-use crate::kubernetes::{self, KubernetesClient, SiblingFollower, SiblingService};
+use crate::kubernetes::{self, Follower, KubernetesClient, SiblingReport, SiblingService};
 
 /// The siblings behind the Service of the configuration, through reloads.
 #[derive(Default)]
 pub(super) struct SiblingDiscovery {
     client: KubernetesClient,
     service: Option<SiblingService>,
-    follower: Option<SiblingFollower>,
+    follower: Option<Follower<SiblingReport>>,
     /// Last known siblings; `None` until Kubernetes has listed all of them.
-    siblings: Option<Vec<SocketAddr>>,
+    siblings: SiblingReport,
 }
 
 impl SiblingDiscovery {
@@ -30,7 +28,7 @@ impl SiblingDiscovery {
                 service.map(|service| kubernetes::follow_siblings(&self.client, service));
         }
         if let Some(follower) = &mut self.follower {
-            let known = follower.siblings.borrow_and_update().clone();
+            let known = follower.reports.borrow_and_update().clone();
             self.siblings = known.or(self.siblings.take());
         }
     }
@@ -48,7 +46,7 @@ impl SiblingDiscovery {
     /// Waits for a change of the siblings.
     pub(super) async fn changed(&mut self) {
         let is_followed = match &mut self.follower {
-            Some(follower) => follower.siblings.changed().await.is_ok(),
+            Some(follower) => follower.reports.changed().await.is_ok(),
             None => false,
         };
         if !is_followed {

@@ -26,7 +26,6 @@ mod status;
 mod store;
 mod tasks;
 
-use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -102,8 +101,7 @@ impl RegionsServer {
         let listener = TcpListener::bind(config.listen).await;
         let listener =
             listener.with_context(|| format!("cannot listen on {} (region)", config.listen))?;
-        // The standard library seeds its hashers from the system's randomness.
-        let incarnation = RandomState::new().hash_one(());
+        let incarnation = rand::random();
         let identity = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
         let now = pool_registry.clock().now();
         let regions = Regions::new(regions_config(config, &[]), now);

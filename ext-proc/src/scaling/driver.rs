@@ -1,7 +1,6 @@
 //! The task that plans: samples in every few seconds, plans out.
 
 use std::collections::BTreeMap;
-use std::hash::{BuildHasher as _, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,7 +78,7 @@ impl ScalingTask {
         config: watch::Receiver<Arc<Config>>,
     ) -> Self {
         // The standard library seeds its hashers from the system's randomness.
-        let own = (unix_now().as_nanos(), RandomState::new().hash_one(()));
+        let own = (unix_now().as_nanos(), rand::random());
         let now = Instant::now();
         let mut task = Self {
             handle: handle.clone(),

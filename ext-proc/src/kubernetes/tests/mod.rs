@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::siblings;
-use super::{KubernetesClient, SiblingService, SourceFollower, SourceReport, follow};
+use super::{Follower, KubernetesClient, SiblingService, SourceReport, follow};
 use crate::config::{KubernetesSource, KubernetesTarget};
 use server::{FakeServer, Kind, NAMESPACE, pod, pool, slice};
 
@@ -27,7 +27,7 @@ fn llm() -> KubernetesTarget {
     KubernetesTarget::InferencePool("llm".into())
 }
 
-fn start(server: &FakeServer, target: KubernetesTarget) -> SourceFollower {
+fn start(server: &FakeServer, target: KubernetesTarget) -> Follower<SourceReport> {
     let source = KubernetesSource {
         target,
         namespace: Some(NAMESPACE.into()),
@@ -37,7 +37,7 @@ fn start(server: &FakeServer, target: KubernetesTarget) -> SourceFollower {
 
 /// Waits until the report satisfies `is_expected`.
 async fn wait_for(
-    follower: &mut SourceFollower,
+    follower: &mut Follower<SourceReport>,
     what: &str,
     is_expected: impl Fn(&SourceReport) -> bool,
 ) {
@@ -54,7 +54,7 @@ async fn wait_for(
 }
 
 /// Waits until the replicas are `expected`; draining ones have a `-` in front.
-async fn wait_for_replicas(follower: &mut SourceFollower, expected: &[&str]) {
+async fn wait_for_replicas(follower: &mut Follower<SourceReport>, expected: &[&str]) {
     let what = format!("the replicas {expected:?}");
     wait_for(follower, &what, |report| {
         shown(report).is_some_and(|shown| shown == expected)
@@ -72,7 +72,7 @@ fn shown(report: &SourceReport) -> Option<Vec<String>> {
 }
 
 /// Waits until there is a problem whose text has `text`.
-async fn wait_for_problem(follower: &mut SourceFollower, text: &str) {
+async fn wait_for_problem(follower: &mut Follower<SourceReport>, text: &str) {
     let has_text =
         |report: &SourceReport| report.problem.as_ref().is_some_and(|p| p.contains(text));
     wait_for(follower, text, has_text).await;

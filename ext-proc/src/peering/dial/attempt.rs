@@ -10,8 +10,8 @@ use tokio::time::{Instant, timeout_at};
 use tokio_rustls::TlsConnector;
 use tonic::Streaming;
 
+use super::PeerEndpoint;
 use super::connection::Connection;
-use super::{PeerEndpoint, random};
 use crate::peering::allowed_regions::region_dns_name;
 use crate::peering::loopback::check_loopback;
 use crate::peering::send_queue::SendQueue;
@@ -26,9 +26,9 @@ const ADDRESSES_MAX: usize = 8;
 
 #[derive(Debug)]
 pub(super) struct Connector {
-    identity: Arc<LocalIdentity>,
-    peer: PeerEndpoint,
-    timeouts: LinkTimeouts,
+    pub(super) identity: Arc<LocalIdentity>,
+    pub(super) peer: PeerEndpoint,
+    pub(super) timeouts: LinkTimeouts,
 }
 
 /// A stream to a peer with the right identity.
@@ -39,22 +39,6 @@ pub(super) struct EstablishedLink {
 }
 
 impl Connector {
-    pub(super) fn new(
-        identity: Arc<LocalIdentity>,
-        peer: PeerEndpoint,
-        timeouts: LinkTimeouts,
-    ) -> Self {
-        Self {
-            identity,
-            peer,
-            timeouts,
-        }
-    }
-
-    pub(super) fn region(&self) -> &str {
-        &self.peer.region
-    }
-
     /// Tries each address in turn.
     pub(super) async fn connect(&self) -> Result<EstablishedLink, LinkError> {
         let lookup = tokio::net::lookup_host(&self.peer.address);
@@ -110,7 +94,7 @@ impl Connector {
 
     /// Opens the stream, on which each side sends its Hello.
     async fn greet(&self, connection: Connection) -> Result<EstablishedLink, LinkError> {
-        let session = Session(random());
+        let session = Session(rand::random());
         let queue = Arc::new(SendQueue::new(session));
         let outbound = outbound(hello(&self.identity, session), Arc::clone(&queue));
         let mut inbound = connection.stream_messages(outbound).await?;
