@@ -40,12 +40,7 @@ pub enum LinkEvent {
         error: LinkError,
     },
     /// The peer has sent a message.
-    Message {
-        /// The number in the message. The number of another link marks an old message.
-        session: Session,
-        /// The message.
-        message: Message,
-    },
+    Message(Message),
 }
 
 /// The calling end of one link; dropping the dialer cuts the link.
@@ -167,11 +162,8 @@ impl<K: Clone> LinkTask<K> {
                 Err(status) => return Ok(link.connection.error(&status)),
             };
             queue.on_message();
-            let session = Session(envelope.session);
             match decode(envelope) {
-                Ok(Some(message)) => {
-                    self.report(LinkEvent::Message { session, message }).await?;
-                }
+                Ok(Some(message)) => self.report(LinkEvent::Message(message)).await?,
                 Ok(None) => {}
                 Err(error) => return Ok(LinkError::protocol(error)),
             }

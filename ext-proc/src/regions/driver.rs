@@ -98,12 +98,11 @@ impl RegionsDriver {
                         core.ping_siblings(now);
                     }
                     LinkEvent::Down { .. } => link.sibling.monitor.on_link_down(),
-                    LinkEvent::Message {
-                        message: Message::Heartbeat(heartbeat),
-                        ..
-                    } => link.sibling.on_heartbeat(now, heartbeat),
+                    LinkEvent::Message(Message::Heartbeat(heartbeat)) => {
+                        link.sibling.on_heartbeat(now, heartbeat);
+                    }
                     // A sibling sends no other message in reply to a ping.
-                    LinkEvent::Message { .. } => {}
+                    LinkEvent::Message(_) => {}
                 }
             }),
         }
@@ -229,10 +228,10 @@ fn peer_event(peer: PeerId, event: LinkEvent) -> Option<Event> {
             peer,
             is_refused: matches!(error, LinkError::Refused(_)),
         },
-        LinkEvent::Message { message, .. } => match message {
-            Message::Heartbeat(heartbeat) => Event::Heartbeat(peer, heartbeat),
-            // The callee of a link sends neither pings nor placements.
-            Message::Ping(_) | Message::Placements(_) | Message::Scaling(_) => return None,
-        },
+        LinkEvent::Message(Message::Heartbeat(heartbeat)) => Event::Heartbeat(peer, heartbeat),
+        // The callee of a link sends neither pings nor placements.
+        LinkEvent::Message(Message::Ping(_) | Message::Placements(_) | Message::Scaling(_)) => {
+            return None;
+        }
     })
 }

@@ -157,7 +157,7 @@ impl LinkState {
                 Self::Refused(error.to_string())
             }
             LinkEvent::Down { error, .. } => Self::Unreachable(error.to_string()),
-            LinkEvent::Message { .. } => return,
+            LinkEvent::Message(_) => return,
         };
         if next.as_ref() != self.as_ref() {
             match next.reason() {

@@ -245,12 +245,8 @@ impl Client {
     pub(crate) async fn ping(&mut self, session: Session, seq: u64) -> Heartbeat {
         self.dialer.send(&ping_message(session, seq)).unwrap();
         match self.next().await {
-            LinkEvent::Message {
-                message: Message::Heartbeat(heartbeat),
-                session: in_message,
-            } => {
-                assert_eq!(in_message, session);
-                assert_eq!(heartbeat.ping_seq, seq);
+            LinkEvent::Message(Message::Heartbeat(heartbeat)) => {
+                assert_eq!((heartbeat.session, heartbeat.ping_seq), (session, seq));
                 heartbeat
             }
             other => panic!("no heartbeat: {other:?}"),
