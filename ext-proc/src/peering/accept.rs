@@ -4,7 +4,6 @@ mod limiter;
 mod listener;
 mod service;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,6 +19,7 @@ use tonic::transport::Server;
 use super::loopback::{NotLoopback, check_loopback};
 use super::{LinkTimeouts, LocalIdentity, Message, TransportSecurity, WINDOW_BYTES};
 use crate::streaming_server::StreamingServer;
+use crate::tasks::AbortOnDrop;
 use limiter::ConnectionLimiter;
 use service::LinkMethod;
 
@@ -129,17 +129,14 @@ impl<H: MessageHandler> Acceptor<H> {
                     drop(server_stopping.wait_for(|stopping| *stopping).await);
                 },
             );
-        let listening = async move {
+        let listening = tokio::spawn(async move {
             tokio::select! {
                 () = context.listen(self.listener, accepted) => {}
                 // Closes the listener: the system refuses new callers at once.
                 _ = listener_stopping.wait_for(|stopping| *stopping) => {}
             }
-            std::future::pending::<Infallible>().await
-        };
-        tokio::select! {
-            served = server => served,
-            never = listening => match never {},
-        }
+        });
+        let _listening = AbortOnDrop(listening.abort_handle());
+        server.await
     }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// The most connections of one region: many services, each twice while it redials. Without TLS, of all callers.
 const CONNECTIONS_PER_REGION_MAX: usize = 64;
@@ -21,15 +22,15 @@ pub(super) struct VerifiedConnection {
     pub(super) is_within_limit: bool,
 }
 
-/// Counts the connections of each region; clones share the counts.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ConnectionLimiter(Arc<Mutex<BTreeMap<Option<Arc<str>>, usize>>>);
+/// The connections that each region may still open.
+#[derive(Debug, Default)]
+pub(super) struct ConnectionLimiter(Mutex<BTreeMap<Option<Arc<str>>, Arc<Semaphore>>>);
 
 /// One counted connection; dropping it ends the count.
 #[derive(Debug)]
 pub(super) struct ConnectionPermit {
     pub(super) connection: VerifiedConnection,
-    limiter: ConnectionLimiter,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl ConnectionLimiter {
@@ -38,32 +39,20 @@ impl ConnectionLimiter {
         region: Option<Arc<str>>,
         from: SocketAddr,
     ) -> Result<ConnectionPermit, &'static str> {
-        let mut counts = self.0.lock();
-        let count = counts.entry(region.clone()).or_default();
-        if *count >= CONNECTIONS_PER_REGION_MAX + REJECTED_PER_REGION_MAX {
-            return Err("the region has far too many connections");
-        }
-        *count += 1;
-        let is_within_limit = *count <= CONNECTIONS_PER_REGION_MAX;
+        let mut regions = self.0.lock();
+        let permits = CONNECTIONS_PER_REGION_MAX + REJECTED_PER_REGION_MAX;
+        let left = regions.entry(region.clone());
+        let left = left.or_insert_with(|| Arc::new(Semaphore::new(permits)));
+        let permit = Arc::clone(left).try_acquire_owned();
+        let permit = permit.map_err(|_| "the region has far too many connections")?;
+        let is_within_limit = left.available_permits() >= REJECTED_PER_REGION_MAX;
         Ok(ConnectionPermit {
             connection: VerifiedConnection {
                 region,
                 from,
                 is_within_limit,
             },
-            limiter: self.clone(),
+            _permit: permit,
         })
-    }
-}
-
-impl Drop for ConnectionPermit {
-    fn drop(&mut self) {
-        let mut counts = self.limiter.0.lock();
-        if let Some(count) = counts.get_mut(&self.connection.region) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.connection.region);
-            }
-        }
     }
 }
