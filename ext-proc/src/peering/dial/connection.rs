@@ -3,7 +3,6 @@
 //! hyper drives HTTP/2. Rejected: tonic's channel, which redials by itself, hides the error of the connection, and keeps the
 //! connection alive in a task of its own.
 
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,8 +12,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2;
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
-use tokio::task::JoinSet;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::client::Grpc;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::codegen::{Service, http};
@@ -33,14 +31,16 @@ const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) struct Connection {
     requests: http2::SendRequest<tonic::body::Body>,
     tls_fault: TlsFault,
-    _tasks: TaskGuard,
+    _tasks: DropGuard,
 }
 
 impl Connection {
     pub(super) async fn open(transport: Transport<()>) -> Result<Self, LinkError> {
         let tls_fault = transport.tls_fault();
-        let tasks = TaskGuard(Tasks::default());
-        let opened = http2::Builder::new(tasks.0.clone())
+        let end = CancellationToken::new();
+        let executor = LinkExecutor(end.clone());
+        let tasks = end.drop_guard();
+        let opened = http2::Builder::new(executor.clone())
             .timer(TokioTimer::new())
             .initial_stream_window_size(WINDOW_BYTES)
             .initial_connection_window_size(WINDOW_BYTES)
@@ -53,7 +53,7 @@ impl Connection {
             let fault = tls_fault.get().map(LinkError::tls);
             fault.unwrap_or_else(|| LinkError::broken(error))
         })?;
-        tasks.0.execute(async move {
+        executor.execute(async move {
             // The stream reports how the connection ends.
             let _ = connection.await;
         });
@@ -86,23 +86,14 @@ impl Connection {
     }
 }
 
-/// The tasks of one connection, as hyper's executor. hyper keeps a connection until every stream has ended in good order,
-/// which takes for ever with a silent peer; here the tasks end with the link.
-#[derive(Clone, Debug, Default)]
-struct Tasks(Arc<Mutex<JoinSet<()>>>);
+/// Runs the tasks of one connection for hyper, until the token is cancelled. hyper keeps a connection until every stream has
+/// ended in good order, which takes for ever with a silent peer; here the tasks end with the link.
+#[derive(Clone, Debug)]
+struct LinkExecutor(CancellationToken);
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Tasks {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for LinkExecutor {
     fn execute(&self, task: F) {
-        self.0.lock().spawn(task);
-    }
-}
-
-/// Guard that aborts all tasks when it is dropped. The tasks hold clones of [`Tasks`], so dropping the set is not enough.
-struct TaskGuard(Tasks);
-
-impl Drop for TaskGuard {
-    fn drop(&mut self) {
-        self.0.0.lock().abort_all();
+        tokio::spawn(self.0.clone().run_until_cancelled_owned(task));
     }
 }
 
