@@ -8,7 +8,12 @@ mod encode;
 #[cfg(test)]
 mod tests;
 
+use isotherm_regions::Session;
+use prost::Message as _;
+
+use super::MESSAGE_BYTES_MAX;
 use super::message::Message;
+use super::wire::Envelope;
 
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
@@ -24,9 +29,15 @@ const PLACEMENTS_MAX: usize = 1024;
 /// The most blocks in a placement.
 const BLOCKS_MAX: usize = 512;
 
-/// Whether a message is within the bounds that the receiver checks. The receiver ends the stream of a longer message, and
-/// the next stream with the same message again.
-pub(super) fn is_within_bounds(message: &Message) -> bool {
+/// The message on the wire; `None` beyond a bound that the receiver checks. The receiver would end the stream of a longer
+/// message, and the next stream with the same message again.
+pub(super) fn encode_within_bounds(session: Session, message: &Message) -> Option<Envelope> {
+    let envelope = encode(session, message);
+    let is_short = envelope.encoded_len() <= MESSAGE_BYTES_MAX;
+    (is_short && is_within_bounds(message)).then_some(envelope)
+}
+
+fn is_within_bounds(message: &Message) -> bool {
     match message {
         Message::Ping(_) => true,
         Message::Scaling(share) => share.pools.len() <= POOLS_MAX,

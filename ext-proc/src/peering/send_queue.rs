@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::Notify;
 
-use super::convert::{encode, is_within_bounds};
+use super::convert::encode_within_bounds;
 use super::wire::Envelope;
 use super::{MESSAGE_BYTES_MAX, Message};
 
@@ -68,11 +68,8 @@ impl SendQueue {
             Message::Ping(ping) if ping.session != self.session => return Err(SendError::NoLink),
             other => matches!(other, Message::Ping(_)),
         };
-        let envelope = encode(self.session, message);
+        let envelope = encode_within_bounds(self.session, message).ok_or(SendError::TooLong)?;
         let bytes = envelope.encoded_len();
-        if bytes > MESSAGE_BYTES_MAX || !is_within_bounds(message) {
-            return Err(SendError::TooLong);
-        }
         let mut state = self.state.lock();
         if is_ping {
             state.ping = Some(envelope);

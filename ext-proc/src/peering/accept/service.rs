@@ -6,16 +6,15 @@ use std::sync::Arc;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use isotherm_regions::Session;
-use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tonic::{Request, Status, Streaming};
 
 use super::limiter::VerifiedConnection;
 use super::{AcceptorContext, Caller, MessageHandler};
-use crate::peering::convert::{decode, encode, is_within_bounds};
+use crate::peering::convert::{decode, encode_within_bounds};
 use crate::peering::wire::{self, Envelope, Payload};
-use crate::peering::{MESSAGE_BYTES_MAX, Message, PROTOCOL_VERSION, hello};
+use crate::peering::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION, hello};
 use crate::streaming_server::StreamingMethod;
 
 /// The method `StreamMessages`; one call for each link.
@@ -165,10 +164,12 @@ impl<H: MessageHandler> InboundStream<H> {
             };
             let handler = &self.context.handler;
             let replies = handler.on_message(&self.caller, session, message).await;
-            let session = self.caller.session;
-            let replies = replies.iter();
-            self.replies
-                .extend(replies.filter_map(|reply| encode_reply(session, reply)));
+            for reply in &replies {
+                match encode_within_bounds(self.caller.session, reply) {
+                    Some(envelope) => self.replies.push_back(envelope),
+                    None => tracing::error!("a reply is too long and is not sent"),
+                }
+            }
         }
     }
 
@@ -183,15 +184,4 @@ impl<H: MessageHandler> Drop for InboundStream<H> {
     fn drop(&mut self) {
         self.context.handler.on_close(&self.caller);
     }
-}
-
-/// The encoded reply; `None` for a reply that is too long. It would end the stream, and each stream after it.
-fn encode_reply(session: Session, reply: &Message) -> Option<Envelope> {
-    let envelope = encode(session, reply);
-    let bytes = envelope.encoded_len();
-    if bytes <= MESSAGE_BYTES_MAX && is_within_bounds(reply) {
-        return Some(envelope);
-    }
-    tracing::error!(bytes, "a reply is too long and is not sent");
-    None
 }
