@@ -90,8 +90,8 @@ impl Etcd {
 
     pub(super) async fn list(&self) -> Result<StoredEntries, StoreError> {
         let request = json!({
-            "key": encode(&self.prefix),
-            "range_end": encode_bytes(&range_end(&self.prefix)),
+            "key": BASE64_STANDARD.encode(&self.prefix),
+            "range_end": BASE64_STANDARD.encode(range_end(&self.prefix)),
             "limit": RECORDS_MAX,
         });
         let found: Range = self.post("range", &request).await?;
@@ -111,12 +111,13 @@ impl Etcd {
         entry: &RegionEntry,
         expected: Option<&StoreVersion>,
     ) -> Result<Option<StoreVersion>, StoreError> {
-        let key = encode(&format!("{}{}", self.prefix, entry.region));
+        let key = BASE64_STANDARD.encode(format!("{}{}", self.prefix, entry.region));
         let value = serde_json::to_vec(entry).map_err(|error| StoreError(error.to_string()))?;
+        let value = BASE64_STANDARD.encode(value);
         let version = expected.map_or("0", |version| &version.0);
         let request = json!({
             "compare": [{ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": version }],
-            "success": [{ "request_put": { "key": key, "value": encode_bytes(&value) } }],
+            "success": [{ "request_put": { "key": key, "value": value } }],
         });
         let done: Transaction = self.post("txn", &request).await?;
         let version = StoreVersion(done.header.revision.into());
@@ -204,14 +205,6 @@ fn client_config(files: &TlsFiles) -> anyhow::Result<ClientConfig> {
         .with_root_certificates(authorities(&files.ca)?)
         .with_client_auth_cert(certificates(&files.certificate)?, key(&files.key)?)?;
     Ok(config)
-}
-
-fn encode(text: &str) -> String {
-    encode_bytes(text.as_bytes())
-}
-
-fn encode_bytes(bytes: &[u8]) -> String {
-    BASE64_STANDARD.encode(bytes)
 }
 
 /// The end of the range of all keys with a prefix: the prefix with its last byte raised.
