@@ -282,9 +282,9 @@ pub enum Target {
 
 /// Placement of a prompt, which services of one region share so that their indexes agree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placement {
+pub struct Placement<T = Target> {
     /// Replica or peer that got the prompt.
-    pub target: Target,
+    pub target: T,
     /// Last block of the prompt that the target was known to hold before.
     pub parent: Option<BlockHash>,
     /// Blocks after `parent`.
@@ -293,6 +293,19 @@ pub struct Placement {
     pub uncached_tokens: Option<u32>,
     /// Change of the tenant's account, in a pool with fairness between tenants.
     pub charge: Option<TenantCharge>,
+}
+
+impl<T> Placement<T> {
+    /// Returns the placement with its target in other terms; `None` if there are none for it.
+    pub fn translate<U>(self, target: impl FnOnce(T) -> Option<U>) -> Option<Placement<U>> {
+        Some(Placement {
+            target: target(self.target)?,
+            parent: self.parent,
+            blocks: self.blocks,
+            uncached_tokens: self.uncached_tokens,
+            charge: self.charge,
+        })
+    }
 }
 
 /// Change of a tenant's account since the last placement of its requests that a sibling shared.

@@ -10,7 +10,7 @@ use isotherm_router::{Event, PeerId, PeerReport, PeerStatus, ReplicaId, Role, Ti
 use super::Pool;
 use super::membership::MembershipError;
 use super::peer_table::PeerTable;
-use super::shared_placement::SharedPlacement;
+use super::shared_placement::{SharedPlacement, SharedTarget};
 use crate::sans_io::Driver;
 
 impl Pool {
@@ -133,9 +133,10 @@ impl Pool {
         while taken.len() < max
             && let Some(placement) = state.router.poll_placement()
         {
-            taken.extend(SharedPlacement::from_router(
-                placement, membership, peer_table,
-            ));
+            taken.extend(
+                placement
+                    .translate(|target| SharedTarget::from_router(target, membership, peer_table)),
+            );
         }
         taken
     }
@@ -143,8 +144,9 @@ impl Pool {
     /// Applies placements of a sibling. A placement with an unknown replica or region is ignored.
     pub fn apply_placements(&self, placements: impl IntoIterator<Item = SharedPlacement>) {
         self.drive(|state, now| {
+            let (membership, peer_table) = (&state.membership, state.peer_table.as_deref());
             for placement in placements {
-                match placement.into_router(&state.membership, state.peer_table.as_deref()) {
+                match placement.translate(|target| target.into_router(membership, peer_table)) {
                     Some(placement) => state.router.handle(now, Event::Shared(placement)),
                     None => self.metrics.count_unknown_placement(),
                 }
