@@ -180,124 +180,93 @@ fn a_message_of_an_unknown_kind_is_ignored() {
     assert_eq!(decode(envelope), Ok(None));
 }
 
-#[test]
-fn invalid_messages_are_refused() {
-    let decode = |payload| {
-        decode(Envelope {
-            session: 1,
-            payload: Some(payload),
-        })
-    };
-    let rate = |drain_per_s| {
-        let pool = wire::PoolReport {
-            model: "m".into(),
-            drain_per_s,
-            ..wire::PoolReport::default()
-        };
-        decode(Payload::Heartbeat(wire::Heartbeat {
-            pools: vec![pool],
-            ..wire::Heartbeat::default()
-        }))
-    };
-    assert!(rate(1.0).is_ok());
-    for invalid in [f32::NAN, f32::INFINITY, -1.0] {
-        assert_eq!(rate(invalid), Err(DecodeError::Rate));
-    }
+type Decoded = Result<Option<Message>, DecodeError>;
 
+fn decode_payload(payload: Payload) -> Decoded {
+    decode(Envelope {
+        session: 1,
+        payload: Some(payload),
+    })
+}
+
+/// Decodes a heartbeat with one pool, after this change of the pool.
+fn decode_pool(change: impl FnOnce(&mut wire::PoolReport)) -> Decoded {
+    let mut pool = wire::PoolReport {
+        model: "m".into(),
+        ..wire::PoolReport::default()
+    };
+    change(&mut pool);
+    decode_payload(Payload::Heartbeat(wire::Heartbeat {
+        pools: vec![pool],
+        ..wire::Heartbeat::default()
+    }))
+}
+
+/// Decodes a placement at a peer, after this change.
+fn decode_placement(change: impl FnOnce(&mut wire::Placement)) -> Decoded {
+    let mut placement = wire::Placement {
+        model: "m".into(),
+        target: Some(wire::Target::Region("eu".into())),
+        ..wire::Placement::default()
+    };
+    change(&mut placement);
+    decode_payload(Payload::Placements(wire::Placements {
+        placements: vec![placement],
+    }))
+}
+
+#[test]
+fn invalid_reports_are_refused() {
+    let rate = |drain_per_s| decode_pool(|pool| pool.drain_per_s = drain_per_s);
+    let utilisation = |used| decode_pool(|pool| pool.utilisation = Some(used));
     let cost = |others_token_s| {
-        let pool = wire::PoolReport {
-            model: "m".into(),
-            prompt_cost: Some(wire::PromptCost {
+        decode_pool(|pool| {
+            pool.prompt_cost = Some(wire::PromptCost {
                 first_token_s: 1.0,
                 others_token_s,
                 ..wire::PromptCost::default()
-            }),
-            ..wire::PoolReport::default()
-        };
-        decode(Payload::Heartbeat(wire::Heartbeat {
-            pools: vec![pool],
-            ..wire::Heartbeat::default()
-        }))
+            });
+        })
     };
-    let utilisation = |utilisation| {
-        let pool = wire::PoolReport {
-            model: "m".into(),
-            utilisation: Some(utilisation),
-            ..wire::PoolReport::default()
-        };
-        decode(Payload::Heartbeat(wire::Heartbeat {
-            pools: vec![pool],
-            ..wire::Heartbeat::default()
-        }))
-    };
-    assert!(utilisation(1.5).is_ok());
-    for invalid in [f32::NAN, f32::INFINITY, -0.1] {
-        assert_eq!(utilisation(invalid), Err(DecodeError::Utilisation));
-    }
-
-    assert!(cost(0.0).is_ok());
+    assert!(rate(1.0).is_ok() && utilisation(1.5).is_ok() && cost(0.0).is_ok());
     for invalid in [f32::NAN, f32::INFINITY, -0.001] {
+        assert_eq!(rate(invalid), Err(DecodeError::Rate));
+        assert_eq!(utilisation(invalid), Err(DecodeError::Utilisation));
         assert_eq!(cost(invalid), Err(DecodeError::Cost));
     }
-
-    let model = |model: String| {
-        let pools = vec![wire::PoolReport {
-            model,
-            ..wire::PoolReport::default()
-        }];
-        decode(Payload::Heartbeat(wire::Heartbeat {
-            pools,
-            ..wire::Heartbeat::default()
-        }))
-    };
-    assert!(model("m".repeat(NAME_BYTES_MAX)).is_ok());
-    for invalid in [String::new(), "m".repeat(NAME_BYTES_MAX + 1)] {
+    let model = |bytes| decode_pool(|pool| pool.model = "m".repeat(bytes));
+    assert!(model(NAME_BYTES_MAX).is_ok());
+    for invalid in [0, NAME_BYTES_MAX + 1] {
         assert_eq!(model(invalid), Err(DecodeError::Name));
     }
+}
 
+#[test]
+fn invalid_placements_are_refused() {
     let charge = |work_us| {
-        let placement = wire::Placement {
-            model: "m".into(),
-            target: Some(wire::Target::Region("eu".into())),
-            charge: Some(wire::TenantCharge { tenant: 7, work_us }),
-            ..wire::Placement::default()
-        };
-        decode(Payload::Placements(wire::Placements {
-            placements: vec![placement],
-        }))
+        decode_placement(|placement| {
+            placement.charge = Some(wire::TenantCharge { tenant: 7, work_us });
+        })
     };
     assert!(charge(-1_000_000).is_ok());
     for invalid in [i64::MIN, i64::MAX] {
         assert_eq!(charge(invalid), Err(DecodeError::Charge));
     }
-
-    let placement_to = |target, hashes, ends_bytes| {
-        let placement = wire::Placement {
-            model: "m".into(),
-            target: Some(target),
-            parent: None,
-            hashes,
-            ends_bytes,
-            ..wire::Placement::default()
-        };
-        decode(Payload::Placements(wire::Placements {
-            placements: vec![placement],
-        }))
-    };
-    let placement =
-        |hashes, ends_bytes| placement_to(wire::Target::Region("eu".into()), hashes, ends_bytes);
     let replica = |address: &str| {
-        placement_to(
-            wire::Target::Replica(address.into()),
-            Vec::new(),
-            Vec::new(),
-        )
+        let target = wire::Target::Replica(address.into());
+        decode_placement(|placement| placement.target = Some(target))
     };
     assert!(replica("10.0.0.1:8000").is_ok());
     assert_eq!(replica("engine.example:8000"), Err(DecodeError::Address));
-    assert!(placement(vec![1; BLOCKS_MAX], vec![1; BLOCKS_MAX]).is_ok());
-    assert_eq!(placement(vec![1, 2], vec![1]), Err(DecodeError::Blocks));
-    let refused = placement(vec![1; BLOCKS_MAX + 1], vec![1; BLOCKS_MAX + 1]);
+    let blocks = |hashes, ends| {
+        decode_placement(|placement| {
+            placement.hashes = vec![1; hashes];
+            placement.ends_bytes = vec![1; ends];
+        })
+    };
+    assert!(blocks(BLOCKS_MAX, BLOCKS_MAX).is_ok());
+    assert_eq!(blocks(2, 1), Err(DecodeError::Blocks));
+    let refused = blocks(BLOCKS_MAX + 1, BLOCKS_MAX + 1);
     assert!(matches!(
         refused,
         Err(DecodeError::Many { of: "blocks", .. })
