@@ -22,6 +22,14 @@ pub(crate) struct IssuedCertificate {
     pub(crate) key: String,
 }
 
+impl IssuedCertificate {
+    pub(crate) fn write(&self, files: &TlsFiles, ca: &str) {
+        fs::write(&files.key, &self.key).unwrap();
+        fs::write(&files.certificate, &self.certificate).unwrap();
+        fs::write(&files.ca, ca).unwrap();
+    }
+}
+
 impl Authority {
     pub(crate) fn new() -> Self {
         Self::named("an authority")
@@ -99,10 +107,7 @@ impl Files {
     }
 
     pub(crate) fn write(&self, issued: &IssuedCertificate, ca: &str) {
-        let paths = self.paths();
-        fs::write(paths.key, &issued.key).unwrap();
-        fs::write(paths.certificate, &issued.certificate).unwrap();
-        fs::write(paths.ca, ca).unwrap();
+        issued.write(&self.paths(), ca);
     }
 
     pub(crate) fn paths(&self) -> TlsFiles {

@@ -1,23 +1,17 @@
 //! Queues, messages and connections are bounded.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use isotherm_ext_proc::peering::wire::{Envelope, Heartbeat, Payload, PoolReport};
 use isotherm_ext_proc::peering::{
-    Dialer, LinkError, LinkEvent, LocalIdentity, MESSAGE_BYTES_MAX, Message, PeerEndpoint,
-    SendError, TransportSecurity,
+    Dialer, LinkError, LinkEvent, MESSAGE_BYTES_MAX, Message, PeerEndpoint, SendError,
 };
 use isotherm_ext_proc::pool::{SharedPlacement, SharedTarget};
 use isotherm_fingerprint::BlockHash;
 use tokio::sync::mpsc;
 
 use crate::raw::{self, RAW_SESSION};
-use crate::service::{Client, Service, identity, ping_message, timeouts, tls_identity, wait_until};
-
-fn plain(region: &str, peers: &[&str]) -> Arc<LocalIdentity> {
-    identity(region, TransportSecurity::Plaintext, peers)
-}
+use crate::service::{Client, Service, ping_message, plain, timeouts, tls_identity, wait_until};
 
 fn batch(blocks: u32) -> Message {
     let block = |n| BlockHash {
@@ -150,13 +144,10 @@ async fn a_heartbeat_with_too_many_pools_is_refused() {
 #[tokio::test]
 async fn the_connections_of_a_region_are_limited() {
     let authority = crate::authority::Authority::new();
-    let files = authority.files("eu");
-    let eu = tls_identity("eu", files.paths(), &["us"]);
-    let eu = Service::start(eu).await;
+    let eu = Service::start_eu(&authority).await;
     let raw_us = authority.issue("us.isotherm");
     let connect = || raw::tls_client(eu.address, &authority.pem, Some(&raw_us));
-    let files_us = authority.files("us");
-    let us = tls_identity("us", files_us.paths(), &["eu"]);
+    let us = tls_identity(&authority, "us", &["eu"]);
     let mut open = Vec::new();
     // A service beyond the limit gets a status, and does not take the region for dead.
     let error = loop {
@@ -186,7 +177,7 @@ async fn the_connections_of_a_region_are_limited() {
         tokio::task::yield_now().await;
     }
     // The limit of `us` does not affect this region, and `us` may connect again when connections have closed.
-    let sibling = tls_identity("eu", files.paths(), &[]);
+    let sibling = tls_identity(&authority, "eu", &[]);
     Client::start(&sibling, "eu", eu.address, timeouts())
         .wait_until_up()
         .await;

@@ -6,18 +6,17 @@ use std::sync::atomic::Ordering;
 use isotherm_ext_proc::peering::{LinkError, LocalIdentity};
 use tokio::net::TcpListener;
 
-use crate::authority::{Authority, Files};
+use crate::authority::Authority;
 use crate::raw;
 use crate::service::{Client, Service, ping_message, short_timeouts, timeouts, tls_identity};
 
 /// The reason when a peer stops in good order.
 const CLOSED: &str = "the other side closed the stream";
 
-fn us() -> (Authority, Files, Arc<LocalIdentity>) {
+fn us() -> (Authority, Arc<LocalIdentity>) {
     let authority = Authority::new();
-    let files = authority.files("us");
-    let identity = tls_identity("us", files.paths(), &["eu"]);
-    (authority, files, identity)
+    let identity = tls_identity(&authority, "us", &["eu"]);
+    (authority, identity)
 }
 
 fn unreachable(error: LinkError) -> String {
@@ -29,7 +28,7 @@ fn unreachable(error: LinkError) -> String {
 
 #[tokio::test]
 async fn a_peer_that_does_not_listen_is_unreachable() {
-    let (_authority, _files, us) = us();
+    let (_, us) = us();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
@@ -42,7 +41,7 @@ async fn a_peer_that_does_not_listen_is_unreachable() {
 
 #[tokio::test]
 async fn a_peer_that_accepts_and_never_starts_tls_times_out() {
-    let (_authority, _files, us) = us();
+    let (_, us) = us();
     // The system accepts connections; the test does not.
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut us = Client::start(&us, "eu", listener.local_addr().unwrap(), short_timeouts());
@@ -57,7 +56,7 @@ async fn a_peer_that_accepts_and_never_starts_tls_times_out() {
 
 #[tokio::test]
 async fn a_peer_that_completes_tls_and_never_sends_hello_times_out() {
-    let (authority, _files, us) = us();
+    let (authority, us) = us();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let eu = authority.issue("eu.isotherm");
@@ -77,7 +76,7 @@ async fn a_peer_that_completes_tls_and_never_sends_hello_times_out() {
 
 #[tokio::test]
 async fn a_peer_that_disconnects_during_the_handshake_is_unreachable() {
-    let (_authority, _files, us) = us();
+    let (_, us) = us();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let server = tokio::spawn(async move { while listener.accept().await.is_ok() {} });
@@ -89,9 +88,8 @@ async fn a_peer_that_disconnects_during_the_handshake_is_unreachable() {
 
 #[tokio::test]
 async fn a_peer_that_falls_silent_is_redialled() {
-    let (authority, _files, us) = us();
-    let files = authority.files("eu");
-    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let (authority, us) = us();
+    let eu = Service::start_eu(&authority).await;
     let mut us = Client::start(&us, "eu", eu.address, short_timeouts());
     let first = us.wait_until_up_again().await;
     eu.recorder.is_stuck.store(true, Ordering::SeqCst);
@@ -106,9 +104,8 @@ async fn a_peer_that_falls_silent_is_redialled() {
 
 #[tokio::test]
 async fn a_link_without_pings_does_not_time_out() {
-    let (authority, _files, us) = us();
-    let files = authority.files("eu");
-    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let (authority, us) = us();
+    let eu = Service::start_eu(&authority).await;
     let timeouts = short_timeouts();
     let mut us = Client::start(&us, "eu", eu.address, timeouts);
     let session = us.wait_until_up_again().await;
@@ -118,9 +115,8 @@ async fn a_link_without_pings_does_not_time_out() {
 
 #[tokio::test]
 async fn a_peer_that_restarts_at_the_same_address_is_reconnected() {
-    let (authority, _files, us) = us();
-    let files = authority.files("eu");
-    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let (authority, us) = us();
+    let eu = Service::start_eu(&authority).await;
     let address = eu.address;
     let mut us = Client::start(&us, "eu", address, timeouts());
     let first = us.wait_until_up().await;
@@ -130,12 +126,8 @@ async fn a_peer_that_restarts_at_the_same_address_is_reconnected() {
     unreachable(us.wait_until_down().await);
     assert!(us.dialer.send(&ping_message(first, 2)).is_err());
 
-    let eu = Service::start_at(
-        tls_identity("eu", files.paths(), &["us"]),
-        address,
-        timeouts(),
-    )
-    .await;
+    let restarted = tls_identity(&authority, "eu", &["us"]);
+    let eu = Service::start_at(restarted, address, timeouts()).await;
     let second = us.wait_until_up_again().await;
     assert_ne!(first, second);
     us.ping(second, 3).await;
@@ -146,9 +138,8 @@ async fn a_peer_that_restarts_at_the_same_address_is_reconnected() {
 
 #[tokio::test]
 async fn a_service_that_stops_accepts_no_connections() {
-    let (authority, _files, us) = us();
-    let files = authority.files("eu");
-    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let (authority, us) = us();
+    let eu = Service::start_eu(&authority).await;
     // A connection that stays open delays the end of the service.
     let issued = authority.issue("us.isotherm");
     let open = raw::tls_client(eu.address, &authority.pem, Some(&issued)).await;
@@ -164,10 +155,9 @@ async fn a_service_that_stops_accepts_no_connections() {
 
 #[tokio::test]
 async fn each_address_of_a_name_is_tried() {
-    let (authority, _files, us) = us();
-    let files = authority.files("eu");
+    let (authority, us) = us();
     // The service listens on one of the addresses of `localhost`.
-    let eu = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
+    let eu = Service::start_eu(&authority).await;
     let address = format!("localhost:{}", eu.address.port());
     let mut us = Client::start(&us, "eu", address, timeouts());
     let session = us.wait_until_up().await;

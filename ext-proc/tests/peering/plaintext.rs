@@ -3,16 +3,12 @@
 use std::sync::Arc;
 
 use isotherm_ext_proc::peering::wire::{Envelope, Payload, Ping};
-use isotherm_ext_proc::peering::{Acceptor, LinkError, LocalIdentity, Message, TransportSecurity};
+use isotherm_ext_proc::peering::{Acceptor, LinkError, Message};
 use isotherm_regions::Session;
 use tokio::net::TcpListener;
 
 use crate::raw::{self, RAW_SESSION};
-use crate::service::{Client, Recorder, Service, identity, short_timeouts, timeouts, wait_until};
-
-fn plain(region: &str, peers: &[&str]) -> Arc<LocalIdentity> {
-    identity(region, TransportSecurity::Plaintext, peers)
-}
+use crate::service::{Client, Recorder, Service, plain, short_timeouts, timeouts, wait_until};
 
 #[tokio::test]
 async fn a_loopback_link_needs_no_tls() {

@@ -10,7 +10,7 @@ use isotherm_ext_proc::peering::{
 use tokio::task::JoinHandle;
 
 use crate::authority::{Authority, Files, IssuedCertificate, paths};
-use crate::service::{Client, Service, identity, timeouts, tls_identity, wait_until};
+use crate::service::{Client, Service, file_identity, identity, timeouts, wait_until};
 
 /// A region that reloads its files on changes.
 struct ReloadingRegion {
@@ -54,7 +54,7 @@ impl Drop for ReloadingRegion {
 }
 
 async fn can_connect(files: &Files, eu: &Service) -> bool {
-    let us = tls_identity("us", files.paths(), &["eu"]);
+    let us = file_identity("us", files, &["eu"]);
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     match us.next().await {
         LinkEvent::Up { .. } => true,
@@ -74,7 +74,7 @@ async fn replacing_all_three_files_keeps_an_established_link() {
     let eu_region = ReloadingRegion::start("eu", path.parent().unwrap(), &["us"]);
     let eu = Service::start(Arc::clone(&eu_region.identity)).await;
     let (old_us, new_us) = (old.files("us"), new.files("us"));
-    let us = tls_identity("us", old_us.paths(), &["eu"]);
+    let us = file_identity("us", &old_us, &["eu"]);
     let mut up = Client::start(&us, "eu", eu.address, timeouts());
     let session = up.wait_until_up().await;
     up.ping(session, 1).await;
@@ -102,28 +102,14 @@ async fn invalid_files_change_nothing() {
     eu_region.wait_for_success().await;
 
     let garbage = "-----BEGIN CERTIFICATE-----\ngarbage\n-----END CERTIFICATE-----\n";
+    let pair = |certificate: &str, key: &str| IssuedCertificate {
+        certificate: certificate.into(),
+        key: key.into(),
+    };
     let cases = [
-        (
-            IssuedCertificate {
-                certificate: garbage.into(),
-                key: right.key.clone(),
-            },
-            authority.pem.as_str(),
-        ),
-        (
-            IssuedCertificate {
-                certificate: right.certificate.clone(),
-                key: String::new(),
-            },
-            &authority.pem,
-        ),
-        (
-            IssuedCertificate {
-                certificate: right.certificate.clone(),
-                key: right.key.clone(),
-            },
-            garbage,
-        ),
+        (pair(garbage, &right.key), authority.pem.as_str()),
+        (pair(&right.certificate, ""), &authority.pem),
+        (pair(&right.certificate, &right.key), garbage),
         (authority.issue_expired("eu.isotherm"), &authority.pem),
         (authority.issue("asia.isotherm"), &authority.pem),
     ];
@@ -152,10 +138,7 @@ async fn a_mounted_secret_is_reloaded_through_its_symbolic_links() {
     let version = |name: &str, authority: &Authority| {
         fs::create_dir(at(name)).unwrap();
         let issued = authority.issue("eu.isotherm");
-        let files = paths(&at(name));
-        fs::write(files.certificate, &issued.certificate).unwrap();
-        fs::write(files.key, &issued.key).unwrap();
-        fs::write(files.ca, &authority.pem).unwrap();
+        issued.write(&paths(&at(name)), &authority.pem);
     };
     let link = |to: &Path, at: PathBuf| std::os::unix::fs::symlink(to, at).unwrap();
     version("..1", &old);

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use isotherm_ext_proc::config::TlsFiles;
 use isotherm_ext_proc::peering::{
     Acceptor, Caller, Credentials, Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity,
     Message, MessageHandler, PeerEndpoint, TransportSecurity,
@@ -15,6 +14,8 @@ use isotherm_router::PeerReport;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+
+use crate::authority::{Authority, Files};
 
 /// Bound on every wait, on a slow machine.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -40,9 +41,24 @@ pub(crate) fn short_timeouts() -> LinkTimeouts {
     }
 }
 
-pub(crate) fn tls_identity(region: &str, files: TlsFiles, peers: &[&str]) -> Arc<LocalIdentity> {
-    let credentials = Credentials::load(region, files).unwrap();
+/// A region with a certificate of `authority`.
+pub(crate) fn tls_identity(
+    authority: &Authority,
+    region: &str,
+    peers: &[&str],
+) -> Arc<LocalIdentity> {
+    file_identity(region, &authority.files(region), peers)
+}
+
+/// A region with these files, which it reads once.
+pub(crate) fn file_identity(region: &str, files: &Files, peers: &[&str]) -> Arc<LocalIdentity> {
+    let credentials = Credentials::load(region, files.paths()).unwrap();
     identity(region, TransportSecurity::Tls(Arc::new(credentials)), peers)
+}
+
+/// A region without TLS.
+pub(crate) fn plain(region: &str, peers: &[&str]) -> Arc<LocalIdentity> {
+    identity(region, TransportSecurity::Plaintext, peers)
 }
 
 pub(crate) fn identity(
@@ -122,11 +138,7 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
         free_capacity: 5,
         queue: 1,
         drain_per_s: 2.5,
-        prompt_cost: None,
-        utilisation: None,
-        kv_capacity_tokens: 0,
-        batch_credit: 0,
-        batch_queue: 0,
+        ..PeerReport::default()
     };
     Message::Heartbeat(Heartbeat {
         session: ping.session,
@@ -150,6 +162,11 @@ pub(crate) struct Service {
 impl Service {
     pub(crate) async fn start(identity: Arc<LocalIdentity>) -> Self {
         Self::start_at(identity, "127.0.0.1:0".parse().unwrap(), timeouts()).await
+    }
+
+    /// Starts a service of `eu`, whose peer is `us`.
+    pub(crate) async fn start_eu(authority: &Authority) -> Self {
+        Self::start(tls_identity(authority, "eu", &["us"])).await
     }
 
     pub(crate) async fn start_at(

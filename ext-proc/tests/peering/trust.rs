@@ -2,19 +2,13 @@
 
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError, TransportSecurity};
+use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::authority::{self, Authority, Files, IssuedCertificate};
 use crate::raw;
-use crate::service::{Client, Service, identity, timeouts, tls_identity, wait_until};
-
-async fn eu(authority: &Authority) -> (Files, Service) {
-    let files = authority.files("eu");
-    let service = Service::start(tls_identity("eu", files.paths(), &["us"])).await;
-    (files, service)
-}
+use crate::service::{Client, Service, file_identity, plain, timeouts, tls_identity, wait_until};
 
 fn tls(error: &LinkError) -> &str {
     match error {
@@ -26,9 +20,8 @@ fn tls(error: &LinkError) -> &str {
 #[tokio::test]
 async fn peers_exchange_messages_under_verified_names() {
     let authority = Authority::new();
-    let (_files, eu) = eu(&authority).await;
-    let files = authority.files("us");
-    let us = tls_identity("us", files.paths(), &["eu"]);
+    let eu = Service::start_eu(&authority).await;
+    let us = tls_identity(&authority, "us", &["eu"]);
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     let session = us.wait_until_up().await;
     for seq in 1..=20 {
@@ -52,8 +45,8 @@ async fn peers_exchange_messages_under_verified_names() {
 #[tokio::test]
 async fn a_service_with_the_same_name_is_a_sibling() {
     let authority = Authority::new();
-    let (files, eu) = eu(&authority).await;
-    let sibling = tls_identity("eu", files.paths(), &[]);
+    let eu = Service::start_eu(&authority).await;
+    let sibling = tls_identity(&authority, "eu", &[]);
     let mut sibling = Client::start(&sibling, "eu", eu.address, timeouts());
     let session = sibling.wait_until_up().await;
     sibling.ping(session, 1).await;
@@ -67,9 +60,8 @@ async fn a_server_of_another_authority_is_refused() {
         ("another", "UnknownIssuer"),
         ("an authority", "BadSignature"),
     ] {
-        let (_files, eu) = eu(&Authority::named(name)).await;
-        let files = Authority::new().files("us");
-        let us = tls_identity("us", files.paths(), &["eu"]);
+        let eu = Service::start_eu(&Authority::named(name)).await;
+        let us = tls_identity(&Authority::new(), "us", &["eu"]);
         let mut us = Client::start(&us, "eu", eu.address, timeouts());
         let error = us.wait_until_down().await;
         assert!(tls(&error).contains(expected), "{error}");
@@ -80,11 +72,11 @@ async fn a_server_of_another_authority_is_refused() {
 #[tokio::test]
 async fn a_caller_of_another_authority_learns_that_it_is_refused() {
     let (ours, other) = (Authority::new(), Authority::named("another"));
-    let (_files, eu) = eu(&ours).await;
+    let eu = Service::start_eu(&ours).await;
     // The caller trusts both authorities, so the service refuses the link.
     let both = format!("{}{}", ours.pem, other.pem);
     let files = Files::new(&other.issue("us.isotherm"), &both);
-    let us = tls_identity("us", files.paths(), &["eu"]);
+    let us = file_identity("us", &files, &["eu"]);
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     for _ in 0..5 {
         let error = us.wait_until_down().await;
@@ -97,10 +89,8 @@ async fn a_caller_of_another_authority_learns_that_it_is_refused() {
 #[tokio::test]
 async fn a_server_of_another_name_is_refused() {
     let authority = Authority::new();
-    let files = authority.files("asia");
-    let asia = Service::start(tls_identity("asia", files.paths(), &["us"])).await;
-    let files = authority.files("us");
-    let us = tls_identity("us", files.paths(), &["eu"]);
+    let asia = Service::start(tls_identity(&authority, "asia", &["us"])).await;
+    let us = tls_identity(&authority, "us", &["eu"]);
     let mut us = Client::start(&us, "eu", asia.address, timeouts());
     let error = us.wait_until_down().await;
     assert!(tls(&error).contains("not valid for name"), "{error}");
@@ -109,9 +99,8 @@ async fn a_server_of_another_name_is_refused() {
 #[tokio::test]
 async fn a_caller_that_is_no_peer_learns_that_it_is_refused() {
     let authority = Authority::new();
-    let (_files, eu) = eu(&authority).await;
-    let files = authority.files("mars");
-    let mars = tls_identity("mars", files.paths(), &["eu"]);
+    let eu = Service::start_eu(&authority).await;
+    let mars = tls_identity(&authority, "mars", &["eu"]);
     let mut mars = Client::start(&mars, "eu", eu.address, timeouts());
     for _ in 0..5 {
         tls(&mars.wait_until_down().await);
@@ -122,11 +111,9 @@ async fn a_caller_that_is_no_peer_learns_that_it_is_refused() {
 #[tokio::test]
 async fn a_peer_is_accepted_once_configured_and_cut_off_once_removed() {
     let authority = Authority::new();
-    let files = authority.files("eu");
-    let eu_own = tls_identity("eu", files.paths(), &[]);
+    let eu_own = tls_identity(&authority, "eu", &[]);
     let eu = Service::start(Arc::clone(&eu_own)).await;
-    let files = authority.files("us");
-    let us = tls_identity("us", files.paths(), &["eu"]);
+    let us = tls_identity(&authority, "us", &["eu"]);
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     tls(&us.wait_until_down().await);
     eu_own.set_peers(["us"]);
@@ -147,11 +134,10 @@ async fn a_peer_is_accepted_once_configured_and_cut_off_once_removed() {
 #[tokio::test]
 async fn a_certificate_for_several_regions_identifies_no_caller() {
     let authority = Authority::new();
-    let files = authority.files("eu");
-    let eu = Service::start(tls_identity("eu", files.paths(), &["us", "asia"])).await;
+    let eu = Service::start(tls_identity(&authority, "eu", &["us", "asia"])).await;
     let both = authority.issue_for(&["us.isotherm", "asia.isotherm"]);
     let files = Files::new(&both, &authority.pem);
-    let us = tls_identity("us", files.paths(), &["eu"]);
+    let us = file_identity("us", &files, &["eu"]);
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     tls(&us.wait_until_down().await);
     assert!(eu.recorder.open_streams.lock().unwrap().is_empty());
@@ -164,8 +150,7 @@ async fn an_expired_server_is_refused() {
     let address = listener.local_addr().unwrap();
     let expired = authority.issue_expired("eu.isotherm");
     let server = tokio::spawn(async move { raw::tls_server(listener, &expired).await });
-    let files = authority.files("us");
-    let us = tls_identity("us", files.paths(), &["eu"]);
+    let us = tls_identity(&authority, "us", &["eu"]);
     let mut us = Client::start(&us, "eu", address, timeouts());
     let error = us.wait_until_down().await;
     assert!(tls(&error).contains("expired"), "{error}");
@@ -187,7 +172,7 @@ async fn is_refused(
 #[tokio::test]
 async fn a_caller_with_an_expired_or_missing_certificate_is_refused() {
     let authority = Authority::new();
-    let (_files, eu) = eu(&authority).await;
+    let eu = Service::start_eu(&authority).await;
     let expired = authority.issue_expired("us.isotherm");
     assert!(is_refused(eu.address, &authority.pem, Some(&expired)).await);
     assert!(is_refused(eu.address, &authority.pem, None).await);
@@ -197,7 +182,7 @@ async fn a_caller_with_an_expired_or_missing_certificate_is_refused() {
 #[tokio::test]
 async fn a_caller_without_tls_is_refused() {
     let authority = Authority::new();
-    let (_files, eu) = eu(&authority).await;
+    let eu = Service::start_eu(&authority).await;
     let mut socket = TcpStream::connect(eu.address).await.unwrap();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     socket.write_all(preface).await.unwrap();
@@ -207,9 +192,8 @@ async fn a_caller_without_tls_is_refused() {
     assert!(answer.len() < 16, "{answer:?}");
     wait_until(|| !eu.recorder.rejections.lock().unwrap().is_empty()).await;
     // The dialer distinguishes a service without TLS from one that is unreachable.
-    let plain = identity("us", TransportSecurity::Plaintext, &["eu"]);
-    let mut plain = Client::start(&plain, "eu", eu.address, timeouts());
-    let error = plain.wait_until_down().await;
+    let mut us = Client::start(&plain("us", &["eu"]), "eu", eu.address, timeouts());
+    let error = us.wait_until_down().await;
     assert!(matches!(error, LinkError::Refused(_)), "{error:?}");
     assert!(eu.recorder.open_streams.lock().unwrap().is_empty());
 }

@@ -83,10 +83,7 @@ impl Node {
 
     /// Replaces its certificate, which it follows.
     pub fn write_certificate(&self, issued: &IssuedCertificate, authority: &Authority) {
-        let paths = paths(self.folder.path());
-        std::fs::write(paths.key, &issued.key).unwrap();
-        std::fs::write(paths.certificate, &issued.certificate).unwrap();
-        std::fs::write(paths.ca, &authority.pem).unwrap();
+        issued.write(&paths(self.folder.path()), &authority.pem);
     }
 
     /// A service that does not run yet.
