@@ -1,6 +1,8 @@
 //! The module, driven as Envoy drives it.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, bail};
 use wasmi::{
@@ -9,6 +11,34 @@ use wasmi::{
 
 use crate::host::{Headers, Host, REQUEST, ROOT};
 use crate::{imports, module_path};
+
+/// Modules that this process has read, by path and by whether instructions are counted. Reading one takes longer than a
+/// request.
+static MODULES: Mutex<BTreeMap<(PathBuf, bool), Module>> = Mutex::new(BTreeMap::new());
+
+/// Reads a module, or returns the one that this process has read before.
+fn module(path: &Path, counting: bool) -> anyhow::Result<Module> {
+    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = (path.to_owned(), counting);
+    if let Some(module) = modules.get(&key) {
+        return Ok(module.clone());
+    }
+    let bytes = std::fs::read(path).with_context(|| {
+        format!(
+            "there is no built filter at {}: run `cargo xtask filter`, or name another by ISOTHERM_FILTER_WASM",
+            path.display()
+        )
+    })?;
+    let mut config = Config::default();
+    config.wasm_simd(true).consume_fuel(counting);
+    if counting {
+        // By default the first call of a function pays for its translation, in proportion to its length.
+        config.compilation_mode(CompilationMode::Eager);
+    }
+    let module = Module::new(&Engine::new(&config), &bytes)?;
+    modules.insert(key, module.clone());
+    Ok(module)
+}
 
 /// The filter's response to a callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,26 +69,14 @@ impl Filter {
     }
 
     fn load(path: &Path, configuration: &str, counting: bool) -> anyhow::Result<Self> {
-        let bytes = std::fs::read(path).with_context(|| {
-            format!(
-                "there is no built filter at {}: run `cargo xtask filter`, or name another by ISOTHERM_FILTER_WASM",
-                path.display()
-            )
-        })?;
-        let mut config = Config::default();
-        config.wasm_simd(true).consume_fuel(counting);
-        if counting {
-            // By default the first call of a function pays for its translation, in proportion to its length.
-            config.compilation_mode(CompilationMode::Eager);
-        }
-        let engine = Engine::new(&config);
-        let module = Module::new(&engine, &bytes)?;
-        let linker = imports::linker(&engine, &module)?;
+        let module = module(path, counting)?;
+        let engine = module.engine();
+        let linker = imports::linker(engine, &module)?;
         let host = Host {
             configuration: configuration.as_bytes().to_vec(),
             ..Host::default()
         };
-        let mut store = Store::new(&engine, host);
+        let mut store = Store::new(engine, host);
         if counting {
             store.set_fuel(u64::MAX)?;
         }
