@@ -1,8 +1,9 @@
 //! Names: types are nouns, a public type's name is unique within its package, retired terms stay retired.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use isotherm_conventions::{Items, Source, files, is_test, report, text};
+use isotherm_conventions::{Items, PublicType, Source, files, is_test, report, text};
 use regex::Regex;
 
 /// Names that are no nouns.
@@ -30,18 +31,36 @@ const NOUNS_IN_ING_OR_ED: [&str; 9] = [
 /// Policies, which carry their configured names.
 const POLICIES: [&str; 2] = ["LeastLoaded", "LeastOutstanding"];
 
+/// Types of a source file.
+struct FileTypes {
+    path: String,
+    package: String,
+    types: Vec<PublicType>,
+}
+
+/// Every source file, parsed once for all tests: parsing takes longer than any check.
+static FILES: LazyLock<Vec<FileTypes>> = LazyLock::new(|| {
+    let sources = Source::all(|_| true).into_iter();
+    let files = sources.map(|source| FileTypes {
+        package: source.package().to_owned(),
+        types: Items::of(&source).types,
+        path: source.path,
+    });
+    files.collect()
+});
+
 #[test]
 fn types_are_nouns() {
     let mut violations = Vec::new();
-    for source in Source::all(|_| true) {
-        for item in Items::of(&source).types {
+    for file in FILES.iter() {
+        for item in &file.types {
             let last = last_word(&item.name);
             let is_participle = last.len() > 4 && (last.ends_with("ing") || last.ends_with("ed"));
             let is_noun = !is_participle
                 || NOUNS_IN_ING_OR_ED.contains(&last)
                 || POLICIES.contains(&item.name.as_str());
             if !is_noun || NO_NOUNS.contains(&item.name.as_str()) {
-                violations.push(format!("{}:{}: `{}`", source.path, item.line, item.name));
+                violations.push(format!("{}:{}: `{}`", file.path, item.line, item.name));
             }
         }
     }
@@ -57,14 +76,10 @@ fn last_word(name: &str) -> &str {
 #[test]
 fn a_public_type_has_a_name_of_its_own_within_its_package() {
     let mut places: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
-    for source in Source::all(|path| !is_test(path)) {
-        for item in Items::of(&source)
-            .types
-            .into_iter()
-            .filter(|item| item.is_public)
-        {
-            let key = (source.package().to_owned(), item.name);
-            let place = format!("{}:{}", source.path, item.line);
+    for file in FILES.iter().filter(|file| !is_test(&file.path)) {
+        for item in file.types.iter().filter(|item| item.is_public) {
+            let key = (file.package.clone(), item.name.clone());
+            let place = format!("{}:{}", file.path, item.line);
             places.entry(key).or_default().push(place);
         }
     }
