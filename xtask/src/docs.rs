@@ -7,6 +7,7 @@ use anyhow::ensure;
 
 use crate::cargo::{cargo, output_directory, root};
 use crate::process::{announce, run};
+use crate::targets;
 use crate::tools::MDBOOK;
 
 /// Warnings are errors, except links to private items: these are documented too.
@@ -33,9 +34,16 @@ pub(crate) fn build() -> anyhow::Result<()> {
 }
 
 /// Builds the documentation of every module.
+///
+/// The selection is the usual one and examples, of which there are none. With examples, Cargo selects the features that
+/// dependencies have in clippy's run, and does not check them again.
 pub(crate) fn rustdoc(root: &Path) -> anyhow::Result<()> {
     let mut doc = cargo(root);
     doc.args(["doc", "--workspace", "--no-deps", "--locked", "--quiet"]);
+    doc.args(["--lib", "--examples"]);
+    for program in targets::documented_programs(root)? {
+        doc.args(["--bin", &program]);
+    }
     doc.arg("--document-private-items");
     run(doc.env("RUSTDOCFLAGS", FLAGS))
 }

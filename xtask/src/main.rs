@@ -16,6 +16,7 @@ mod mesh;
 mod mesh_tools;
 mod process;
 mod suite;
+mod targets;
 mod test_output;
 mod tools;
 

@@ -2,8 +2,8 @@
 //!
 //! The steps run from cheap to expensive. A failed step does not hide the ones after it: every step runs, and the
 //! summary at the end names each failure. The tests come last, so the last lines are the test runner's summary.
-//! Clippy and rustdoc share what they compile. The tests and the programs that they start are built once: every selection of
-//! targets has a test, since Cargo compiles the dependencies of a build without tests with other features, and so again.
+//! Clippy and rustdoc share what they compile, and so do the tests and the programs that they start: every selection of
+//! targets has tests or examples. Cargo compiles the dependencies of other selections with other features, and so again.
 
 use std::path::Path;
 use std::process::Command;
@@ -82,9 +82,11 @@ impl Step {
                 let mut clippy = cargo(root);
                 clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]);
                 run(clippy.args(["--quiet", "--", "-D", "warnings"]))?;
-                // The service without its features.
+                // The service without its features. The end-to-end tests would switch them on. All other packages and a
+                // test are selected, so that the dependencies have the features of the first run, and are not checked again.
                 let mut clippy = cargo(root);
-                clippy.args(["clippy", "--package", "isotherm-ext-proc", "--locked"]);
+                clippy.args(["clippy", "--workspace", "--exclude", "isotherm-e2e"]);
+                clippy.args(["--lib", "--bins", "--test", "prose", "--locked"]);
                 clippy.args(["--no-default-features", "--quiet"]);
                 run(clippy.args(["--", "-D", "warnings"]))
             }
