@@ -1,5 +1,6 @@
 //! `bench counts`, and a step of `test`: builds what is counted, then counts it.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::bail;
@@ -11,12 +12,26 @@ use crate::process::{self, announce};
 /// The committed figures.
 const BASELINE: &str = "tests/bench/counts/baseline.json";
 
+/// Paths of the programs whose instructions are counted.
+pub(crate) struct CountedPrograms {
+    filter: PathBuf,
+    bench_filter: PathBuf,
+    unit: PathBuf,
+}
+
+/// Builds the programs whose instructions are counted, outside Cargo's directory of debug builds.
+pub(crate) fn build(root: &Path) -> anyhow::Result<CountedPrograms> {
+    Ok(CountedPrograms {
+        filter: filter::build(root, Wasm::Filter)?,
+        bench_filter: filter::build(root, Wasm::BenchFilter)?,
+        unit: build_release(root, &["isotherm-bench-core"])?.join("isotherm-bench-unit"),
+    })
+}
+
 /// Counts, and compares with the baseline; `--accept` replaces that.
 pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
     let root = root();
-    let filter = filter::build(&root, Wasm::Filter)?;
-    let bench_filter = filter::build(&root, Wasm::BenchFilter)?;
-    let unit = build_release(&root, &["isotherm-bench-core"])?.join("isotherm-bench-unit");
+    let counted = build(&root)?;
     // The tests need the interpreter in this profile, too. With a test, Cargo selects the features that they have.
     announce("building isotherm-bench-counts");
     let mut build = cargo(&root);
@@ -27,12 +42,12 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         .arg("--baseline")
         .arg(root.join(BASELINE))
         .arg("--filter")
-        .arg(filter)
+        .arg(counted.filter)
         .arg("--bench-filter")
-        .arg(bench_filter)
+        .arg(counted.bench_filter)
         .args(["--wasm-compiler", &filter::compiler(&root)?])
         .arg("--unit")
-        .arg(unit)
+        .arg(counted.unit)
         .arg("--compiler")
         .arg(format!("{compiler}, {}", std::env::consts::ARCH))
         .args(arguments)

@@ -1,12 +1,13 @@
 //! `test`, `check` and `e2e`: the steps of the check, the same for a person and for CI.
 //!
-//! The steps run from cheap to expensive. A failed step does not hide the ones after it: every step runs, and the
-//! summary at the end names each failure. The tests come last, so the last lines are the test runner's summary.
+//! The steps run from cheap to expensive, some side by side. A failed step does not hide the ones after it: every step runs,
+//! and the summary at the end names each failure. The tests come last, so the last lines are the test runner's summary.
 //! Clippy and rustdoc share what they compile, and so do the tests and the programs that they start: every selection of
 //! targets has tests or examples. Cargo compiles the dependencies of other selections with other features, and so again.
 
 use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
@@ -16,9 +17,8 @@ use crate::cargo::{cargo, output_directory, root, target_dir};
 use crate::filter::{self, Wasm};
 use crate::mesh::{MeshPrograms, in_own_network};
 use crate::process::{announce, output, run};
-use crate::test_output;
 use crate::tools::CARGO_DENY;
-use crate::{counts, docs, envoy, examples};
+use crate::{counts, docs, envoy, examples, targets, test_output};
 
 /// Every bootstrap in the repository that is written by hand.
 const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
@@ -31,6 +31,12 @@ const MESH: [&str; 2] = ["--test=kubernetes", "--test=mesh"];
 
 /// The tests of `cargo xtask e2e`.
 const END_TO_END: [&str; 4] = ["--test=e2e", "--test=regions", MESH[0], MESH[1]];
+
+/// Tests that wait for other programs most of the time. Tests that compute run beside them.
+const WAITING: [&str; 4] = ["e2e", "kubernetes", "mesh", "regions"];
+
+/// Tests of [`WAITING`] that run at once: as many as `permit.rs` of the end-to-end tests permits.
+const WAITING_TESTS_MAX: &str = "3";
 
 /// Packages whose tests `check` runs: the cores and the conventions.
 const CORE_PACKAGES: [&str; 7] = [
@@ -50,6 +56,8 @@ pub(crate) enum Step {
     Format,
     /// Licences and sources of all dependencies, by cargo-deny
     Dependencies,
+    /// The WebAssembly modules and the native program that the next steps need
+    Modules,
     /// Clippy, warnings are errors
     Lints,
     /// rustdoc, warnings are errors
@@ -78,6 +86,7 @@ impl Step {
                 deny.current_dir(root).args(["--locked", "check"]);
                 run(deny.args(["licenses", "bans", "sources"]))
             }
+            Self::Modules => counts::build(root).map(|_| ()),
             Self::Lints => {
                 let mut clippy = cargo(root);
                 clippy.args(["clippy", "--workspace", "--all-targets", "--locked"]);
@@ -110,16 +119,21 @@ impl Step {
     }
 }
 
-/// Steps of `cargo xtask test`.
-const WHOLE: [Step; 8] = [
-    Step::Format,
-    Step::Dependencies,
-    Step::Lints,
-    Step::Documentation,
-    Step::EnvoyConfiguration,
-    Step::Counts,
-    Step::Soak,
-    Step::Tests,
+/// Steps that one thread runs, one after the other.
+type Lane<'a> = &'a [Step];
+
+/// Steps of `cargo xtask test`: groups, each with lanes that run side by side. Clippy and rustdoc lock Cargo's target
+/// directory; the other lane builds elsewhere, and each uses a processor that the other leaves idle.
+const WHOLE: [&[Lane]; 6] = [
+    &[&[Step::Format]],
+    &[
+        &[Step::Lints, Step::Documentation],
+        &[Step::Modules, Step::Dependencies],
+    ],
+    &[&[Step::EnvoyConfiguration]],
+    &[&[Step::Counts]],
+    &[&[Step::Soak]],
+    &[&[Step::Tests]],
 ];
 
 /// Steps of `cargo xtask check`.
@@ -127,12 +141,16 @@ const QUICK: [Step; 3] = [Step::Format, Step::Lints, Step::Core];
 
 /// `cargo xtask test`: every step, or the named ones.
 pub(crate) fn test(only: &[Step]) -> anyhow::Result<()> {
-    run_steps(if only.is_empty() { &WHOLE } else { only })
+    if only.is_empty() {
+        run_groups(&WHOLE)
+    } else {
+        run_groups(&[&[only]])
+    }
 }
 
 /// `cargo xtask check`: format, lints, tests of the cores.
 pub(crate) fn check() -> anyhow::Result<()> {
-    run_steps(&QUICK)
+    run_groups(&[&[&QUICK]])
 }
 
 /// `cargo xtask test --list`: the steps and what each does.
@@ -156,14 +174,40 @@ pub(crate) fn end_to_end(arguments: &[String]) -> anyhow::Result<()> {
     test_output::run(tests.env("ISOTHERM_FILTER", filter).args(arguments))
 }
 
-fn run_steps(steps: &[Step]) -> anyhow::Result<()> {
-    let root = root();
+fn run_groups(groups: &[&[Lane]]) -> anyhow::Result<()> {
+    let root = &root();
+    let mut failures = Vec::new();
+    for lanes in groups {
+        thread::scope(|scope| {
+            let lanes = lanes.iter();
+            let running: Vec<_> = lanes
+                .map(|lane| scope.spawn(move || run_lane(lane, root)))
+                .collect();
+            for lane in running {
+                let panicked = |_| vec!["a thread that runs steps panicked".to_owned()];
+                failures.extend(lane.join().unwrap_or_else(panicked));
+            }
+        });
+    }
+    if !failures.is_empty() {
+        let steps = groups.iter().copied().flatten().copied().flatten().count();
+        bail!(
+            "{} of {steps} steps failed\n{}",
+            failures.len(),
+            failures.join("\n")
+        );
+    }
+    Ok(())
+}
+
+/// Runs steps one after the other, and returns the failures.
+fn run_lane(steps: Lane, root: &Path) -> Vec<String> {
     let mut failures = Vec::new();
     for step in steps {
         let name = step.name();
         announce(&name);
         let start = Instant::now();
-        let result = step.run(&root);
+        let result = step.run(root);
         let seconds = start.elapsed().as_secs_f64();
         match result {
             Ok(()) => announce(&format!("{name}: passed, {seconds:.1} s")),
@@ -173,15 +217,7 @@ fn run_steps(steps: &[Step]) -> anyhow::Result<()> {
             }
         }
     }
-    if !failures.is_empty() {
-        bail!(
-            "{} of {} steps failed\n{}",
-            failures.len(),
-            steps.len(),
-            failures.join("\n")
-        );
-    }
-    Ok(())
+    failures
 }
 
 /// Runs every test. The end-to-end tests start the programs of the workspace, so one build makes these and the tests.
@@ -192,22 +228,41 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
     examples::check_services(root, &target_dir(root).join("debug/isotherm"))?;
     let programs = MeshPrograms::find()?;
     programs.announce_missing();
-    let with_tools = |tests: &mut Command| {
+    let test = |mut tests: Command, targets: &[String]| {
         tests.args(["test", "--locked", "--no-fail-fast"]);
+        tests.args(targets);
         tests.env("ISOTHERM_ENVOY", &envoy);
         tests.env("ISOTHERM_FILTER", &filter);
         tests.envs(programs.environment());
+        tests
     };
-    // These need a network of their own, and are skipped in the other one. Cargo gets the same selection of packages, so it
-    // builds nothing twice.
-    let in_a_mesh = own_network(root).filter(|_| !programs.is_empty());
-    let in_a_mesh = in_a_mesh.map_or(Ok(()), |mut tests| {
-        with_tools(&mut tests);
-        test_output::run(tests.args(["--test", "mesh"]))
-    });
-    let mut tests = cargo(root);
-    with_tools(&mut tests);
-    test_output::run(&mut tests).and(in_a_mesh)
+    // Cargo gets the same selection of packages each time, so it builds nothing twice.
+    let (waiting, computing): (Vec<_>, Vec<_>) = targets::tests(root)?
+        .into_iter()
+        .partition(|name| WAITING.contains(&name.as_str()));
+    let flags = |names: &[String]| {
+        let flags = names.iter().map(|name| format!("--test={name}"));
+        flags.collect::<Vec<_>>()
+    };
+    let computing = [
+        vec!["--lib".to_owned(), "--bins".to_owned()],
+        flags(&computing),
+    ]
+    .concat();
+    let mut first = Vec::new();
+    // These need a network of their own, and are skipped in the other one.
+    if let Some(tests) = own_network(root).filter(|_| !programs.is_empty()) {
+        first.push(test(tests, &["--test=mesh".to_owned()]));
+    }
+    first.push(test(cargo(root), &flags(&waiting)));
+    for tests in &mut first {
+        tests.env("RUST_TEST_THREADS", WAITING_TESTS_MAX);
+    }
+    let mut second = [
+        test(cargo(root), &computing),
+        test(cargo(root), &["--doc".to_owned()]),
+    ];
+    test_output::run_side_by_side(&mut first, &mut second)
 }
 
 /// Runs the tests that use the programs of a mesh, and names each program that is missing: these tests then compare with

@@ -9,6 +9,19 @@ use serde_json::Value;
 use crate::cargo::cargo;
 use crate::process::output;
 
+/// Names of all tests of the packages that `cargo test` selects.
+pub(crate) fn tests(root: &Path) -> anyhow::Result<BTreeSet<String>> {
+    let metadata = metadata(root)?;
+    let selected = strings(member(&metadata, "workspace_default_members"));
+    let packages = packages(&metadata).filter(|package| {
+        let id = member(package, "id").as_str();
+        id.is_some_and(|id| selected.contains(id))
+    });
+    Ok(packages
+        .flat_map(|package| names(package, "test"))
+        .collect())
+}
+
 /// Names of all programs that rustdoc documents: those without a library of the same name, whose pages they would overwrite.
 pub(crate) fn documented_programs(root: &Path) -> anyhow::Result<BTreeSet<String>> {
     let metadata = metadata(root)?;
@@ -57,7 +70,10 @@ mod tests {
     use crate::cargo::root;
 
     #[test]
-    fn programs_of_the_workspace_are_found() {
+    fn tests_and_programs_of_the_workspace_are_found() {
+        let tests = tests(&root()).unwrap();
+        assert!(tests.contains("e2e") && tests.contains("router"));
+        assert!(!tests.contains("isotherm_router"), "a library is no test");
         let programs = documented_programs(&root()).unwrap();
         assert!(programs.contains("isotherm"));
         assert!(!programs.contains("isotherm-demo"), "it has a library");

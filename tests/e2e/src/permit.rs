@@ -1,11 +1,12 @@
 //! Permits that bound how many stacks run at once.
 //!
-//! The test runner starts as many tests as the machine has cores. A stack is four programs and a load, so that would be
-//! too many. A permit in each test bounds them without a flag such as `--test-threads`.
+//! The test runner starts as many tests as the machine has cores, or as many as `cargo xtask test` says. A stack is four
+//! programs and a load, so many stacks at once delay each other. A permit in each test bounds them.
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-const STACKS_MAX: u32 = 2;
+/// The programs of a stack wait most of the time: three stacks use two processors well.
+const STACKS_MAX: u32 = 3;
 
 static STACKS: Semaphore = Semaphore::const_new(STACKS_MAX as usize);
 
