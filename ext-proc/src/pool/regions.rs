@@ -109,8 +109,7 @@ impl Pool {
 
     /// The state of this pool, for the peers.
     pub fn report(&self) -> PeerReport {
-        let state = self.state.lock();
-        state.router.report(self.clock().now())
+        self.state.lock().router.report()
     }
 
     /// The router's view of each peer.

@@ -57,7 +57,7 @@ impl Simulation<'_> {
 
     pub(super) fn answer_heartbeat(&mut self, number: u32) {
         let link = &mut self.links[number];
-        let answer = self.balancers[link.of].router.report(time(self.now));
+        let answer = self.balancers[link.of].router.report();
         link.answers.push_back(answer);
         let at = self.now + link.way;
         self.queue

@@ -148,7 +148,12 @@ impl Replica {
     }
 
     /// Whether the replica is available, or why not.
-    pub(crate) fn availability(&self, rules: &Rules, now: Time, throttled: bool) -> Availability {
+    pub(crate) fn availability(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+        throttled: bool,
+    ) -> Availability {
         if self.role.has_requests() {
             self.request_availability(rules, now, throttled)
         } else {
@@ -158,7 +163,11 @@ impl Replica {
 
     /// Whether a prefill replica is available, or why not. Neither the push rule nor panic mode applies to it: the prompts
     /// in front of a new one are a part of its cost, and where it cannot serve, the decode replica computes the prompt.
-    pub(crate) fn prefill_availability(&self, rules: &Rules, now: Time) -> Availability {
+    pub(crate) fn prefill_availability(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+    ) -> Availability {
         if self.draining {
             Availability::Draining
         } else if let Some(unhealthy) = self.unhealthy_reason(rules, now) {
@@ -175,7 +184,7 @@ impl Replica {
     /// Whether a replica to which requests are dispatched is available, or why not.
     pub(crate) fn request_availability(
         &self,
-        rules: &Rules,
+        rules: &AvailabilityRules,
         now: Time,
         throttled: bool,
     ) -> Availability {
@@ -188,7 +197,7 @@ impl Replica {
     fn health_availability(
         &self,
         unhealthy: Option<Availability>,
-        rules: &Rules,
+        rules: &AvailabilityRules,
         now: Time,
     ) -> Option<Availability> {
         if self.draining {
@@ -214,7 +223,7 @@ impl Replica {
     }
 
     /// Whether a healthy replica is available, or why not.
-    fn push_availability(&self, rules: &Rules, throttled: bool) -> Availability {
+    fn push_availability(&self, rules: &AvailabilityRules, throttled: bool) -> Availability {
         match rules.push {
             Push::Blind => Availability::Available,
             Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
@@ -224,7 +233,11 @@ impl Replica {
     }
 
     /// Why the replica is unhealthy, if it is. A replica without any probe counts as healthy, because nothing may probe it.
-    pub(crate) fn unhealthy_reason(&self, rules: &Rules, now: Time) -> Option<Availability> {
+    pub(crate) fn unhealthy_reason(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+    ) -> Option<Availability> {
         if self.failed {
             return Some(Availability::ProbeFailed);
         }
@@ -234,13 +247,13 @@ impl Replica {
     }
 
     /// When the last good probe becomes stale.
-    fn expires(&self, rules: &Rules) -> Option<Time> {
+    fn expires(&self, rules: &AvailabilityRules) -> Option<Time> {
         let probed = self.last_probed();
         probed.map(|sent| sent.after(rules.probe_stale_after))
     }
 
     /// When the availability next changes without an event: a probe becomes stale, or a trial is due.
-    fn next_change(&self, rules: &Rules, now: Time) -> Option<Time> {
+    fn next_change(&self, rules: &AvailabilityRules, now: Time) -> Option<Time> {
         let changes = [self.expires(rules), self.breaker.next_trial()];
         let changes = changes.into_iter().flatten();
         changes.filter(|time| *time > now).min()
@@ -357,7 +370,7 @@ impl Replica {
     }
 
     /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
-    fn headroom(&self, rules: &Rules) -> Option<u32> {
+    fn headroom(&self, rules: &AvailabilityRules) -> Option<u32> {
         match rules.push {
             _ if !self.role.has_requests() => None,
             Push::Pending if !self.has_metrics() => Some(self.left_without_metrics()),
@@ -376,7 +389,7 @@ impl Replica {
     }
 
     /// Requests that an available replica can start now; one for a replica on trial.
-    fn free_capacity(&self, rules: &Rules) -> u32 {
+    fn free_capacity(&self, rules: &AvailabilityRules) -> u32 {
         let most = if rules.is_breaker_panic || self.breaker.is_closed() {
             u32::MAX
         } else {
@@ -386,7 +399,12 @@ impl Replica {
     }
 
     /// Status for the admin interface. `throttled` while another replica idles.
-    pub(crate) fn status(&self, rules: &Rules, now: Time, throttled: bool) -> ReplicaStatus {
+    pub(crate) fn status(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+        throttled: bool,
+    ) -> ReplicaStatus {
         ReplicaStatus {
             id: self.id,
             name: self.name.clone(),
@@ -420,7 +438,7 @@ pub(crate) struct Silence {
 
 /// Rules by which the replicas of a pool are available.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Rules {
+pub(crate) struct AvailabilityRules {
     pub(crate) push: Push,
     pub(crate) probe_stale_after: Duration,
     /// Push rule `blind`, and no probe succeeds: every replica counts as available.

@@ -43,7 +43,7 @@ impl Router {
     /// `drain_per_s` follows from Little's law: the requests that the replicas hold when their free capacity is used, divided
     /// by the learned service time; zero while no request has ended.
     #[expect(clippy::cast_possible_truncation, reason = "a share for a message")]
-    pub fn report(&self, _now: Time) -> PeerReport {
+    pub fn report(&self) -> PeerReport {
         let free_capacity = self.pool.replicas.free_capacity();
         let held = self.pool.in_flight.len() as u64 + free_capacity.unwrap_or_default();
         let of_pool = self.pool.replicas.memory_use_of_pool();

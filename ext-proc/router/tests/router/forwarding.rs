@@ -402,7 +402,7 @@ fn a_report_holds_the_load_of_the_region() {
         },
         2,
     );
-    let report = script.router.report(script.now);
+    let report = script.router.report();
     assert_eq!((report.available, report.replicas), (2, 2));
     assert_eq!((report.free_capacity, report.queue), (10, 0));
     assert!(report.drain_per_s.abs() < f32::EPSILON, "not known yet");
@@ -413,7 +413,7 @@ fn a_report_holds_the_load_of_the_region() {
     script.finish(0);
     script.finish(1);
     script.finish(2);
-    let report = script.router.report(script.now);
+    let report = script.router.report();
     assert_eq!((report.free_capacity, report.queue), (1, 0));
     // Nine are at it and there is room for one more; each takes two seconds.
     assert!((report.drain_per_s - 5.0).abs() < 0.01, "{report:?}");

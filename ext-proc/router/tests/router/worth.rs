@@ -292,14 +292,14 @@ fn as_published_a_cheaper_region_attracts_no_request_that_a_local_replica_can_st
 #[test]
 fn a_report_has_the_cost_of_a_prompt_while_a_replica_is_available() {
     let mut script = measured();
-    let cost = script.router.report(script.now).prompt_cost.unwrap();
+    let cost = script.router.report().prompt_cost.unwrap();
     let token_s = cost.prompt_token_s;
     assert!(
         (0.000_38..0.000_4).contains(&token_s),
         "0.39 ms for each token: {cost:?}"
     );
     script.arrive(traveller(1, 1, &turn(1, 80), &[]));
-    assert_eq!(script.router.report(script.now).prompt_cost, None);
+    assert_eq!(script.router.report().prompt_cost, None);
 }
 
 #[test]
@@ -307,7 +307,7 @@ fn a_long_prompt_stays_although_a_peer_in_the_same_state_has_room() {
     for (id, blocks) in [(1, 4), (2, 80), (3, 800), (4, 4_000)] {
         let mut script = measured();
         let same = PeerReport {
-            prompt_cost: script.router.report(script.now).prompt_cost,
+            prompt_cost: script.router.report().prompt_cost,
             ..roomy()
         };
         script.peer_at(EU, 90, same);

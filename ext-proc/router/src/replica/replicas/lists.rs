@@ -3,7 +3,7 @@
 //! An event changes one replica. The replica is removed from the sets, changed, and inserted where it belongs.
 
 use super::{CostInputs, Rank, Replicas};
-use crate::replica::{Replica, Rules};
+use crate::replica::{AvailabilityRules, Replica};
 use crate::replica_index::ReplicaIndex;
 use crate::{Availability, Push, ReplicaId, Time};
 
@@ -24,7 +24,7 @@ impl Replicas {
         probe_stale_after: core::time::Duration,
         now: Time,
     ) {
-        let rules = Rules {
+        let rules = AvailabilityRules {
             push,
             probe_stale_after,
             ..self.rules
@@ -153,7 +153,7 @@ impl Replicas {
     /// under `blind`, unhealthy ones only while a healthy one exists.
     pub(super) fn update_panic_mode(&mut self, now: Time) {
         loop {
-            let rules = Rules {
+            let rules = AvailabilityRules {
                 is_probe_panic: self.rules.push == Push::Blind && self.healthy.is_empty(),
                 is_breaker_panic: !self.healthy.is_empty() && self.proven.is_empty(),
                 ..self.rules
@@ -167,7 +167,7 @@ impl Replicas {
     }
 
     /// Replaces the rules. When panic mode ends, each open breaker admits a trial at once.
-    fn apply_rules(&mut self, rules: Rules, now: Time) {
+    fn apply_rules(&mut self, rules: AvailabilityRules, now: Time) {
         let has_recovered = self.rules.is_breaker_panic && !self.proven.is_empty();
         let was_throttled = self.is_throttled();
         let all: Vec<ReplicaIndex> = self.all().collect();

@@ -12,7 +12,9 @@ mod silence;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::estimate::{CostInputs, LatencyBound};
-use super::{ArrivalRate, CounterSums, LatencyModel, PoolLatency, Replica, Rules, SignalLog};
+use super::{
+    ArrivalRate, AvailabilityRules, CounterSums, LatencyModel, PoolLatency, Replica, SignalLog,
+};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -55,7 +57,7 @@ impl Rank {
 
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
-    rules: Rules,
+    rules: AvailabilityRules,
     replicas: Vec<Option<Replica>>,
     slots: BTreeMap<ReplicaId, ReplicaIndex>,
     staying: ReplicaSet,
@@ -97,10 +99,10 @@ pub(crate) struct Replicas {
 impl Replicas {
     pub(crate) fn new(push: Push, probe_stale_after: core::time::Duration) -> Self {
         Self {
-            rules: Rules {
+            rules: AvailabilityRules {
                 push,
                 probe_stale_after,
-                ..Rules::default()
+                ..AvailabilityRules::default()
             },
             output_tokens: estimate::OUTPUT_TOKENS,
             ..Self::default()

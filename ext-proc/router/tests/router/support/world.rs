@@ -232,7 +232,7 @@ impl World {
                         ..PeerReport::default()
                     }
                 } else {
-                    self.routers[of].report(now)
+                    self.routers[of].report()
                 };
                 let asked_ms = self.now_ms;
                 // The answer is made half way; nothing that happens there meanwhile is in it.

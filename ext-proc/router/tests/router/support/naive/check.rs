@@ -88,7 +88,7 @@ impl Naive {
 
     /// The pool's report equals the sum of its replicas' figures.
     fn check_report(&self, statuses: &[ReplicaStatus]) {
-        let report = self.router.report(self.now);
+        let report = self.router.report();
         let open = || {
             let mut all = statuses.iter();
             core::iter::from_fn(move || all.find(|r| r.availability == Availability::Available))
