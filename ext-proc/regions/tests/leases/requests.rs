@@ -170,10 +170,7 @@ impl Traffic {
                 let pool = self.pools[other].as_ref();
                 let is_heard = self.world.hears(region, other);
                 let pool = pool.filter(|_| is_heard);
-                (
-                    peer(other),
-                    pool.map(|pool| pool.router.report(self.world.local(other))),
-                )
+                (peer(other), pool.map(|pool| pool.router.report()))
             })
             .collect();
         let owned: BTreeSet<usize> = (0..self.pools.len())
