@@ -180,9 +180,9 @@ fn a_message_of_an_unknown_kind_is_ignored() {
     assert_eq!(decode(envelope), Ok(None));
 }
 
-type Decoded = Result<Option<Message>, DecodeError>;
+type DecodeResult = Result<Option<Message>, DecodeError>;
 
-fn decode_payload(payload: Payload) -> Decoded {
+fn decode_payload(payload: Payload) -> DecodeResult {
     decode(Envelope {
         session: 1,
         payload: Some(payload),
@@ -190,7 +190,7 @@ fn decode_payload(payload: Payload) -> Decoded {
 }
 
 /// Decodes a heartbeat with one pool, after this change of the pool.
-fn decode_pool(change: impl FnOnce(&mut wire::PoolReport)) -> Decoded {
+fn decode_pool(change: impl FnOnce(&mut wire::PoolReport)) -> DecodeResult {
     let mut pool = wire::PoolReport {
         model: "m".into(),
         ..wire::PoolReport::default()
@@ -203,7 +203,7 @@ fn decode_pool(change: impl FnOnce(&mut wire::PoolReport)) -> Decoded {
 }
 
 /// Decodes a placement at a peer, after this change.
-fn decode_placement(change: impl FnOnce(&mut wire::Placement)) -> Decoded {
+fn decode_placement(change: impl FnOnce(&mut wire::Placement)) -> DecodeResult {
     let mut placement = wire::Placement {
         model: "m".into(),
         target: Some(wire::Target::Region("eu".into())),
