@@ -29,14 +29,11 @@ const SOAK_SEED: &str = "19";
 /// The tests of a real mesh.
 const MESH: [&str; 2] = ["--test=kubernetes", "--test=mesh"];
 
-/// The tests of `cargo xtask e2e`.
+/// The tests of `cargo xtask e2e`. They wait for other programs most of the time, so tests that compute run beside them.
 const END_TO_END: [&str; 4] = ["--test=e2e", "--test=regions", MESH[0], MESH[1]];
 
-/// Tests that wait for other programs most of the time. Tests that compute run beside them.
-const WAITING: [&str; 4] = ["e2e", "kubernetes", "mesh", "regions"];
-
-/// Tests of [`WAITING`] that run at once: as many as `permit.rs` of the end-to-end tests permits.
-const WAITING_TESTS_MAX: &str = "3";
+/// End-to-end tests that run at once: as many as their `permit.rs` permits.
+const END_TO_END_TESTS_MAX: &str = "3";
 
 /// Packages whose tests `check` runs: the cores and the conventions.
 const CORE_PACKAGES: [&str; 7] = [
@@ -237,29 +234,23 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
         tests
     };
     // Cargo gets the same selection of packages each time, so it builds nothing twice.
-    let (waiting, computing): (Vec<_>, Vec<_>) = targets::tests(root)?
-        .into_iter()
-        .partition(|name| WAITING.contains(&name.as_str()));
-    let flags = |names: &[String]| {
-        let flags = names.iter().map(|name| format!("--test={name}"));
-        flags.collect::<Vec<_>>()
-    };
-    let computing = [
-        vec!["--lib".to_owned(), "--bins".to_owned()],
-        flags(&computing),
-    ]
-    .concat();
+    let names = targets::tests(root)?.into_iter();
+    let flags = names.map(|name| format!("--test={name}"));
+    let others = flags.filter(|flag| !END_TO_END.contains(&flag.as_str()));
+    let targets = ["--lib", "--bins"].map(str::to_owned);
+    let others: Vec<String> = targets.into_iter().chain(others).collect();
+    let end_to_end = END_TO_END.map(str::to_owned);
     let mut first = Vec::new();
     // These need a network of their own, and are skipped in the other one.
     if let Some(tests) = own_network(root).filter(|_| !programs.is_empty()) {
         first.push(test(tests, &["--test=mesh".to_owned()]));
     }
-    first.push(test(cargo(root), &flags(&waiting)));
+    first.push(test(cargo(root), &end_to_end));
     for tests in &mut first {
-        tests.env("RUST_TEST_THREADS", WAITING_TESTS_MAX);
+        tests.env("RUST_TEST_THREADS", END_TO_END_TESTS_MAX);
     }
     let mut second = [
-        test(cargo(root), &computing),
+        test(cargo(root), &others),
         test(cargo(root), &["--doc".to_owned()]),
     ];
     test_output::run_side_by_side(&mut first, &mut second)

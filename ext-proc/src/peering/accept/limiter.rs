@@ -22,7 +22,7 @@ pub(super) struct VerifiedConnection {
     pub(super) is_within_limit: bool,
 }
 
-/// The connections that each region may still open.
+/// The connections that each region with a connection may still open.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionLimiter(Mutex<BTreeMap<Option<Arc<str>>, Arc<Semaphore>>>);
 
@@ -41,6 +41,8 @@ impl ConnectionLimiter {
     ) -> Result<ConnectionPermit, &'static str> {
         let mut regions = self.0.lock();
         let permits = CONNECTIONS_PER_REGION_MAX + REJECTED_PER_REGION_MAX;
+        // Only regions with a connection take memory.
+        regions.retain(|_, left| left.available_permits() < permits);
         let left = regions.entry(region.clone());
         let left = left.or_insert_with(|| Arc::new(Semaphore::new(permits)));
         let permit = Arc::clone(left).try_acquire_owned();
