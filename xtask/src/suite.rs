@@ -65,6 +65,8 @@ pub(crate) enum Step {
     Counts,
     /// Tests of the cores, the filter's behaviour and the conventions
     Core,
+    /// Every program and every test, built
+    Build,
     /// Every test, end to end included
     Tests,
     /// Two minutes of `cargo xtask soak`: load while processes and networks fail
@@ -104,6 +106,7 @@ impl Step {
                 let packages: Vec<&str> = packages.collect();
                 test_output::run(cargo(root).args(test_command(root)).args(packages))
             }
+            Self::Build => build_all(root),
             Self::Tests => run_tests(root),
             Self::Soak => run_soak(root),
             Self::Mesh => run_mesh_tests(root),
@@ -119,17 +122,16 @@ impl Step {
 /// Steps that one thread runs, one after the other.
 type Lane<'a> = &'a [Step];
 
-/// Steps of `cargo xtask test`: groups, each with lanes that run side by side. Clippy and rustdoc lock Cargo's target
-/// directory; the other lane builds elsewhere, and each uses a processor that the other leaves idle.
-const WHOLE: [&[Lane]; 6] = [
+/// Steps of `cargo xtask test`: groups, each with lanes that run side by side. A lane uses a processor that the other leaves
+/// idle: builds lock Cargo's target directory, so the first group's second lane builds elsewhere, and the counts and the
+/// soak run while the other lane builds.
+const WHOLE: [&[Lane]; 4] = [
     &[&[Step::Format]],
     &[
         &[Step::Lints, Step::Documentation],
-        &[Step::Modules, Step::Dependencies],
+        &[Step::Modules, Step::Dependencies, Step::EnvoyConfiguration],
     ],
-    &[&[Step::EnvoyConfiguration]],
-    &[&[Step::Counts]],
-    &[&[Step::Soak]],
+    &[&[Step::Counts, Step::Build], &[Step::Soak]],
     &[&[Step::Tests]],
 ];
 
@@ -217,11 +219,16 @@ fn run_lane(steps: Lane, root: &Path) -> Vec<String> {
     failures
 }
 
-/// Runs every test. The end-to-end tests start the programs of the workspace, so one build makes these and the tests.
+/// Builds every program and every test. The end-to-end tests start the programs of the workspace, so one build makes both.
+fn build_all(root: &Path) -> anyhow::Result<()> {
+    run(cargo(root).args(["build", "--locked", "--quiet", "--bins", "--tests"]))
+}
+
+/// Runs every test.
 fn run_tests(root: &Path) -> anyhow::Result<()> {
     let filter = filter::build(root, Wasm::Filter)?;
     let envoy = envoy::obtain(root)?;
-    run(cargo(root).args(["build", "--locked", "--quiet", "--bins", "--tests"]))?;
+    build_all(root)?;
     examples::check_services(root, &target_dir(root).join("debug/isotherm"))?;
     let programs = MeshPrograms::find()?;
     programs.announce_missing();
