@@ -383,7 +383,7 @@ section! {
         heartbeat as "heartbeat_ms": Duration = Duration::from_millis(200), millis(20..=10_000);
         /// The longest queue with which this region still accepts requests of other regions (SkyLB's tau).
         queue_max as "queue_max": u32 = RouterConfig::default().region.queue_max, number("number", 0..=1_000_000);
-        /// Which requests leave this region. `cost`: a request leaves when no replica here is available, unless it would get its first token earlier here; where another region is cheaper by a 24th of the time that a request occupies a replica, or warmer under other policies than `isotherm`, it leaves although a replica is free. `published`: SkyLB's own rule, without these two exceptions.
+        /// Which requests leave this region. `cost`: a request leaves when no replica here is available, unless its first token comes earlier here. It also leaves a free replica when another region is cheaper by a margin. Under policies other than `isotherm`, it leaves a free replica when another region is warmer. `published`: SkyLB's own rule, without these exceptions.
         forwarding as "forwarding": ForwardingRule = ForwardingRule::default(),
             choice([("cost", ForwardingRule::Cost), ("published", ForwardingRule::Published)]);
         /// Which region a request goes to. `availability`: SkyLB's rule, where `forwarding` says when a request leaves. `utilisation`: SageServe's rule, the first region, this one before the nearest, that uses less than 70 % of the memory for KV caches; if there is none, the one that uses the least.

@@ -39,8 +39,8 @@ pub const PREFIX: &str = "isotherm";
 /// Metrics that the service counts itself.
 #[derive(Debug)]
 pub struct Metrics {
-    /// Open ext_proc streams: requests that Envoy has open with this service.
-    pub ext_proc_streams: Gauge,
+    /// Requests that Envoy has open with this service.
+    pub open_requests: Gauge,
     /// Bytes of request bodies that the service holds.
     pub held_bytes: Gauge,
     /// Bytes of request bodies received.
@@ -126,8 +126,8 @@ impl Metrics {
     pub fn register(registry: &mut Registry) -> Self {
         let mut register = Registrar(registry);
         Self {
-            ext_proc_streams: register.metric(
-                "ext_proc_streams",
+            open_requests: register.metric(
+                "open_requests",
                 "Requests that Envoy has open with this service",
             ),
             held_bytes: register.metric(
@@ -151,8 +151,8 @@ impl Metrics {
             eds_nacks: register.metric("eds_nacks", "Endpoint updates that an Envoy rejected"),
             requests: register.metric(
                 "requests",
-                "Requests by result: routed, forwarded, passed (no pool serves them, or the service stops), not_found, \
-                 bad_request, models, rejected, aborted (the client disconnected while the request waited)",
+                "Requests by result: routed, forwarded, passed, not_found, bad_request, body_timeout, models, rejected, \
+                 aborted. Passed: no pool serves them, or the service stops. Aborted: the client disconnected in the queue",
             ),
             bad_headers: register.metric("bad_headers", "Unreadable headers of the filter"),
             queue_wait: register.seconds(

@@ -93,7 +93,7 @@ pub(super) enum RouteStatus {
 impl RequestLifecycle {
     /// Starts a request without headers.
     pub(super) fn new(context: Arc<RequestContext>) -> Self {
-        context.metrics.ext_proc_streams.inc();
+        context.metrics.open_requests.inc();
         Self {
             context,
             stage: RequestStage::New,
@@ -311,7 +311,7 @@ impl RequestLifecycle {
 
 impl Drop for RequestLifecycle {
     fn drop(&mut self) {
-        self.context.metrics.ext_proc_streams.dec();
+        self.context.metrics.open_requests.dec();
         if let RequestStage::Queued(queued) = &self.stage {
             let (guard, _) = &**queued;
             self.context.metrics.count_request(RequestResult::Aborted);

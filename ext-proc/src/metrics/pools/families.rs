@@ -20,13 +20,18 @@ pub(super) type LabelledFamily = (
 pub(super) const LABELLED_COUNTERS: [LabelledFamily; 4] = [
     (
         "decisions",
-        "Requests dispatched to a replica, by the reason for the selection",
+        "Requests dispatched to a replica, by the reason for the selection: prefix, ring, least_loaded, spread, turn, random, \
+         soonest, utilisation, adapter",
         "reason",
         |c| by_reason(&c.decisions),
     ),
-    ("rejects", "Requests rejected, by reason", "reason", |c| {
-        by_reason(&c.rejects)
-    }),
+    (
+        "rejects",
+        "Requests rejected, by reason: queue_full, waited_too_long, empty_subset, no_replica, no_healthy_replica, \
+         region_full, tenant_limit, shutting_down, quarantined, no_spare_capacity",
+        "reason",
+        |c| by_reason(&c.rejects),
+    ),
     (
         "aborted",
         "Clients that disconnected, by the phase of their request: waiting, in_flight. Without the response filter \

@@ -44,7 +44,7 @@ fn body_of(bytes: usize) -> String {
 async fn check_released(stack: &Stack) -> anyhow::Result<()> {
     let service = stack.service();
     admin::wait_until_idle(service).await?;
-    for gauge in ["isotherm_ext_proc_streams", "isotherm_held_bytes"] {
+    for gauge in ["isotherm_open_requests", "isotherm_held_bytes"] {
         admin::wait_for_metric(service, gauge, &[], |value| value == 0.0).await?;
     }
     Ok(())
@@ -240,7 +240,7 @@ async fn send_half(stack: &Stack) -> anyhow::Result<TcpStream> {
 /// Waits until the service has the half of a body; a gateway that buffers sends only headers.
 async fn wait_until_held(stack: &Stack, shape: GatewayShape) -> anyhow::Result<()> {
     let gauge = match shape.buffers_bodies() {
-        true => "isotherm_ext_proc_streams",
+        true => "isotherm_open_requests",
         false => "isotherm_held_bytes",
     };
     admin::wait_for_metric(stack.service(), gauge, &[], |value| value > 0.0).await

@@ -165,14 +165,14 @@ async fn a_request_is_routed_and_ended() {
     world.say([7], []);
     assert_eq!(world.responses().await, [(7, to(FIRST))]);
     assert_eq!(world.pool.stats().in_flight, 1);
-    assert!(world.has("ext_proc_streams 1"), "{}", world.page());
+    assert!(world.has("open_requests 1"), "{}", world.page());
     assert!(world.has("decision_streams 1"));
     assert!(world.has("requests_total{result=\"routed\"} 1"));
     world.say([], [end(7, "v=1;status=200")]);
     assert!(world.is_quiet(), "an end wants no answer");
     let stats = world.pool.stats();
     assert_eq!((stats.in_flight, stats.counters.finished_ok), (0, 1));
-    assert!(world.has("ext_proc_streams 0"));
+    assert!(world.has("open_requests 0"));
     drop(world.decision_stream);
     let mut page = String::new();
     prometheus_client::encoding::text::encode(&mut page, &world.registry).unwrap();
@@ -418,7 +418,7 @@ async fn requests_without_a_pool_fall_back_or_get_an_immediate_response() {
         !world.page().contains("answer=\"passed\""),
         "external processing counts it"
     );
-    assert!(world.has("ext_proc_streams 0"));
+    assert!(world.has("open_requests 0"));
 }
 
 #[tokio::test]
