@@ -21,9 +21,10 @@ use crate::{
 
 /// Limit of placements that the driver has not taken yet.
 const PLACEMENTS_MAX: usize = 4_096;
-/// Advantage from which a peer counts as cheaper, as a share of the learned service time. The peer's report is a heartbeat old,
-/// and a session that leaves stays away.
-const FORWARDING_MARGIN: f64 = 1.0 / 24.0;
+/// Advantage from which a peer counts as cheaper, as a share of the learned service time, where one peer is available. The
+/// peer's report is a heartbeat old, and a session that leaves stays away. The advantage grows with the square root of the number of
+/// available peers: the more reports, the further the lowest cost among them lies below the true one.
+const FORWARDING_MARGIN: f64 = 0.03;
 /// Weight of a finished request in the learned service time.
 const SERVICE_LEARNING_RATE: f64 = 0.05;
 
@@ -207,7 +208,8 @@ impl Router {
             let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
             let tried = request.tried()?;
             if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
-                let margin_s = FORWARDING_MARGIN * pool.service_s?;
+                let peers = u32::try_from(at.peers.len()).unwrap_or(u32::MAX);
+                let margin_s = FORWARDING_MARGIN * f64::from(peers).sqrt() * pool.service_s?;
                 return (cost_s + margin_s < here_s).then_some(target);
             }
         }

@@ -254,15 +254,22 @@ fn a_request_leaves_for_a_cheaper_region_although_a_local_replica_is_free() {
 }
 
 #[test]
-fn a_request_stays_for_an_advantage_below_a_24th_of_the_service_time() {
-    for (first_token_s, leaves) in [(0.15, true), (0.165, false)] {
+fn a_request_stays_for_a_small_advantage_that_grows_with_the_number_of_regions() {
+    for (first_token_s, has_another, leaves) in [
+        (0.157, false, true),
+        (0.157, true, false),
+        (0.17, false, false),
+    ] {
         let mut script = measured();
         script.peer_at(EU, 90, priced(first_token_s));
+        if !has_another {
+            script.event(Event::PeerLost(PeerId(ASIA)));
+        }
         script.arrive(traveller(1, 1, &turn(1, 8), &[]));
         let is_forwarded = !script.forwarded().is_empty();
         assert_eq!(
             is_forwarded, leaves,
-            "a first token after {first_token_s} s there, and a service time of 1 s"
+            "a first token after {first_token_s} s there, another region: {has_another}, and a service time of 1 s"
         );
     }
 }
