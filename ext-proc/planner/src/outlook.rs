@@ -77,10 +77,8 @@ impl Outlook {
     }
 
     fn plan_supplied(&mut self) -> Option<f64> {
-        let point = self.supplied;
         self.clear();
-        let point = point?;
-        self.supplied = Some(point);
+        let point = self.supplied?;
         self.model = Some(ForecastModel::Supplied);
         self.forecasts.insert(
             ForecastModel::Supplied,

@@ -14,8 +14,6 @@ pub struct Plan {
     pub pools: BTreeMap<String, PoolPlan>,
     /// Method of the last solution; `None` before the first.
     pub method: Option<SolveMethod>,
-    /// Whether this call solved the program.
-    pub is_solved_now: bool,
 }
 
 /// Plan of one pool.
@@ -46,8 +44,6 @@ pub struct PoolPlan {
     pub forecast_error: Option<f64>,
     /// Start-up time that the plan assumes.
     pub startup: Duration,
-    /// Latest measured start-up time, in seconds.
-    pub startup_measured_s: Option<f64>,
     /// Replicas that must drain now.
     pub drain: Vec<String>,
     /// Draining replicas that must serve again.

@@ -86,7 +86,7 @@ impl Planner {
 
     /// Plans every pool. The driver calls it every few seconds; a pool's forecast is made once in its interval.
     pub fn plan(&mut self, now: Time) -> Plan {
-        let is_solved_now = self.forecast(now);
+        self.forecast(now);
         self.advance(now);
         let is_following = self.is_following;
         let pools = self.pools.iter_mut().filter_map(|(name, pool)| {
@@ -96,7 +96,6 @@ impl Planner {
         Plan {
             pools: pools.collect(),
             method: self.method,
-            is_solved_now,
         }
     }
 
@@ -115,10 +114,9 @@ impl Planner {
         }
     }
 
-    /// Forecasts the pools whose interval began, and solves the program if there are any. Returns whether it did.
-    fn forecast(&mut self, now: Time) -> bool {
+    /// Forecasts the pools whose interval began, and solves the program if there are any.
+    fn forecast(&mut self, now: Time) {
         let mut rows = BTreeMap::new();
-        let mut is_due = false;
         for (name, rules) in &self.config.pools {
             let Some(pool) = self.pools.get_mut(name) else {
                 continue;
@@ -134,16 +132,14 @@ impl Planner {
                 if let Some(row) = pool.forecast(now, rules) {
                     self.intervals.insert(name.clone(), interval);
                     rows.insert(name.clone(), row);
-                    is_due = true;
                 } else {
                     pool.clear_target();
                 }
             }
         }
-        if is_due {
+        if !rows.is_empty() {
             self.solve(now, rows);
         }
-        is_due
     }
 
     /// Solves the program of all pools and regions, and gives each pool its number.

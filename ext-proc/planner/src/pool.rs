@@ -329,7 +329,6 @@ impl PoolPlanner {
             model: self.outlook.model,
             forecast_error: self.outlook.last_error(),
             startup: self.startup(rules),
-            startup_measured_s: self.startup.last_s(),
             drain: removal.drain,
             undrain: removal.undrain,
             drained: removal.drained,

@@ -74,11 +74,6 @@ impl Startup {
         })
     }
 
-    /// Latest measurement, in seconds.
-    pub(crate) fn last_s(&self) -> Option<f64> {
-        self.measured_s.back().copied()
-    }
-
     /// State within its bounds.
     pub(crate) fn sanitized(mut self) -> Self {
         self.orders.truncate(ORDERS_MAX);

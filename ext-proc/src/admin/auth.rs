@@ -106,7 +106,7 @@ fn owner_of(given: &[u8], tokens: &str) -> Option<String> {
     for line in tokens
         .lines()
         .map(str::trim)
-        .filter(|line| !line.is_empty())
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
     {
         let (name, token) = match line.split_once(char::is_whitespace) {
             Some((name, token)) => (name, token.trim_start()),
@@ -140,12 +140,19 @@ mod tests {
 
     #[test]
     fn each_token_has_an_owner() {
-        let tokens = "alice  first-token\n\nsecond-token\n  bob third-token \n";
+        let tokens = "alice  first-token\n\n# until May\nsecond-token\n  bob third-token \n";
         let owner = |given: &str| owner_of(given.as_bytes(), tokens);
         assert_eq!(owner("first-token").as_deref(), Some("alice"));
         assert_eq!(owner("second-token").as_deref(), Some(NO_NAME));
         assert_eq!(owner("third-token").as_deref(), Some("bob"));
-        for wrong in ["", "alice", "first", "alice  first-token", "bob"] {
+        for wrong in [
+            "",
+            "alice",
+            "first",
+            "alice  first-token",
+            "bob",
+            "until May",
+        ] {
             assert_eq!(owner(wrong), None, "{wrong}");
         }
     }

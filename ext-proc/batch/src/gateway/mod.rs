@@ -6,4 +6,4 @@ mod status;
 
 pub use answer::{Answer, Disposition};
 pub use client::{Gateway, GatewayConfig, GatewayError, LineRequest};
-pub use status::{PoolHold, StatusPage};
+pub use status::StatusPage;

@@ -24,13 +24,6 @@ const PAGE_BYTES_MAX: usize = 1 << 20;
 /// Longest time for the page.
 const PAGE_TIME_MAX: Duration = Duration::from_secs(2);
 
-/// The batch work that the gate holds for one model.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PoolHold {
-    /// Number of requests that the gate holds.
-    pub held: u64,
-}
-
 /// The page of a service's admin interface.
 #[derive(Clone, Debug)]
 pub struct StatusPage {
@@ -73,7 +66,7 @@ impl StatusPage {
     ///
     /// # Errors
     /// A text for the log.
-    pub async fn read(&self) -> Result<BTreeMap<String, PoolHold>, String> {
+    pub async fn read(&self) -> Result<BTreeMap<String, u64>, String> {
         let exchange = async {
             let request = Request::get(&self.url).body(Empty::new());
             let mut request = request.map_err(|error| error.to_string())?;
@@ -101,11 +94,9 @@ impl StatusPage {
     }
 }
 
-fn parse(body: &[u8]) -> Result<BTreeMap<String, PoolHold>, String> {
+fn parse(body: &[u8]) -> Result<BTreeMap<String, u64>, String> {
     let gates: Vec<PoolGate> = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let holds = gates
-        .into_iter()
-        .map(|gate| (gate.pool, PoolHold { held: gate.held }));
+    let holds = gates.into_iter().map(|gate| (gate.pool, gate.held));
     Ok(holds.collect())
 }
 
@@ -118,8 +109,8 @@ mod tests {
         let page = br#"[{"pool":"m","has_gate":true,"utilisation":0.42,"credit":1,"held":3,"released":{"below_high":9}},
             {"pool":"q","has_gate":false,"held":0}]"#;
         let pools = parse(page).unwrap();
-        assert_eq!(pools.get("m"), Some(&PoolHold { held: 3 }));
-        assert_eq!(pools.get("q"), Some(&PoolHold { held: 0 }));
+        assert_eq!(pools.get("m"), Some(&3));
+        assert_eq!(pools.get("q"), Some(&0));
         assert!(parse(b"{}").is_err());
     }
 }

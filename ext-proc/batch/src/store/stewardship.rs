@@ -148,17 +148,12 @@ impl Store {
             *file = make_file(&mut transaction, batch, is_success, now, expires_at).await?;
         }
         let [output, errors] = files;
-        let (status, column) = match (batch.cancelling_at, batch.expired_at) {
-            (Some(_), _) => (BatchStatus::Cancelled, "cancelled"),
+        let (status, update) = match (batch.cancelling_at, batch.expired_at) {
+            (Some(_), _) => (BatchStatus::Cancelled, FINISH_CANCELLED),
             (None, Some(_)) if has_unfinished_line(&mut transaction, &batch.id).await? => {
-                (BatchStatus::Expired, "expired")
+                (BatchStatus::Expired, FINISH_EXPIRED)
             }
-            (None, _) => (BatchStatus::Completed, "completed"),
-        };
-        let update = match column {
-            "cancelled" => FINISH_CANCELLED,
-            "expired" => FINISH_EXPIRED,
-            _ => FINISH_COMPLETED,
+            (None, _) => (BatchStatus::Completed, FINISH_COMPLETED),
         };
         let status: &'static str = status.into();
         let update = sqlx::query(update)

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::gateway::{Gateway, PoolHold, StatusPage};
+use crate::gateway::{Gateway, StatusPage};
 use crate::id::random_id;
 use crate::limits::Limits;
 use crate::store::{Store, StoreResult};
@@ -198,7 +198,7 @@ async fn database_step(what: &str, step: impl Future<Output = StoreResult<()>>) 
 /// Reads the service's page, and logs when it becomes readable or unreadable.
 async fn follow_status(
     page: StatusPage,
-    holds: watch::Sender<BTreeMap<String, PoolHold>>,
+    holds: watch::Sender<BTreeMap<String, u64>>,
     stop: CancellationToken,
 ) {
     let mut is_readable = true;

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::WorkerConfig;
-use crate::gateway::PoolHold;
 use crate::pace::{BatchDemand, Feedback, Priority, SendWindow, SpareRate, UnixMs, promoted_lines};
 use crate::store::{BatchRow, Claim, Store, StoreResult};
 
@@ -96,7 +95,7 @@ pub(super) struct Plan {
     batches: Vec<ActiveBatch>,
     windows: BTreeMap<(String, Priority), SendWindow>,
     rates: BTreeMap<String, ModelRate>,
-    holds: watch::Receiver<BTreeMap<String, PoolHold>>,
+    holds: watch::Receiver<BTreeMap<String, u64>>,
     paused_until: UnixMs,
     concurrency_max: usize,
     only: Option<String>,
@@ -105,7 +104,7 @@ pub(super) struct Plan {
 impl Plan {
     pub(super) fn new(
         config: &WorkerConfig,
-        holds: watch::Receiver<BTreeMap<String, PoolHold>>,
+        holds: watch::Receiver<BTreeMap<String, u64>>,
     ) -> Self {
         Self {
             batches: Vec::new(),
@@ -266,7 +265,7 @@ impl Plan {
                 let holds = self.holds.borrow();
                 let is_full = holds
                     .get(&batch.row.model)
-                    .is_some_and(|hold| hold.held >= HELD_MAX);
+                    .is_some_and(|held| *held >= HELD_MAX);
                 match is_full {
                     true => 0,
                     false => open.saturating_sub(batch.promoted),

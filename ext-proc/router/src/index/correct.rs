@@ -106,15 +106,6 @@ impl PrefixIndex {
         (slot, owner): (ReplicaIndex, Owner),
         depth: usize,
     ) {
-        for block in blocks.get(depth..).unwrap_or_default().iter().rev() {
-            if let Some(id) = self.table.find(&self.nodes, block.hash)
-                && let Some(entry) = self.nodes.entry(id, slot)
-            {
-                if entry.children > 0 {
-                    return;
-                }
-                self.remove_leaf(id, slot, owner);
-            }
-        }
+        self.retract_down_to(blocks, (slot, owner), depth, |_| u64::MAX);
     }
 }

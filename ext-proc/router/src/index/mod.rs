@@ -59,20 +59,13 @@ impl PrefixMatch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PredictionRecord {
     /// Blocks that the target was believed to hold.
-    depth_before: usize,
+    pub(crate) depth_before: usize,
     /// Last use of the deepest of these blocks, in ticks.
     pub(crate) used_before: u64,
     /// Use by this request, in ticks.
     pub(crate) stamp: u64,
     /// Tenant of the request.
     pub(crate) owner: Owner,
-}
-
-impl PredictionRecord {
-    /// Blocks that the target was believed to hold.
-    pub(crate) const fn depth_before(&self) -> usize {
-        self.depth_before
-    }
 }
 
 #[derive(Debug)]

@@ -135,7 +135,7 @@ pub(crate) enum NextRequest {
 }
 
 /// The rules that the router applies on behalf of a policy.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PolicyRules {
     /// Whether a queued request goes to the candidates of the policy only, until it has waited too long.
     pub(crate) is_bound_to_candidates: bool,
@@ -145,17 +145,6 @@ pub(crate) struct PolicyRules {
     pub(crate) ignores_prefixes: bool,
     /// Share of the prompt from which a match selects a fallback.
     pub(crate) fallback_share_min: f64,
-}
-
-impl Default for PolicyRules {
-    fn default() -> Self {
-        Self {
-            is_bound_to_candidates: false,
-            past_slo_last: false,
-            ignores_prefixes: false,
-            fallback_share_min: 0.0,
-        }
-    }
 }
 
 /// A change that a policy with state may follow. The candidates of a view are all available replicas, maybe none.

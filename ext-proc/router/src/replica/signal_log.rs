@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use strum::IntoEnumIterator as _;
+
 use crate::{Signals, Source, Time};
 
 /// Time for which a better source keeps a worse one from teaching.
@@ -9,28 +11,9 @@ const RECENT: Duration = Duration::from_secs(60);
 /// Time after which a silent source is not named any more, if another source has taught since.
 const NAMED_FOR: Duration = Duration::from_secs(600);
 
-/// Times at which each source last taught a quantity.
+/// Times at which each source last taught a quantity, best first. [`Source::Presumed`] has no time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct SourceLog([Option<Time>; SOURCES.len()]);
-
-/// Sources that teach, best first.
-const SOURCES: [Source; 4] = [
-    Source::Usage,
-    Source::Counters,
-    Source::FirstTokens,
-    Source::Answers,
-];
-
-/// The place of a source in [`SOURCES`].
-const fn place_of(source: Source) -> Option<usize> {
-    match source {
-        Source::Usage => Some(0),
-        Source::Counters => Some(1),
-        Source::FirstTokens => Some(2),
-        Source::Answers => Some(3),
-        Source::Presumed => None,
-    }
-}
+pub(crate) struct SourceLog([Option<Time>; Source::Presumed as usize]);
 
 impl SourceLog {
     /// Registers that a source teaches, unless a better one did so lately. Returns whether it may. Times to first token teach
@@ -43,7 +26,7 @@ impl SourceLog {
                 self.is_recent(Source::Usage, now) || self.is_recent(Source::Counters, now)
             }
         };
-        if !is_excluded && let Some(at) = place_of(source).and_then(|place| self.0.get_mut(place)) {
+        if !is_excluded && let Some(at) = self.0.get_mut(source as usize) {
             *at = Some(now);
         }
         !is_excluded
@@ -51,7 +34,7 @@ impl SourceLog {
 
     /// Whether a source has taught lately.
     pub(crate) fn is_recent(&self, source: Source, now: Time) -> bool {
-        let at = place_of(source).and_then(|place| *self.0.get(place)?);
+        let at = self.0.get(source as usize).copied().flatten();
         at.is_some_and(|at| now.since(at) < RECENT)
     }
 
@@ -70,7 +53,7 @@ impl SourceLog {
     fn best(&self) -> Source {
         let latest = self.0.iter().flatten().max().copied();
         let is_named = |at: &Time| latest.is_some_and(|latest| latest.since(*at) <= NAMED_FOR);
-        let mut named = SOURCES.into_iter().zip(&self.0);
+        let mut named = Source::iter().zip(&self.0);
         named
             .find(|(_, at)| at.as_ref().is_some_and(is_named))
             .map_or(Source::Presumed, |(source, _)| source)

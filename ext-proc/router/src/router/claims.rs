@@ -108,7 +108,7 @@ impl Router {
         let blocks = fingerprint.blocks();
         let mut depth = blocks.len();
         let mut claim = OrphanClaim {
-            first_depth: recorded.depth_before(),
+            first_depth: recorded.depth_before,
             stamp: recorded.stamp,
         };
         let adds_nothing = claim.first_depth == depth;

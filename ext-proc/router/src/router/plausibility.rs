@@ -7,6 +7,8 @@
 
 use isotherm_fingerprint::Fingerprint;
 
+use super::feedback::ResponseUsage;
+
 /// The most bytes of a prompt in a token, as a mean over the prompt. English has four to five, a run of spaces has more.
 const TOKEN_BYTES_MAX: u32 = 16;
 /// Bytes in a token by the filter's estimate, and tokens of a medium.
@@ -30,10 +32,11 @@ pub(super) enum Plausibility {
 
 impl Plausibility {
     /// Judges measured prompt tokens and cached ones by the known prompt, of which the filter estimates so many tokens.
-    pub(super) fn of(measured: [Option<u32>; 2], known: &Fingerprint, estimated: u32) -> Self {
-        let [Some(tokens), cached] = measured else {
+    pub(super) fn of(measured: &ResponseUsage, known: &Fingerprint, estimated: u32) -> Self {
+        let Some(tokens) = measured.prompt_tokens else {
             return Self::Plausible;
         };
+        let cached = measured.cached_tokens;
         let bytes = known.total_bytes();
         let media = estimated.saturating_sub(bytes.div_ceil(ESTIMATED_TOKEN_BYTES));
         let media = u64::from(media.div_ceil(ESTIMATED_MEDIUM_TOKENS));
@@ -56,7 +59,12 @@ mod tests {
 
     fn judge(bytes: u32, estimated: u32, tokens: u32, cached: Option<u32>) -> Plausibility {
         let known = Fingerprint::new(Vec::new(), bytes).unwrap();
-        Plausibility::of([Some(tokens), cached], &known, estimated)
+        let measured = ResponseUsage {
+            prompt_tokens: Some(tokens),
+            cached_tokens: cached,
+            ..ResponseUsage::default()
+        };
+        Plausibility::of(&measured, &known, estimated)
     }
 
     #[test]

@@ -62,7 +62,7 @@ impl Router {
         let replica = pool.replicas.id_of(index)?;
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let uncached = uncached_tokens(request, matched.depth);
-        let (permit, claim) = pool.replicas.prefill_dispatched(index, uncached, now)?;
+        let (permit, claim) = pool.replicas.claim(index, uncached, now)?;
         let recorded = pool
             .index
             .record_of(Owner::of(request.tenant), blocks, index, &matched);

@@ -9,7 +9,7 @@ use super::feedback::evidence_of;
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueueSeq;
 use crate::replica::Evidence;
-use crate::{Effect, End, RejectReason, Request, RequestId, ServedBy, SessionKey};
+use crate::{End, RejectReason, Request, ServedBy, SessionKey};
 
 /// Distinguishes the keys of sessions from digests of prompts.
 const SESSION_MARK: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -32,7 +32,8 @@ impl Router {
         let rest =
             key_of(&request.fingerprint, request.session).and_then(|key| self.quarantine_of(key));
         if let Some(rest) = rest {
-            self.reject_for(request.id, rest);
+            self.tier_counts.rejected(self.tier_of(request.tier));
+            self.reject_after(request.id, RejectReason::Quarantined, rest);
         }
         rest.is_some()
     }
@@ -91,7 +92,8 @@ impl Router {
         let rest = self.pool.config.quarantine;
         for seq in seqs {
             if let Some(queued) = self.dequeue(seq) {
-                self.reject_for(queued.request.id, rest);
+                self.tier_counts.rejected(self.tier_of(queued.request.tier));
+                self.reject_after(queued.request.id, RejectReason::Quarantined, rest);
             }
         }
     }
@@ -99,15 +101,5 @@ impl Router {
     fn quarantine_of(&self, key: u64) -> Option<Duration> {
         let period = self.pool.config.quarantine;
         self.quarantine.remaining(key, period, self.pool.now)
-    }
-
-    fn reject_for(&mut self, id: RequestId, rest: Duration) {
-        let reason = RejectReason::Quarantined;
-        *self.counters.rejects.entry(reason).or_default() += 1;
-        self.effects.push_back(Effect::Reject {
-            id,
-            reason,
-            retry_after: rest,
-        });
     }
 }

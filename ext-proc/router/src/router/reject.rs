@@ -138,11 +138,22 @@ impl Router {
             .oldest()
             .map(|(_, queued)| self.pool.now.since(queued.arrived))
             .unwrap_or_default();
+        let retry_after = oldest_wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX);
+        self.reject_after(id, reason, retry_after);
+    }
+
+    /// Rejects a request, and names the time after which its client may try again.
+    pub(super) fn reject_after(
+        &mut self,
+        id: RequestId,
+        reason: RejectReason,
+        retry_after: Duration,
+    ) {
         *self.counters.rejects.entry(reason).or_default() += 1;
         self.effects.push_back(Effect::Reject {
             id,
             reason,
-            retry_after: oldest_wait.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX),
+            retry_after,
         });
     }
 }

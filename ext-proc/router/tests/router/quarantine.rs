@@ -52,6 +52,12 @@ fn a_prompt_that_breaks_its_replicas_takes_two_of_six_however_often_it_comes() {
     let counters = script.stats().counters;
     assert_eq!(counters.quarantines, 1);
     assert_eq!(counters.rejects[&RejectReason::Quarantined], 99);
+    let rejected = script.router.tiers(script.now).map(|tier| tier.rejected);
+    assert_eq!(
+        rejected.iter().sum::<u64>(),
+        99,
+        "of the tiers: {rejected:?}"
+    );
     for id in 100..140 {
         script.arrive(request(id, id, &[6, 6, id]));
         assert_eq!(

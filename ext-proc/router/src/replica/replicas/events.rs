@@ -29,9 +29,11 @@ impl Replicas {
         self.update_panic_mode(now);
     }
 
-    /// Removes a replica and returns its index for the prefix index to retire.
-    pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) -> Option<ReplicaIndex> {
-        let slot = self.slots.remove(&id)?;
+    /// Removes a replica.
+    pub(crate) fn remove(&mut self, id: ReplicaId, now: Time) {
+        let Some(slot) = self.slots.remove(&id) else {
+            return;
+        };
         let was_throttled = self.is_throttled();
         self.unlist(slot);
         self.staying.set(slot, false);
@@ -50,7 +52,6 @@ impl Replicas {
         }
         self.throttle_ended |= was_throttled && !self.is_throttled();
         self.update_panic_mode(now);
-        Some(slot)
     }
 
     pub(crate) fn drain(&mut self, id: ReplicaId, now: Time) {
@@ -169,31 +170,20 @@ impl Replicas {
         tokens: f64,
         now: Time,
     ) -> Option<(BreakerPermit, BacklogClaim)> {
-        let takes_s = self.prefill_s(slot, tokens);
-        self.arrivals.add(takes_s, now);
-        self.claim(slot, tokens, takes_s, now)
+        self.arrivals.add(self.prefill_s(slot, tokens), now);
+        self.claim(slot, tokens, now)
     }
 
-    /// Registers a prompt with `tokens` tokens that a prefill replica computes for another one.
-    pub(crate) fn prefill_dispatched(
-        &mut self,
-        slot: ReplicaIndex,
-        tokens: f64,
-        now: Time,
-    ) -> Option<(BreakerPermit, BacklogClaim)> {
-        // The request counts among the arrivals of the pool once: where its answer is written.
-        let takes_s = self.prefill_s(slot, tokens);
-        self.claim(slot, tokens, takes_s, now)
-    }
-
+    /// Registers a prompt with `tokens` tokens to compute on a replica. A prompt that a prefill replica computes for another one
+    /// counts among the arrivals of the pool once, where its answer is written.
     #[inline]
-    fn claim(
+    pub(crate) fn claim(
         &mut self,
         slot: ReplicaIndex,
         tokens: f64,
-        takes_s: f64,
         now: Time,
     ) -> Option<(BreakerPermit, BacklogClaim)> {
+        let takes_s = self.prefill_s(slot, tokens);
         self.turn += 1;
         let turn = self.turn;
         let pool = self.speed.model;
