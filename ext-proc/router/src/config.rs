@@ -123,9 +123,10 @@ pub enum Push {
 pub struct CacheAwareRules {
     /// Share of the prompt above which a match decides.
     pub cache_threshold: f64,
-    /// Load is out of balance when the most loaded replica has more than this many requests more than the least loaded one,
+    /// Load is out of balance when two thresholds are exceeded. By this one, the most loaded replica has so many requests more than
+    /// the least loaded one.
     pub balance_abs_threshold: u32,
-    /// and more than this many times as many.
+    /// By this threshold, the most loaded replica has so many times the requests of the least loaded one.
     pub balance_rel_threshold: f64,
 }
 

@@ -9,7 +9,7 @@ const STARTED_MS_TOLERANCE: u64 = 1_000;
 pub struct EngineCounters {
     /// When the process started, in milliseconds since the Unix epoch, by the engine's clock.
     pub started_ms: Option<u64>,
-    /// Tokens of the prompts that the engine took in, cached ones included.
+    /// Tokens of the prompts that the engine read, cached ones included.
     pub prompt_tokens: Option<f64>,
     /// Tokens that the engine wrote.
     pub generation_tokens: Option<f64>,

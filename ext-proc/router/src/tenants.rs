@@ -129,7 +129,7 @@ impl TenantSlot {
 /// Idle entries that are considered for a new tenant, at most.
 const YIELDING_MAX: usize = 8;
 
-/// A tenant's name and charge, for its place among the tenants of a line.
+/// A tenant's entry and charge, for its position among the tenants of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TenantAccount {
     pub(crate) slot: TenantSlot,

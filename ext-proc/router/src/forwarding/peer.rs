@@ -53,7 +53,7 @@ pub(super) struct Peer {
     returned_at: Option<Time>,
     /// Requests that this service and its siblings sent since the report was asked for.
     sent: Pushes,
-    /// Number of these requests.
+    /// Number of requests in `sent`.
     sent_since: u32,
     /// Batch requests that this service sent since the report was asked for.
     batch_sent: Pushes,

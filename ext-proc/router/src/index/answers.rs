@@ -174,10 +174,10 @@ impl Answers {
         self.hit_share += COUNTED_LEARNING_RATE * (share - self.hit_share);
     }
 
-    /// Learns how many of the remembered tokens an engine found.
-    pub(crate) fn learn(&mut self, remembered: f64, hit_share: f64) {
+    /// Learns that an engine found so many of the remembered tokens.
+    pub(crate) fn learn(&mut self, remembered: f64, found: f64) {
         if remembered > 0.0 {
-            let share = (hit_share / remembered).clamp(0.0, 1.0);
+            let share = (found / remembered).clamp(0.0, 1.0);
             self.hit_share += LEARNING_RATE * (share - self.hit_share);
         }
     }

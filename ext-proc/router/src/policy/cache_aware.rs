@@ -8,8 +8,8 @@
 use itertools::Itertools;
 
 use super::{
-    Policy, Selection, View, least_loaded, least_loaded_holder, longest_match, match_less_load,
-    rank, that_may_serve,
+    Policy, Selection, View, filter_eligible, least_loaded, least_loaded_holder, longest_match,
+    match_less_load, rank,
 };
 use crate::replica_index::ReplicaIndex;
 use crate::{Reason, Request};
@@ -41,7 +41,7 @@ impl Policy for CacheAware {
 /// are full now count as well: under selective pushing, no candidate has many requests.
 fn is_out_of_balance(request: &Request, view: &View<'_>) -> bool {
     let rules = &view.config.cache_aware;
-    let replicas = that_may_serve(request, view.replicas.trusted(), view);
+    let replicas = filter_eligible(request, view.replicas.trusted(), view);
     let outstanding = replicas
         .iter()
         .map(|replica| rank(view, replica).outstanding());

@@ -363,7 +363,7 @@ pub(crate) fn cheapest_prefiller(
     request: &Request,
     view: &View<'_>,
 ) -> Option<(ReplicaIndex, PrefixMatch)> {
-    let allowed = that_may_serve(request, view.candidates, view);
+    let allowed = filter_eligible(request, view.candidates, view);
     let view = View {
         candidates: &allowed,
         ..*view
@@ -384,7 +384,7 @@ pub(crate) fn may_serve(request: &Request, replica: ReplicaIndex, view: &View<'_
         })
 }
 
-fn that_may_serve<'a>(
+fn filter_eligible<'a>(
     request: &Request,
     set: &'a ReplicaSet,
     view: &View<'_>,

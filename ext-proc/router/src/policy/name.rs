@@ -35,13 +35,13 @@ pub enum PolicyName {
     ConsistentHash,
     /// The better of two candidates that the prefix names (DualMap).
     DualMap,
-    /// In turn.
+    /// Replicas in turn.
     RoundRobin,
-    /// By lot.
+    /// A random replica.
     Random,
     /// The fewest outstanding requests.
     LeastOutstanding,
-    /// The less loaded of two drawn by lot.
+    /// The less loaded of two random replicas.
     PowerOfTwo,
 }
 

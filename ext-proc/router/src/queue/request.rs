@@ -63,7 +63,7 @@ impl QueuedRequest {
     }
 
     /// Whether the request has been in the queue before: a full queue does not reject it.
-    pub(crate) const fn is_admitted(&self) -> bool {
+    pub(crate) const fn is_requeued(&self) -> bool {
         self.has_returned || self.is_promoted
     }
 

@@ -58,7 +58,7 @@ impl Sum {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CounterSums {
     at: Time,
-    /// Time of the last prompt that the engine took in.
+    /// Time of the last prompt that the engine admitted.
     grown_at: Time,
     /// Prompts that got their first token.
     prompts: Sum,

@@ -11,7 +11,7 @@ use super::sequence_limit::{self, SequenceLimit};
 use crate::{Load, Time};
 
 /// Longest time until an engine's gauges show a request: a long step, and their lag.
-pub(crate) const SETTLE: Duration = Duration::from_millis(250);
+pub(crate) const GAUGE_LAG_MAX: Duration = Duration::from_millis(250);
 /// First window, before the first probe.
 const WINDOW_START: u32 = 2;
 /// Largest window: a bound on the requests that an engine may be sent before its next probe.
@@ -29,7 +29,7 @@ pub(crate) struct Headroom {
     /// Number of this service's requests with which the replica runs the most requests at once, where that is known.
     sequences_max: Option<u32>,
     /// Outstanding requests that the replica is known to have admitted.
-    taken_in: u32,
+    admitted: u32,
     /// Number of outstanding requests below which the replica is available.
     limit: u32,
     /// Limit while another replica idles.
@@ -37,7 +37,7 @@ pub(crate) struct Headroom {
     pushes: Pushes,
     /// Requests that siblings dispatched to this replica.
     siblings: Pushes,
-    /// Number of these that the last probe does not include.
+    /// Number of the siblings' requests that the last probe does not include.
     siblings_since: u32,
     /// Time of the last probe without a pending request.
     clear: Option<Time>,
@@ -52,7 +52,7 @@ impl Default for Headroom {
             capacity: None,
             sequence_limit: SequenceLimit::default(),
             sequences_max: None,
-            taken_in: 0,
+            admitted: 0,
             limit: 0,
             throttled_limit: 0,
             pushes: Pushes::default(),
@@ -77,7 +77,7 @@ impl Headroom {
 
     /// Whether a probe that was sent at this time may show a sibling's request as pending.
     pub(crate) fn may_show_siblings(&self, sent: Time) -> bool {
-        self.siblings.since(sent.before(SETTLE)) > 0
+        self.siblings.since(sent.before(GAUGE_LAG_MAX)) > 0
     }
 
     pub(crate) fn last_push(&self) -> Option<Time> {
@@ -119,7 +119,7 @@ impl Headroom {
         let since = self.pushes.since(sent);
         self.siblings_since = self.siblings.since(sent);
         let older = outstanding.saturating_sub(since);
-        let settled = sent.before(SETTLE);
+        let settled = sent.before(GAUGE_LAG_MAX);
         let fresh = self.pushes.since(settled).saturating_sub(since);
         // A sibling's message is late, so its requests count as fresh for longer.
         let fresh_of_all = fresh.saturating_add(self.siblings.since(settled));
@@ -148,7 +148,7 @@ impl Headroom {
     /// Registers that the response to a request begins. One that the last probe does not count as admitted is admitted now.
     pub(crate) fn began(&mut self, dispatched_at: Time) {
         if self.clear.is_some_and(|clear| dispatched_at >= clear) {
-            self.set_taken_in(self.taken_in.saturating_add(1));
+            self.set_admitted(self.admitted.saturating_add(1));
         }
     }
 
@@ -157,13 +157,13 @@ impl Headroom {
     pub(crate) fn cleared(&mut self, now: Time, admitted: u32) {
         self.stuck = false;
         self.clear = Some(now);
-        self.set_taken_in(admitted);
+        self.set_admitted(admitted);
     }
 
     /// Begins with the first window: the replica did not admit what was sent to it.
     pub(crate) fn reset_window(&mut self) {
         self.window = WINDOW_START;
-        self.set_taken_in(self.taken_in);
+        self.set_admitted(self.admitted);
     }
 
     /// Whether the replica admits another request; `throttled` while another replica idles.
@@ -196,9 +196,9 @@ impl Headroom {
         self.stuck = true;
         if load.kv_usage.is_none_or(|usage| usage >= KV_FULL_MIN) {
             // Another router's requests may be among the pending ones; then `running` is the better figure.
-            let taken_in = older.saturating_sub(load.pending);
+            let admitted = older.saturating_sub(load.pending);
             let running = load.running.unwrap_or(0).min(older);
-            self.capacity = Some(taken_in.max(running).max(1));
+            self.capacity = Some(admitted.max(running).max(1));
         }
     }
 
@@ -221,24 +221,24 @@ impl Headroom {
         let unseen = load
             .running
             .map_or(0, |running| older.saturating_sub(running).min(fresh));
-        let taken_in = older - unseen;
+        let admitted = older - unseen;
         if let Some(capacity) = &mut self.capacity
-            && taken_in >= *capacity
+            && admitted >= *capacity
         {
-            *capacity = taken_in.saturating_add((taken_in / 8).max(1));
+            *capacity = admitted.saturating_add((admitted / 8).max(1));
         }
-        self.set_taken_in(taken_in);
+        self.set_admitted(admitted);
     }
 
-    fn set_taken_in(&mut self, taken_in: u32) {
+    fn set_admitted(&mut self, admitted: u32) {
         let free_capacity = self
             .capacity
-            .map_or(u32::MAX, |capacity| capacity.saturating_sub(taken_in))
+            .map_or(u32::MAX, |capacity| capacity.saturating_sub(admitted))
             .max(1);
         let headroom = self.window.min(free_capacity);
-        self.taken_in = taken_in;
+        self.admitted = admitted;
         let most = self.sequences_max.unwrap_or(u32::MAX);
-        let limit = |headroom: u32| taken_in.saturating_add(headroom).min(most);
+        let limit = |headroom: u32| admitted.saturating_add(headroom).min(most);
         self.limit = limit(headroom);
         self.throttled_limit = limit(headroom.min(THROTTLED_WINDOW));
     }

@@ -2,7 +2,7 @@
 //!
 //! A sibling shares each dispatch and no end. The gauges of a probe count the requests of all services: those beyond this
 //! service's own requests are others'. Both are late, in opposite directions: a gauge shows a request up to
-//! [`SETTLE`] after its dispatch, and may still count one that has ended. So the requests that siblings shared shortly before
+//! [`GAUGE_LAG_MAX`] after its dispatch, and may still count one that has ended. So the requests that siblings shared shortly before
 //! a probe count at least, and a gauge may include own requests that ended lately.
 //!
 //! A gauge may also stand at an earlier batch for many probes while an engine idles. So gauges count only while siblings share
@@ -12,7 +12,7 @@
 
 use core::time::Duration;
 
-use super::headroom::SETTLE;
+use super::headroom::GAUGE_LAG_MAX;
 use super::pushes::Pushes;
 use crate::{Load, Time};
 
@@ -91,14 +91,14 @@ impl OtherRequests {
     /// Computes the number anew, and forgets shared requests that are too old to count.
     pub(crate) fn refresh(&mut self, now: Time) {
         let (shared, service) = (&mut self.shared, self.service);
-        shared.forget_before(now.before(service.max(SETTLE)));
+        shared.forget_before(now.before(service.max(GAUGE_LAG_MAX)));
         let has_siblings = self
             .last_shared
             .is_some_and(|last| now.since(last) < SIBLINGS_ACTIVE_FOR);
         self.count = match self.shown {
             Some((shown, sent)) => {
                 let since = shared.since(sent);
-                let fresh = shared.since(sent.before(service.min(SETTLE))) - since;
+                let fresh = shared.since(sent.before(service.min(GAUGE_LAG_MAX))) - since;
                 let shown = if has_siblings { shown } else { 0 };
                 shown.max(fresh).saturating_add(since)
             }

@@ -10,7 +10,7 @@ use crate::Time;
 /// Requests of a replica whose responses have not begun.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct UnbegunRequests {
-    /// Number of these requests.
+    /// Number of requests whose responses have not begun.
     count: u32,
     /// Number of the requests that the last probe may show as pending, with the time when the probe was sent.
     shown: Option<(u32, Time)>,

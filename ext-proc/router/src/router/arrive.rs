@@ -98,7 +98,7 @@ impl Router {
         let is_full = self.pool.queue.len() >= self.pool.config.queue.length_max;
         if is_full
             && arriving.band == Band::Waiting
-            && !arriving.is_admitted()
+            && !arriving.is_requeued()
             && let Some(last) = self.pool.queue.last_held()
         {
             self.reject_queued(last, RejectReason::QueueFull);

@@ -139,7 +139,7 @@ impl Router {
             Some(RejectReason::NoReplica)
         } else if queued.pinned.as_deref().is_some_and(<[_]>::is_empty) {
             Some(RejectReason::EmptySubset)
-        } else if !queued.is_admitted() && tenants.has_in_flight_max(queued.tenant, limits) {
+        } else if !queued.is_requeued() && tenants.has_in_flight_max(queued.tenant, limits) {
             Some(RejectReason::TenantLimit)
         } else {
             None
@@ -162,9 +162,9 @@ impl Router {
             Some(RejectReason::RegionFull)
         } else if queued.entered.after(wait_max) <= self.pool.now {
             Some(RejectReason::WaitedTooLong)
-        } else if !queued.is_admitted() && is_full || !has_room {
+        } else if !queued.is_requeued() && is_full || !has_room {
             Some(RejectReason::QueueFull)
-        } else if !queued.is_admitted() && tenants.has_waiting_max(tenant, limits) {
+        } else if !queued.is_requeued() && tenants.has_waiting_max(tenant, limits) {
             Some(RejectReason::TenantLimit)
         } else {
             None

@@ -33,7 +33,7 @@ impl Router {
         let Some(replica) = self.pool.replicas.id_of(index) else {
             return;
         };
-        let work = self.prompt_work(&request, &selected, replica);
+        let work = self.prompt_coverage(&request, &selected, replica);
         let pinned = queued.pinned.as_deref();
         let mut decision = self.decision(&request, pinned, &selected, (replica, &work));
         (decision.class, decision.queued_for) = (class, self.pool.now.since(queued.arrived));
@@ -168,13 +168,13 @@ impl Router {
         prefillers: &ReplicaSet,
     ) -> Option<ReplicaIndex> {
         let replica = self.pool.replicas.id_of(selected.replica)?;
-        let work = self.prompt_work(request, selected, replica);
+        let work = self.prompt_coverage(request, selected, replica);
         let prefiller = self.select_prefiller(request, work.uncached, prefillers)?;
         Some(prefiller.replica)
     }
 
     /// The part of a prompt that the selected replica holds, and the part that is left.
-    fn prompt_work(
+    fn prompt_coverage(
         &self,
         request: &Request,
         selected: &Dispatch,

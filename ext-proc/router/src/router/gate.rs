@@ -192,7 +192,7 @@ impl Router {
         if queued.request.scope == Scope::Forwarded {
             // Its own region can hold it.
             Some(RejectReason::RegionFull)
-        } else if !queued.is_admitted() && self.pool.queue.held_len() >= most {
+        } else if !queued.is_requeued() && self.pool.queue.held_len() >= most {
             Some(RejectReason::QueueFull)
         } else {
             self.wait_rejection(queued)

@@ -1,6 +1,6 @@
 //! Service of queued requests: an event frees replicas, and the policy selects the requests that they serve.
 //!
-//! The bounds of [`super::fairness`] come first. One event does a bounded amount of work: what is left of it is due at once,
+//! The bounds of [`super::overtaking`] come first. One event does a bounded amount of work: what is left of it is due at once,
 //! and until then arrivals wait behind the requests that are being served. A few freed replicas are offered to the requests.
 //! Many are not, since the requests that wait are then the shorter list: each of them selects its replica, oldest first.
 

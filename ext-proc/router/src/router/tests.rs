@@ -1,7 +1,7 @@
 //! The bounds that the router keeps under every policy, here with one that lets requests wait for a busy replica.
 
 mod bounds;
-mod fairness;
+mod overtaking;
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -22,8 +22,8 @@ pub(super) enum BodyMode {
 pub(super) struct StreamModes {
     pub(super) request: BodyMode,
     pub(super) response: BodyMode,
-    /// Whether the gateway has announced its modes. One that does not, such as NGINX Gateway Fabric, sends headers and the
-    /// whole body, closes its side, and then waits for the reply to the headers.
+    /// Whether the gateway has announced its modes. NGINX Gateway Fabric does not: it sends headers and the whole body, and
+    /// closes its side. Then it waits for the reply to the headers.
     pub(super) is_announced: bool,
 }
 

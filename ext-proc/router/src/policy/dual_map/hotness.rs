@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 
 use isotherm_fingerprint::BlockHash;
 
-/// Recent requests over which a share is counted, in a small pool,
+/// Recent requests over which a share is counted, in a small pool.
 const WINDOW_MIN: usize = 1_024;
-/// and for each replica of a large one: a few requests are no trend.
+/// Recent requests over which a share is counted, for each replica of a large pool: a few requests are no trend.
 const REQUESTS_PER_REPLICA: usize = 8;
 /// Prompts of the window that one request reads to count children, at most. The next request goes on.
 const READ_MAX: usize = 96 * WINDOW_MIN;

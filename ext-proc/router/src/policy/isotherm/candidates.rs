@@ -14,7 +14,7 @@ use super::prompt_load::COMPARED_MAX;
 use super::query::{CandidateQuery, MatchCost};
 use crate::Request;
 use crate::index::PrefixMatch;
-use crate::policy::{View, that_may_serve, uncached_tokens};
+use crate::policy::{View, filter_eligible, uncached_tokens};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Limit of the groups of holders that are priced: each group costs a lookup.
@@ -229,7 +229,7 @@ pub(super) fn affinity_replica(
     cost_max: f64,
 ) -> Option<CandidateCost> {
     let view = cost_model.view;
-    let busy = &*that_may_serve(query.request, &cost_model.busy, view);
+    let busy = &*filter_eligible(query.request, &cost_model.busy, view);
     let blocks = query.request.fingerprint.blocks();
     let matched = view.index.deepest_within(blocks, &query.known, busy);
     let mut cheapest: Option<CandidateCost> = None;

@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::{
     DelayedRequests, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest, Policy, PolicyRules,
-    RegionCosts, Selection, View, that_may_serve, uncached_tokens,
+    RegionCosts, Selection, View, filter_eligible, uncached_tokens,
 };
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
@@ -75,7 +75,7 @@ impl Policy for Isotherm {
                 continue;
             }
             let blocks = query.request.fingerprint.blocks();
-            let elsewhere = that_may_serve(query.request, &others, view);
+            let elsewhere = filter_eligible(query.request, &others, view);
             let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
             // The next best replica is priced with this one's load, without an answer or the session.
             let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
@@ -94,7 +94,7 @@ impl Policy for Isotherm {
     /// The least loaded holder of the longest prefix, or else the replica that served the session last.
     fn find_affinity(&self, queued: &QueuedRequest, view: &View<'_>) -> Option<ReplicaIndex> {
         let query = CandidateQuery::of_queued(queued, view);
-        let trusted = that_may_serve(query.request, view.replicas.trusted(), view);
+        let trusted = filter_eligible(query.request, view.replicas.trusted(), view);
         let blocks = query.request.fingerprint.blocks();
         let matched = view.index.deepest_within(blocks, &query.known, &trusted);
         if matched.depth == 0 {

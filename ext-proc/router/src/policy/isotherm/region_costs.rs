@@ -23,7 +23,7 @@ impl RegionCosts for Isotherm {
         let priced = load.least_loaded(fewest, view).replicas();
         let priced = priced.map(|replica| cost_model.price_unheld(replica, PRICED_TOKENS));
         let cheapest = priced.min_by(|a, b| a.cost.total_cmp(&b.cost))?;
-        (!leaves_out(view)).then(|| parts(cheapest.replica, &cost_model))
+        (!has_unpriced_prefill(view)).then(|| parts(cheapest.replica, &cost_model))
     }
 
     fn cost_here(
@@ -33,7 +33,7 @@ impl RegionCosts for Isotherm {
         wait_s: f64,
         view: &View<'_>,
     ) -> Option<f64> {
-        if request.adapter.is_some() || leaves_out(view) {
+        if request.adapter.is_some() || has_unpriced_prefill(view) {
             return None;
         }
         let query = CandidateQuery::new(request, view);
@@ -52,7 +52,7 @@ impl RegionCosts for Isotherm {
 }
 
 /// Whether the parts leave out a cost of this pool: prefill replicas compute a part of its prompts.
-fn leaves_out(view: &View<'_>) -> bool {
+fn has_unpriced_prefill(view: &View<'_>) -> bool {
     !view.replicas.prefillers().is_empty()
 }
 

@@ -1,4 +1,4 @@
-//! Fairness among queued requests: how often, and how long, later requests may go first.
+//! Overtaking among queued requests: how often, and how long, later requests may go first.
 //!
 //! A request is overtaken when a later one goes to a replica that it would have taken itself. A replica that it leaves free
 //! for a warmer one is no loss to it, so dispatches to that replica do not count. A pool with more replicas dispatches more
