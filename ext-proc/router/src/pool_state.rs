@@ -299,7 +299,8 @@ impl PoolState {
         let load_s = self.adapter_load_s();
         let cost = adapter.map(|adapter| {
             let adapters = &self.adapters;
-            adapters.cost(replica, adapter, load_s, self.service_s)
+            let service_s = self.service_s.unwrap_or(SERVICE_S);
+            adapters.cost(replica, adapter, load_s, service_s)
         });
         let mut cost = cost.unwrap_or_default();
         cost.wait_s += self.adapters.loading_s(replica, self.now);

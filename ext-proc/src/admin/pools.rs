@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::rejection::QueryRejection;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Json;
 use isotherm_router::{Push, Stats, TierStatus};
@@ -22,9 +23,23 @@ pub(super) struct PoolQuery {
     pub(super) pool: Option<String>,
 }
 
+/// The query that names a pool, or why it is no such query.
+pub(super) type PoolQueryResult = Result<Query<PoolQuery>, QueryRejection>;
+
 pub(super) async fn list(State(admin): AdminState) -> Json<Vec<view::PoolView>> {
     let pools = admin.pool_registry.pools();
     Json(pools.iter().map(|pool| pool_view(pool)).collect())
+}
+
+/// Returns the pool of the model `name`, or every pool without a name.
+pub(super) fn find_all(
+    pools: &PoolRegistry,
+    name: Option<&str>,
+) -> Result<Vec<Arc<Pool>>, ApiError> {
+    match name {
+        Some(name) => Ok(vec![find(pools, Some(name))?]),
+        None => Ok(pools.pools()),
+    }
 }
 
 /// Returns the pool of the model `name`; without a name, the only pool.

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
 use super::error::ApiError;
-use super::pools::{PoolQuery, find};
+use super::pools::{PoolQueryResult, find, find_all};
 use super::server::{ConnectionLifetime, DRAIN_WAIT_MS_MAX};
 use super::{AdminState, view};
 use crate::clock::millis;
@@ -23,17 +23,11 @@ use crate::pool::{Pool, ReplicaAdapters};
 /// Time between two looks at a draining replica.
 const DRAIN_POLL: Duration = Duration::from_millis(100);
 
-type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
-
 pub(super) async fn list(
     State(admin): AdminState,
-    query: QueryResult,
+    query: PoolQueryResult,
 ) -> Result<Json<Vec<view::ReplicaView>>, ApiError> {
-    let Query(query) = query?;
-    let pools = match &query.pool {
-        Some(name) => vec![find(&admin.pool_registry, Some(name))?],
-        None => admin.pool_registry.pools(),
-    };
+    let pools = find_all(&admin.pool_registry, query?.pool.as_deref())?;
     let mut replicas = Vec::new();
     for pool in pools {
         let now = pool.clock().now();
@@ -70,7 +64,7 @@ pub(super) async fn add(
 pub(super) async fn remove(
     State(admin): AdminState,
     Path(address): Path<String>,
-    query: QueryResult,
+    query: PoolQueryResult,
 ) -> Result<StatusCode, ApiError> {
     let addr = parse(&address)?;
     let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
@@ -136,7 +130,7 @@ pub(super) async fn drain(
 pub(super) async fn undrain(
     State(admin): AdminState,
     Path(address): Path<String>,
-    query: QueryResult,
+    query: PoolQueryResult,
 ) -> Result<StatusCode, ApiError> {
     let addr = parse(&address)?;
     let pool = find(&admin.pool_registry, query?.pool.as_deref())?;

@@ -2,40 +2,29 @@
 
 use std::sync::Arc;
 
-use axum::extract::rejection::QueryRejection;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use axum::response::Json;
 
 use super::error::ApiError;
-use super::pools::{PoolQuery, find};
+use super::pools::{PoolQueryResult, find_all};
 use super::{AdminState, view};
 use crate::clock::millis;
-use crate::pool::{NamedTenant, Pool, PoolRegistry};
-
-type QueryResult = Result<Query<PoolQuery>, QueryRejection>;
+use crate::pool::{NamedTenant, Pool};
 
 pub(super) async fn batch(
     State(admin): AdminState,
-    query: QueryResult,
+    query: PoolQueryResult,
 ) -> Result<Json<Vec<view::BatchView>>, ApiError> {
-    let pools = named(&admin.pool_registry, query?.pool.as_deref())?;
+    let pools = find_all(&admin.pool_registry, query?.pool.as_deref())?;
     Ok(Json(pools.iter().map(|pool| batch_view(pool)).collect()))
 }
 
 pub(super) async fn tenants(
     State(admin): AdminState,
-    query: QueryResult,
+    query: PoolQueryResult,
 ) -> Result<Json<Vec<view::PoolTenantsView>>, ApiError> {
-    let pools = named(&admin.pool_registry, query?.pool.as_deref())?;
+    let pools = find_all(&admin.pool_registry, query?.pool.as_deref())?;
     Ok(Json(pools.iter().map(|pool| tenants_view(pool)).collect()))
-}
-
-/// The pool of this name; every pool without a name.
-fn named(registry: &PoolRegistry, name: Option<&str>) -> Result<Vec<Arc<Pool>>, ApiError> {
-    match name {
-        Some(name) => Ok(vec![find(registry, Some(name))?]),
-        None => Ok(registry.pools()),
-    }
 }
 
 fn batch_view(pool: &Pool) -> view::BatchView {

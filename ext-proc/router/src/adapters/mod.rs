@@ -26,8 +26,6 @@ const FREE_SLOT: f64 = 0.5;
 const TAKEN_SLOT: f64 = 1.0;
 /// The share of the time of a request until one of the running adapters has no request left.
 const TURN: f64 = 0.5;
-/// Presumed time that a request occupies a replica, in seconds.
-const SERVICE_S: f64 = 1.0;
 
 /// Adapters of a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -227,11 +225,10 @@ impl Adapters {
         replica: ReplicaIndex,
         adapter: AdapterKey,
         load_s: f64,
-        service_s: Option<f64>,
+        service_s: f64,
     ) -> AdapterCost {
         let state = self.state(replica, adapter);
         let turn_s = || {
-            let service_s = service_s.unwrap_or(SERVICE_S);
             let slots = self.replicas.get(&replica).map(|place| &place.slots);
             let ahead = slots.map_or(0.0, |slots| {
                 slots.waiting_beside(adapter) as f64 / slots.count() as f64

@@ -64,7 +64,7 @@ impl World {
 
     fn cost(&self, adapter: u64) -> AdapterCost {
         self.adapters
-            .cost(REPLICA, AdapterKey(adapter), LOAD_S, Some(2.0))
+            .cost(REPLICA, AdapterKey(adapter), LOAD_S, 2.0)
     }
 
     fn loaded(&self) -> Vec<u64> {
