@@ -4,7 +4,6 @@ use std::sync::LazyLock;
 
 use isotherm_decision_proto::ClientMessage;
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_regions::Session;
 use isotherm_router::{EngineCounters, Load};
 use prometheus_client::registry::Registry;
 use prost::Message as _;
@@ -37,9 +36,8 @@ pub fn parse_models_page(page: &[u8]) -> Option<Vec<String>> {
 #[must_use]
 pub fn decode_peer_message(bytes: &[u8]) -> Option<(Message, Vec<u8>)> {
     let envelope = Envelope::decode(bytes).ok()?;
-    let session = Session(envelope.session);
     let message = decode(envelope).ok()??;
-    let encoded = encode(session, &message).encode_to_vec();
+    let encoded = encode(&message).encode_to_vec();
     Some((message, encoded))
 }
 

@@ -20,7 +20,7 @@ use std::time::Instant;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_regions::{
     Effect, Event, Heartbeat, LeaseConfig, LeaseInputs, Leases, Ping, PoolReplicas, RegionEntry,
-    Regions, RegionsConfig, Session, StoreVersion, StoredEntry,
+    Regions, RegionsConfig, StoreVersion, StoredEntry,
 };
 use isotherm_router::{
     Event as PoolEvent, Load, PeerId, PeerReport, ReplicaId, Router, RouterConfig, Time,
@@ -39,8 +39,6 @@ struct Service {
     routers: BTreeMap<Arc<str>, Router>,
     peers: u16,
     now: Time,
-    /// Newest ping to each peer.
-    asked: BTreeMap<PeerId, Ping>,
     /// Peer whose heartbeat arrives next.
     turn: u16,
 }
@@ -56,7 +54,7 @@ impl Service {
                 .collect(),
         };
         let now = Time::from_nanos(1);
-        let mut service = Self {
+        Self {
             regions: Regions::new(config, now),
             routers: MODELS
                 .iter()
@@ -64,15 +62,8 @@ impl Service {
                 .collect(),
             peers,
             now,
-            asked: BTreeMap::new(),
             turn: 0,
-        };
-        for id in 1..=peers {
-            let peer = PeerId(id);
-            let session = Session(u64::from(id));
-            service.tell(Event::LinkUp(peer, session));
         }
-        service
     }
 
     /// Passes an event to the core and carries out its effects.
@@ -84,9 +75,6 @@ impl Service {
     fn follow(&mut self) {
         while let Some(effect) = self.regions.poll_effect() {
             match effect {
-                Effect::Ping(peer, ping) => {
-                    self.asked.insert(peer, ping);
-                }
                 Effect::UpdatePeer {
                     peer,
                     pools,
@@ -124,27 +112,31 @@ impl Service {
         PeerId(self.turn)
     }
 
-    /// Returns a peer's reply to the newest ping.
-    fn heartbeat(&self, peer: PeerId) -> Heartbeat {
-        let ping = &self.asked[&peer];
+    /// Returns a peer's reply to a ping of this moment.
+    fn heartbeat(&self, peer: PeerId) -> Event {
+        let nonce = self.now.as_nanos();
+        let ping = Ping {
+            nonce,
+            sent: self.now,
+        };
         let report = PeerReport {
             available: u32::from(peer.0) % 3,
             replicas: 25,
             free_capacity: 40,
-            queue: u32::try_from(ping.seq % 4).unwrap(),
+            queue: u32::try_from(nonce % 4).unwrap(),
             drain_per_s: 12.5,
             ..PeerReport::default()
         };
-        Heartbeat {
-            session: ping.session,
-            ping_seq: ping.seq,
+        let heartbeat = Heartbeat {
+            nonce,
             version: "bench".into(),
             has_gateway: true,
             pools: MODELS
                 .iter()
                 .map(|model| (Arc::from(*model), report))
                 .collect(),
-        }
+        };
+        Event::Heartbeat(peer, ping, heartbeat)
     }
 }
 
@@ -236,7 +228,7 @@ fn heartbeats(c: &mut Criterion) {
                         }
                         let heartbeat = service.heartbeat(peer);
                         let start = Instant::now();
-                        service.tell(Event::Heartbeat(peer, heartbeat));
+                        service.tell(heartbeat);
                         spent += start.elapsed();
                     }
                     spent
@@ -281,8 +273,7 @@ fn heartbeats(c: &mut Criterion) {
                             service.follow();
                             for id in (1..=service.peers).filter(|_| answered) {
                                 let heartbeat = service.heartbeat(PeerId(id));
-                                let peer = PeerId(id);
-                                service.tell(Event::Heartbeat(peer, heartbeat));
+                                service.tell(heartbeat);
                             }
                         }
                         spent

@@ -3,13 +3,13 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::message::{Heartbeat, Ping, RegionName, Session};
+use super::message::{Heartbeat, Ping, RegionName};
 use isotherm_router::{PeerId, PeerReport, Time};
 
 /// Configuration of a service among regions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionsConfig {
-    /// Time between two pings.
+    /// Time between two pings, which the driver sends.
     pub interval: Duration,
     /// All other regions. An id always means the same region.
     pub peers: Vec<(PeerId, RegionName)>,
@@ -18,17 +18,15 @@ pub struct RegionsConfig {
 /// Input of the state machine.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// The handshake of the link that this service dialled succeeded. Each link has a new session.
-    LinkUp(PeerId, Session),
-    /// The link was lost, or an attempt to dial failed.
+    /// A ping has failed: no reply, no connection, or a refusal.
     LinkDown {
         /// Peer at the other end.
         peer: PeerId,
         /// Whether the peer runs and must not be used: a wrong certificate, name or protocol.
         is_refused: bool,
     },
-    /// A heartbeat of a peer, as its certificate names it, arrived on the link that this service dialled.
-    Heartbeat(PeerId, Heartbeat),
+    /// The reply to a ping, of a peer as its certificate names it.
+    Heartbeat(PeerId, Ping, Heartbeat),
     /// The configuration changed.
     Reconfigured(RegionsConfig),
 }
@@ -36,8 +34,6 @@ pub enum Event {
 /// Work for the driver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Send a ping on the link that this service dialled.
-    Ping(PeerId, Ping),
     /// Pass a peer's reports to the routers of all pools. A pool without a report is lost.
     UpdatePeer {
         /// Sender of the reports.

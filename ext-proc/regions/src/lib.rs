@@ -3,7 +3,7 @@
 //! Both halves are *sans I/O* like the [`Router`](isotherm_router::Router): they take events and times, and return work for the
 //! driver.
 //!
-//! - [`Regions`] sends pings to the services of other regions and judges their heartbeats.
+//! - [`Regions`] judges the heartbeats of the services of other regions.
 //! - [`Leases`] holds the lease of this region's own replicas in a store, and takes those of a dead region.
 //!
 //! `docs/design/recovery.md` has the rules of both.
@@ -26,7 +26,7 @@ pub use leases::{
     DropReason, EntryStatus, LeaseConfig, LeaseCounters, LeaseEffect, LeaseInputs, Leases,
     WriteResult,
 };
-pub use message::{Heartbeat, Ping, RegionName, Session};
+pub use message::{Heartbeat, Ping, RegionName};
 pub use status::{RegionState, RegionsCounters};
 
 use isotherm_router::{PeerId, Time};
@@ -39,9 +39,6 @@ const SILENCE_INTERVALS: u32 = 3;
 pub struct Regions {
     config: RegionsConfig,
     now: Time,
-    next_tick: Time,
-    /// Sequence number of the next ping.
-    seq: u64,
     peers: BTreeMap<PeerId, PeerRegion>,
     effects: VecDeque<Effect>,
     counters: RegionsCounters,
@@ -91,8 +88,6 @@ impl Regions {
     pub fn new(config: RegionsConfig, now: Time) -> Self {
         let mut regions = Self {
             now,
-            next_tick: now,
-            seq: 1,
             peers: BTreeMap::new(),
             effects: VecDeque::new(),
             counters: RegionsCounters::default(),
@@ -104,24 +99,16 @@ impl Regions {
 
     /// Handles an event. A time before the latest one counts as the latest one.
     ///
-    /// Events of unknown peers and links are ignored.
+    /// Events of unknown peers are ignored.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.handle_timeout(now);
         match event {
-            Event::LinkUp(id, session) => {
-                if let Some(peer) = self.peers.get_mut(&id) {
-                    peer.is_refused = false;
-                    peer.heartbeats.on_link_up(session);
-                    self.send_ping(id);
-                }
-            }
             Event::LinkDown { peer, is_refused } => {
                 if let Some(peer) = self.peers.get_mut(&peer) {
-                    peer.heartbeats.on_link_down();
                     peer.is_refused = is_refused;
                 }
             }
-            Event::Heartbeat(peer, heartbeat) => self.on_heartbeat(peer, heartbeat),
+            Event::Heartbeat(peer, ping, heartbeat) => self.on_heartbeat(peer, ping, heartbeat),
             Event::Reconfigured(config) => {
                 self.config = config;
                 let kept = &self.config.peers;
@@ -139,24 +126,18 @@ impl Regions {
         self.effects.pop_front()
     }
 
-    /// Returns the time of the next [`Self::handle_timeout`].
-    pub fn poll_timeout(&self) -> Time {
+    /// Returns the time of the next [`Self::handle_timeout`]: the next loss of a peer.
+    pub fn poll_timeout(&self) -> Option<Time> {
         let silence_max = self.silence_max();
         let heard = self.peers.values().filter(|peer| !peer.is_lost);
         let losses = heard.filter_map(|peer| Some(peer.heartbeats.as_of?.after(silence_max)));
-        losses.fold(self.next_tick, Time::min)
+        losses.min()
     }
 
     /// Handles the time that [`Self::poll_timeout`] named. An early call does no harm.
     pub fn handle_timeout(&mut self, now: Time) {
         self.now = self.now.max(now);
         self.mark_lost_peers();
-        if self.now >= self.next_tick {
-            self.next_tick = self.now.after(self.config.interval);
-            for id in self.peers.keys().copied().collect::<Vec<_>>() {
-                self.send_ping(id);
-            }
-        }
     }
 
     /// Returns each peer, in order of id.
@@ -182,27 +163,16 @@ impl Regions {
         self.config.interval * SILENCE_INTERVALS
     }
 
-    /// Sends a ping if the link is up.
-    fn send_ping(&mut self, id: PeerId) {
-        let Some(peer) = self.peers.get_mut(&id) else {
-            return;
-        };
-        if let Some(ping) = peer.heartbeats.next_ping(self.seq, self.now) {
-            self.seq += 1;
-            self.effects.push_back(Effect::Ping(id, ping));
-        }
-    }
-
-    fn on_heartbeat(&mut self, id: PeerId, heartbeat: Heartbeat) {
+    fn on_heartbeat(&mut self, id: PeerId, ping: Ping, heartbeat: Heartbeat) {
         let (now, age_max) = (self.now, self.silence_max());
         let Some(peer) = self.peers.get_mut(&id) else {
             return;
         };
-        let accepted = peer.heartbeats.on_reply(&heartbeat, now, age_max);
-        let Some(as_of) = accepted else {
+        peer.is_refused = false;
+        if !peer.heartbeats.on_reply(ping, &heartbeat, now, age_max) {
             self.counters.heartbeats_rejected += 1;
             return;
-        };
+        }
         self.counters.heartbeats += 1;
         peer.is_lost = false;
         peer.has_gateway = heartbeat.has_gateway;
@@ -210,7 +180,7 @@ impl Regions {
         self.effects.push_back(Effect::UpdatePeer {
             peer: id,
             pools: heartbeat.pools,
-            as_of,
+            as_of: ping.sent,
             round_trip: peer.heartbeats.round_trip.unwrap_or_default(),
         });
     }

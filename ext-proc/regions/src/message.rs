@@ -1,13 +1,13 @@
 //! Messages between the services of different regions.
 //!
-//! A service sends each peer a [`Ping`] every interval, on the link that it dialled; the peer replies with a [`Heartbeat`].
-//! The sender of the ping therefore measures the age of a heartbeat by its own clock.
+//! A service sends each peer a [`Ping`] every interval; the peer replies with a [`Heartbeat`]. The sender of the ping therefore
+//! measures the age of a heartbeat by its own clock.
 
 use core::borrow::Borrow;
 use core::fmt;
 use std::sync::Arc;
 
-use isotherm_router::PeerReport;
+use isotherm_router::{PeerReport, Time};
 use serde::{Deserialize, Serialize};
 
 /// Name of a region, the same everywhere.
@@ -39,26 +39,20 @@ impl fmt::Display for RegionName {
     }
 }
 
-/// Number of one link that a service dialled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Session(pub u64);
-
 /// Request for a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// Link on which the ping is sent.
-    pub session: Session,
-    /// Grows with each ping, over all links of one start of the service.
-    pub seq: u64,
+    /// Random number, which the heartbeat repeats: an old heartbeat is the reply to no new ping.
+    pub nonce: u64,
+    /// Time of the ping, by the sender's clock.
+    pub sent: Time,
 }
 
 /// Reply to a ping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Heartbeat {
-    /// Link on which the ping arrived.
-    pub session: Session,
-    /// Sequence number of the ping.
-    pub ping_seq: u64,
+    /// Number in the ping.
+    pub nonce: u64,
     /// Version of the software, for operators.
     pub version: Arc<str>,
     /// Whether the gateway is connected. A region without one serves no requests.

@@ -38,7 +38,7 @@ pub enum RegionState {
 pub struct RegionsCounters {
     /// Accepted heartbeats.
     pub heartbeats: u64,
-    /// Rejected heartbeats: late, repeated, never asked for, or of another link.
+    /// Rejected heartbeats: late, repeated, or of another ping.
     pub heartbeats_rejected: u64,
     /// Losses of peers.
     pub regions_lost: u64,

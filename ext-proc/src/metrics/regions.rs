@@ -53,7 +53,7 @@ type Counter<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 const COUNTERS: &[Counter<RegionsCounters>] = counters! {
     heartbeats: "Heartbeats of other regions that were accepted",
-    heartbeats_rejected: "Heartbeats of other regions that were rejected: late, repeated, or not requested",
+    heartbeats_rejected: "Heartbeats of other regions that were rejected: late, repeated, or the reply to another ping",
     regions_lost: "Times that a region was lost",
 };
 
@@ -83,7 +83,7 @@ const LEASE_COUNTERS: [Counter<LeaseCounters>; 4] = [
 const LINK_COUNTERS: [Counter<RegionsStatus>; 7] = [
     (
         "peer_handshakes_rejected",
-        "Inbound links rejected: no certificate, a wrong certificate, too many links, or a malformed message",
+        "Inbound connections and requests rejected: no certificate, a wrong certificate, too many connections, or a malformed message",
         |s| s.handshakes_rejected,
     ),
     (

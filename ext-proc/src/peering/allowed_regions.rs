@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 /// The domain of the names in certificates. No service resolves it.
-const DOMAIN: &str = "isotherm";
+pub(super) const DOMAIN: &str = "isotherm";
 
 /// The regions that may call; clones share them.
 #[derive(Clone, Debug)]

@@ -1,19 +1,18 @@
 //! Conversion between the messages on the wire and those of the program.
 //!
 //! Decoding checks every message, so that no other code has to: names are neither empty nor too long, lists are bounded,
-//! rates are finite. A message that fails the check ends its stream.
+//! rates are finite. A message that fails the check is rejected.
 
 mod decode;
 mod encode;
 #[cfg(test)]
 mod tests;
 
-use isotherm_regions::Session;
+use bytes::Bytes;
 use prost::Message as _;
 
 use super::MESSAGE_BYTES_MAX;
 use super::message::Message;
-use super::wire::Envelope;
 
 pub(crate) use decode::decode;
 pub(crate) use encode::encode;
@@ -29,17 +28,16 @@ const PLACEMENTS_MAX: usize = 1024;
 /// The most blocks in a placement.
 const BLOCKS_MAX: usize = 512;
 
-/// The message on the wire; `None` beyond a bound that the receiver checks. The receiver would end the stream of a longer
-/// message, and the next stream with the same message again.
-pub(super) fn encode_within_bounds(session: Session, message: &Message) -> Option<Envelope> {
-    let envelope = encode(session, message);
+/// The message on the wire; `None` beyond a bound that the receiver checks.
+pub(super) fn encode_within_bounds(message: &Message) -> Option<Bytes> {
+    let envelope = encode(message);
     let is_short = envelope.encoded_len() <= MESSAGE_BYTES_MAX;
-    (is_short && is_within_bounds(message)).then_some(envelope)
+    (is_short && is_within_bounds(message)).then(|| envelope.encode_to_vec().into())
 }
 
 fn is_within_bounds(message: &Message) -> bool {
     match message {
-        Message::Ping(_) => true,
+        Message::Ping { .. } => true,
         Message::Scaling(share) => share.pools.len() <= POOLS_MAX,
         Message::Heartbeat(heartbeat) => heartbeat.pools.len() <= POOLS_MAX,
         Message::Placements(placements) => {

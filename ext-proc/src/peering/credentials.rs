@@ -1,7 +1,7 @@
 //! Certificate, key and authority of a region, by file.
 //!
 //! Loading checks the files as the other regions check them, so that a mistake shows here and not as a refusal there. When
-//! the files change, the service loads them again: later handshakes use the new files, and links that are up stay up. If
+//! the files change, the service loads them again: later handshakes use the new files, and open connections stay open. If
 //! the new files are invalid, the service logs an error and keeps the old ones.
 //!
 //! TLS 1.3 only: both ends are this program. No session is ever resumed: a resumed session skips the check of certificates,

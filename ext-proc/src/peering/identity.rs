@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Credentials;
 use super::allowed_regions::AllowedRegions;
 
-/// The identity of this service, which all its links share.
+/// The identity of this service, which all its connections share.
 #[derive(Debug)]
 pub struct LocalIdentity {
     region: Arc<str>,
@@ -23,7 +23,7 @@ pub struct LocalIdentity {
 pub enum TransportSecurity {
     /// Mutual TLS.
     Tls(Arc<Credentials>),
-    /// No protection, on loopback addresses only. The service trusts the region in a caller's Hello.
+    /// No protection, on loopback addresses only. The service trusts the region that a caller names.
     Plaintext,
 }
 

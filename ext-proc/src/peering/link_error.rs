@@ -3,13 +3,15 @@
 //! An operator does different things about the two kinds: a peer that cannot be reached is down or behind the network, a peer
 //! that refuses is up and configured otherwise.
 
-use std::error::Error as _;
+use std::error::Error;
 use std::fmt::Display;
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use tonic::Code;
+use hyper::StatusCode;
+
+/// The longest reason of a peer that is kept, in bytes.
+const REASON_BYTES_MAX: usize = 256;
 
 /// Why a link is down. Each kind holds the reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,29 +30,10 @@ impl LinkError {
         Self::Unreachable(format!("cannot resolve {name}: {reason}"))
     }
 
-    /// A failure to open a TCP connection.
-    pub(super) fn connect(address: SocketAddr, error: &io::Error) -> Self {
-        Self::Unreachable(format!("no connection to {address}: {error}"))
-    }
-
     /// A phase of an attempt that did not end in time.
     pub(super) fn timeout(phase: &str, after: Duration) -> Self {
         let after_ms = after.as_millis();
         Self::Unreachable(format!("{phase} took longer than {after_ms} ms"))
-    }
-
-    pub(super) fn broken(reason: impl Display) -> Self {
-        Self::Unreachable(format!("the connection broke: {reason}"))
-    }
-
-    /// The end of a stream in good order: the peer is stopping.
-    pub(super) fn closed() -> Self {
-        Self::Unreachable("the other side closed the stream".into())
-    }
-
-    /// A TLS error: the certificate has another authority or name, or has expired; or the peer does not speak TLS.
-    pub(super) fn tls(reason: impl Display) -> Self {
-        Self::Refused(format!("TLS: {reason}"))
     }
 
     /// A peer that speaks another protocol, or another version of this protocol.
@@ -58,48 +41,40 @@ impl LinkError {
         Self::Refused(format!("protocol: {reason}"))
     }
 
-    pub(super) fn handshake(error: &io::Error) -> Self {
-        tls_error(error).map_or_else(|| Self::broken(error), Self::tls)
+    /// A connection that broke. A TLS error among the causes shows that the certificate has another authority or name, or has
+    /// expired, or that the peer does not speak TLS.
+    pub(super) fn broken(error: &(dyn Error + 'static)) -> Self {
+        if let Some(tls) = tls_error(error) {
+            return Self::Refused(format!("TLS: {tls}"));
+        }
+        if let Some(error) = error.downcast_ref::<hyper::Error>()
+            && error.is_parse()
+        {
+            return Self::protocol(error);
+        }
+        let cause = causes(error).last().unwrap_or(error);
+        Self::Unreachable(format!("the connection broke: {cause}"))
     }
 
-    /// A gRPC status: the peer's own, or what tonic makes of a broken connection.
-    pub(super) fn status(status: &tonic::Status) -> Self {
-        if let Some(reason) = protocol_error(status) {
-            return Self::protocol(reason);
-        }
-        match status.code() {
-            Code::Ok => Self::closed(),
-            // A connection that breaks ends in one of these, and so does a service that stops.
-            Code::Unavailable
-            | Code::Cancelled
-            | Code::Unknown
-            | Code::Internal
-            | Code::DeadlineExceeded => Self::broken(status.message()),
-            code => Self::Refused(format!(
-                "the other side says {code:?}: {}",
-                status.message()
-            )),
+    /// A response that is no success, with its text: the peer refuses the request, or has a fault of its own.
+    pub(super) fn status(status: StatusCode, text: &[u8]) -> Self {
+        let text = text.get(..REASON_BYTES_MAX).unwrap_or(text);
+        let reason = format!("the other side says {status}: {}", text.escape_ascii());
+        if status.is_client_error() {
+            Self::Refused(reason)
+        } else {
+            Self::Unreachable(reason)
         }
     }
 }
 
-/// The TLS error inside an error of the connection.
-pub(super) fn tls_error(error: &io::Error) -> Option<&tokio_rustls::rustls::Error> {
-    error.get_ref()?.downcast_ref()
+fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
 }
 
-/// The HTTP/2 error that shows that the peer answers, in another protocol.
-fn protocol_error(status: &tonic::Status) -> Option<&h2::Error> {
-    let causes = std::iter::successors(status.source(), |&error| error.source());
-    let mut errors = causes.filter_map(|error| error.downcast_ref::<h2::Error>());
-    errors.next().filter(|error| {
-        matches!(
-            error.reason(),
-            Some(
-                h2::Reason::PROTOCOL_ERROR
-                    | h2::Reason::FRAME_SIZE_ERROR
-                    | h2::Reason::HTTP_1_1_REQUIRED
-            )
-        )
-    })
+/// The TLS error among the causes of an error.
+pub(super) fn tls_error<'a>(
+    error: &'a (dyn Error + 'static),
+) -> Option<&'a tokio_rustls::rustls::Error> {
+    causes(error).find_map(|error| error.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
 }

@@ -1,18 +1,21 @@
-//! The messages of a link, in the core's types.
+//! The messages between services, in the core's types.
 
 use std::sync::Arc;
 
-use isotherm_regions::{Heartbeat, Ping};
+use isotherm_regions::Heartbeat;
 
 use super::scaling_share::ScalingShare;
 use crate::pool::SharedPlacement;
 
-/// A message, without the Hello that opens a stream.
+/// A message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
-    /// The caller asks for a heartbeat.
-    Ping(Ping),
-    /// The callee's reply to one ping.
+    /// A request for a heartbeat.
+    Ping {
+        /// Number that the heartbeat repeats.
+        nonce: u64,
+    },
+    /// The reply to one ping.
     Heartbeat(Heartbeat),
     /// Placements of a sibling, each with the model of its pool.
     Placements(Vec<(Arc<str>, SharedPlacement)>),

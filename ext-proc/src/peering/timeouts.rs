@@ -5,41 +5,39 @@ use std::time::Duration;
 /// The timeouts of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTimeouts {
-    /// Bound on one attempt to reach one address, from the TCP connection to the callee's Hello.
+    /// Time between two pings.
+    pub interval: Duration,
+    /// Bound on one attempt to reach one address, from the TCP connection to the first response.
     pub attempt_max: Duration,
-    /// Bound on the callee's silence after a ping, after which the dialer cuts the link and redials.
+    /// Bound on the time from a message to its response. Then the link is down.
     pub silence_max: Duration,
-    /// Backoff after the first failed attempt; each further failure doubles it.
+    /// Backoff after the first failure; each further failure doubles it.
     pub backoff_min: Duration,
     /// Bound on the backoff.
     pub backoff_max: Duration,
-    /// Bound on the time from a caller's TCP connection to its Hello.
-    pub hello_max: Duration,
 }
 
-/// Missed heartbeats after which the dialer cuts a link. The core marks a peer as lost after three, so no request depends on a
-/// link that is cut.
-const SILENCE_INTERVALS: u32 = 4;
+/// Intervals without a response after which a link is down. The core marks a peer as lost after three, so no request depends
+/// on a link that is silent for longer.
+pub(super) const SILENCE_INTERVALS: u32 = 4;
 
-/// Bound on one attempt. A handshake has three round trips: a second across the world, at a third of a second each.
+/// Bound on one attempt. An attempt has four round trips: a second across the world, at a quarter of a second each.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);
 /// Bound on the backoff, where two heartbeats are not longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(2);
-/// Backoff after the first failed attempt, in heartbeats.
+/// Backoff after the first failure, in heartbeats.
 const BACKOFF_INTERVALS: u32 = 2;
-/// Bound on a caller's handshake and Hello: longer than an attempt, so that the caller gives up first.
-const HELLO_MAX: Duration = Duration::from_secs(5);
 
 impl LinkTimeouts {
     /// The timeouts for an interval of heartbeats.
     pub fn of(heartbeat: Duration) -> Self {
         let backoff_min = heartbeat * BACKOFF_INTERVALS;
         Self {
+            interval: heartbeat,
             attempt_max: ATTEMPT_MAX,
             silence_max: heartbeat * SILENCE_INTERVALS,
             backoff_min,
             backoff_max: BACKOFF_MAX.max(backoff_min),
-            hello_max: HELLO_MAX,
         }
     }
 }

@@ -6,8 +6,7 @@
 use std::sync::Arc;
 
 use isotherm_regions::{
-    Event, Heartbeat, LeaseEffect, Ping, RegionEntry, RegionName, RegionsConfig, StoredEntry,
-    WriteResult,
+    Event, Heartbeat, LeaseEffect, RegionEntry, RegionName, RegionsConfig, StoredEntry, WriteResult,
 };
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
@@ -50,7 +49,7 @@ impl RegionsDriver {
         self.pool_registry.clock()
     }
 
-    /// Applies a configuration: dials its peers and siblings, and no others.
+    /// Applies a configuration: calls its peers and siblings, and no others.
     pub(super) fn apply(&self, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
         self.drive(|core, now| {
             core.config = config.clone();
@@ -79,37 +78,33 @@ impl RegionsDriver {
                     return;
                 };
                 link.state.update(&link.config.name, &event);
-                if let LinkEvent::Down { .. } = event {
-                    // Forwarding pauses until the next report, which a link that comes back brings at once.
-                    self.mark_lost(peer);
-                }
-                if let Some(event) = peer_event(peer, event) {
-                    core.regions.handle(now, event);
-                }
+                let event = match event {
+                    LinkEvent::Heartbeat(ping, heartbeat) => {
+                        Event::Heartbeat(peer, ping, heartbeat)
+                    }
+                    LinkEvent::Down { error } => {
+                        // Forwarding pauses until the next report, which a link that comes back brings at once.
+                        self.mark_lost(peer);
+                        let is_refused = matches!(error, LinkError::Refused(_));
+                        Event::LinkDown { peer, is_refused }
+                    }
+                };
+                core.regions.handle(now, event);
             }),
             LinkKey::Sibling(address) => self.drive(|core, now| {
                 let Some(link) = core.links.sibling(&address) else {
                     return;
                 };
                 link.state.update(&format!("sibling {address}"), &event);
-                match event {
-                    LinkEvent::Up { session, .. } => {
-                        link.sibling.monitor.on_link_up(session);
-                        core.ping_siblings(now);
-                    }
-                    LinkEvent::Down { .. } => link.sibling.monitor.on_link_down(),
-                    LinkEvent::Message(Message::Heartbeat(heartbeat)) => {
-                        link.sibling.on_heartbeat(now, heartbeat);
-                    }
-                    // A sibling sends no other message in reply to a ping.
-                    LinkEvent::Message(_) => {}
+                if let LinkEvent::Heartbeat(ping, heartbeat) = event {
+                    link.sibling.on_heartbeat(now, ping, heartbeat);
                 }
             }),
         }
     }
 
     /// Replies to a ping: to a peer with the state of the region, to a sibling with that of this service alone.
-    pub(super) fn reply(&self, ping: &Ping, is_sibling: bool) -> Message {
+    pub(super) fn reply(&self, nonce: u64, is_sibling: bool) -> Message {
         let mut pools = reports(&self.pool_registry.table());
         let core = self.lock();
         let now = self.clock().now();
@@ -120,8 +115,7 @@ impl RegionsDriver {
             add_queues(&mut pools, reports);
         }
         Message::Heartbeat(Heartbeat {
-            session: ping.session,
-            ping_seq: ping.seq,
+            nonce,
             version: env!("CARGO_PKG_VERSION").into(),
             has_gateway: match is_sibling {
                 true => core.own_gateway,
@@ -180,7 +174,8 @@ impl Driver for RegionsDriver {
     fn poll_timeout(state: &DriverState) -> Option<Time> {
         let regions = state.regions.poll_timeout();
         let leases = state.leases.as_ref();
-        Some(leases.map_or(regions, |(leases, _)| regions.min(leases.poll_timeout())))
+        let leases = leases.map(|(leases, _)| leases.poll_timeout());
+        regions.into_iter().chain(leases).min()
     }
 
     fn handle_timeout(state: &mut DriverState, now: Time) {
@@ -218,20 +213,4 @@ pub(super) fn regions_config(
         interval: config.heartbeat,
         peers: peers.collect(),
     }
-}
-
-/// Converts an event of a peer's link for the core.
-fn peer_event(peer: PeerId, event: LinkEvent) -> Option<Event> {
-    Some(match event {
-        LinkEvent::Up { session, .. } => Event::LinkUp(peer, session),
-        LinkEvent::Down { error, .. } => Event::LinkDown {
-            peer,
-            is_refused: matches!(error, LinkError::Refused(_)),
-        },
-        LinkEvent::Message(Message::Heartbeat(heartbeat)) => Event::Heartbeat(peer, heartbeat),
-        // The callee of a link sends neither pings nor placements.
-        LinkEvent::Message(Message::Ping(_) | Message::Placements(_) | Message::Scaling(_)) => {
-            return None;
-        }
-    })
 }

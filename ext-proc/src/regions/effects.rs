@@ -9,7 +9,6 @@ use isotherm_router::{PeerId, PeerReport, Time};
 use super::driver::RegionsDriver;
 use super::pools::pool_of;
 use super::state::DriverState;
-use crate::peering::Message;
 use crate::pool::Pool;
 
 impl RegionsDriver {
@@ -43,7 +42,6 @@ impl RegionsDriver {
 
     pub(super) fn carry_out(&self, core: &mut DriverState, effect: Effect) {
         match effect {
-            Effect::Ping(peer, ping) => core.links.send_to_peer(peer, &Message::Ping(ping)),
             Effect::UpdatePeer {
                 peer,
                 pools,

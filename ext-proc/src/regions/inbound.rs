@@ -1,20 +1,19 @@
-//! Replies to inbound links: peers get the state of this region, siblings get this service's own state.
+//! Replies to inbound requests: peers get the state of this region, siblings get this service's own state.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use isotherm_regions::Session;
 use parking_lot::Mutex;
 
 use super::RegionsDriver;
 use super::{placements, scaling};
-use crate::peering::{Caller, Message, MessageHandler};
+use crate::peering::{InboundHandler, Message};
 
 /// Shortest time between two log lines of rejected links; all are counted.
 const WARN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Handler of inbound links, which does not keep the driver alive.
+/// Handler of inbound requests, which does not keep the driver alive.
 #[derive(Debug)]
 pub(super) struct InboundLinks {
     driver: Weak<RegionsDriver>,
@@ -42,53 +41,31 @@ impl InboundLinks {
     }
 }
 
-impl MessageHandler for InboundLinks {
-    fn on_open(&self, caller: &Caller) {
-        tracing::debug!(region = %caller.region, "inbound link open");
-    }
-
-    async fn on_message(
-        &self,
-        caller: &Caller,
-        session: Session,
-        message: Message,
-    ) -> Vec<Message> {
-        let Some(driver) = self.driver.upgrade() else {
-            return Vec::new();
-        };
-        if session != caller.session {
-            return Vec::new();
-        }
-        let is_sibling = caller.region == self.region;
+impl InboundHandler for InboundLinks {
+    fn on_message(&self, region: &Arc<str>, message: Message) -> Option<Message> {
+        let driver = self.driver.upgrade()?;
+        let is_sibling = *region == self.region;
         match message {
-            Message::Ping(ping) => return vec![driver.reply(&ping, is_sibling)],
+            Message::Ping { nonce } => return Some(driver.reply(nonce, is_sibling)),
             // Only siblings send placements.
             Message::Placements(placements) if is_sibling => {
                 placements::receive(&driver, placements);
             }
             Message::Scaling(share) => {
-                scaling::receive(&driver, (!is_sibling).then_some(&*caller.region), share);
+                scaling::receive(&driver, (!is_sibling).then_some(&**region), share);
             }
             // Heartbeats are replies, which a caller does not send.
             Message::Placements(_) | Message::Heartbeat(_) => {}
         }
-        Vec::new()
+        None
     }
 
-    fn on_close(&self, caller: &Caller) {
-        tracing::debug!(region = %caller.region, "inbound link closed");
-    }
-
-    fn on_rejected(&self, from: Option<SocketAddr>, reason: &str) {
+    fn on_rejected(&self, from: SocketAddr, reason: &str) {
         if let Some(driver) = self.driver.upgrade() {
             driver.lock().handshakes_rejected += 1;
         }
         if self.should_warn() {
-            tracing::warn!(
-                from = from.map(|from| from.to_string()),
-                reason,
-                "inbound link rejected"
-            );
+            tracing::warn!(%from, reason, "inbound link rejected");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The links that this service dials: one to each peer, one to each sibling.
+//! The links of this service: one to each peer, one to each sibling.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 
 use super::sibling::Sibling;
 use super::status::LinkState;
+use crate::clock::Clock;
 use crate::config::{Address, PeerConfig};
 use crate::peering::{
-    Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message, PeerEndpoint,
+    LinkClient, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message, PeerEndpoint,
 };
 
 /// Other end of a link.
@@ -25,6 +26,7 @@ pub(super) enum LinkKey {
 #[derive(Debug)]
 pub(super) struct Links {
     identity: Arc<LocalIdentity>,
+    clock: Clock,
     events: mpsc::Sender<(LinkKey, LinkEvent)>,
     heartbeat: Option<Duration>,
     pub(super) peers: BTreeMap<PeerId, PeerLink>,
@@ -35,7 +37,7 @@ pub(super) struct Links {
 pub(super) struct PeerLink {
     pub(super) config: PeerConfig,
     pub(super) state: LinkState,
-    dialer: Dialer,
+    client: LinkClient,
 }
 
 #[derive(Debug)]
@@ -43,17 +45,19 @@ pub(super) struct SiblingLink {
     pub(super) address: Address,
     pub(super) state: LinkState,
     pub(super) sibling: Sibling,
-    pub(super) dialer: Dialer,
+    pub(super) client: LinkClient,
 }
 
 impl Links {
     /// Creates an empty set, whose links report to `events`.
     pub(super) fn new(
         identity: Arc<LocalIdentity>,
+        clock: Clock,
         events: mpsc::Sender<(LinkKey, LinkEvent)>,
     ) -> Self {
         Self {
             identity,
+            clock,
             events,
             heartbeat: None,
             peers: BTreeMap::new(),
@@ -61,7 +65,7 @@ impl Links {
         }
     }
 
-    /// Dials these peers and siblings, and drops all others. Unchanged links stay up.
+    /// Calls these peers and siblings, and drops all others. Unchanged links stay up.
     pub(super) fn apply(
         &mut self,
         peers: &[(PeerId, PeerConfig)],
@@ -81,7 +85,7 @@ impl Links {
             let link = kept.unwrap_or_else(|| PeerLink {
                 config: config.clone(),
                 state: LinkState::Dialling,
-                dialer: self.dial(&config.name, &config.address, timeouts, LinkKey::Peer(*id)),
+                client: self.call(&config.name, &config.address, timeouts, LinkKey::Peer(*id)),
             });
             let config = config.clone();
             self.peers.insert(*id, PeerLink { config, ..link });
@@ -95,7 +99,7 @@ impl Links {
                     address: address.clone(),
                     state: LinkState::Dialling,
                     sibling: Sibling::default(),
-                    dialer: self.dial(
+                    client: self.call(
                         self.identity.region(),
                         address,
                         timeouts,
@@ -115,7 +119,7 @@ impl Links {
     /// Sends a message to a peer. A message that cannot be sent counts as lost on the way.
     pub(super) fn send_to_peer(&self, peer: PeerId, message: &Message) {
         if let Some(link) = self.peers.get(&peer)
-            && let Err(error) = link.dialer.send(message)
+            && let Err(error) = link.client.send(message)
         {
             tracing::debug!(region = link.config.name, %error, "message not sent");
         }
@@ -127,23 +131,23 @@ impl Links {
             .find(|link| link.address == *address)
     }
 
-    fn dial(
+    fn call(
         &self,
         region: &str,
         address: &Address,
         timeouts: LinkTimeouts,
         key: LinkKey,
-    ) -> Dialer {
+    ) -> LinkClient {
         let peer = PeerEndpoint {
             region: region.to_owned(),
             address: address.to_string(),
         };
-        Dialer::spawn(
+        LinkClient::spawn(
             Arc::clone(&self.identity),
             peer,
             timeouts,
-            key,
-            self.events.clone(),
+            self.clock,
+            (key, self.events.clone()),
         )
     }
 }
@@ -152,12 +156,11 @@ impl LinkState {
     /// Applies an event of the link to `peer`, and logs a change.
     pub(super) fn update(&mut self, peer: &str, event: &LinkEvent) {
         let next = match event {
-            LinkEvent::Up { .. } => Self::Up,
-            LinkEvent::Down { error, .. } if matches!(error, LinkError::Refused(_)) => {
+            LinkEvent::Heartbeat(..) => Self::Up,
+            LinkEvent::Down { error } if matches!(error, LinkError::Refused(_)) => {
                 Self::Refused(error.to_string())
             }
-            LinkEvent::Down { error, .. } => Self::Unreachable(error.to_string()),
-            LinkEvent::Message(_) => return,
+            LinkEvent::Down { error } => Self::Unreachable(error.to_string()),
         };
         if next.as_ref() != self.as_ref() {
             match next.reason() {

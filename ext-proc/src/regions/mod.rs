@@ -38,9 +38,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, RegionConfig, StoreConfig};
-use crate::peering::{
-    Acceptor, Credentials, LinkEvent, LinkTimeouts, LocalIdentity, TransportSecurity,
-};
+use crate::peering::{Credentials, LinkEvent, LinkServer, LocalIdentity, TransportSecurity};
 use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
 use driver::{RegionsDriver, regions_config};
@@ -59,7 +57,7 @@ pub use status::{
 
 /// Limit of queued link events. A link with a full queue waits.
 const EVENTS_MAX: usize = 1_024;
-/// Longest wait for the end of the streams and the last writes to the store.
+/// Longest wait for the last requests and the last writes to the store.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// A service that is ready to start: the socket is open, and the certificates are valid.
@@ -78,7 +76,7 @@ pub struct RegionsServer {
 pub struct RegionsRuntime {
     driver: Arc<RegionsDriver>,
     stopping: watch::Sender<bool>,
-    /// The acceptor and the calls of the store, which end by themselves.
+    /// The server and the calls of the store, which end by themselves.
     closing: JoinSet<()>,
     tasks: JoinSet<()>,
 }
@@ -106,7 +104,8 @@ impl RegionsServer {
         let now = pool_registry.clock().now();
         let regions = Regions::new(regions_config(config, &[]), now);
         let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let links = Links::new(Arc::clone(&identity), sender);
+        let clock = pool_registry.clock();
+        let links = Links::new(Arc::clone(&identity), clock, sender);
         let leased = LeasedReplicas::new(Arc::clone(pool_registry), drain_max);
         let (leases, store) = match &config.store {
             None => (None, None),
@@ -138,7 +137,7 @@ impl RegionsServer {
         RegionsHandle(Arc::clone(&self.driver))
     }
 
-    /// Dials peers and siblings, and accepts their links. `config` follows the whole configuration through reloads; `envoys`
+    /// Calls peers and siblings, and answers their requests. `config` follows the whole configuration through reloads; `envoys`
     /// counts the Envoys that are connected to this service.
     /// Fails without TLS when other machines can reach the socket.
     pub fn start(
@@ -148,14 +147,9 @@ impl RegionsServer {
     ) -> anyhow::Result<RegionsRuntime> {
         let (stopping, stopped) = watch::channel(false);
         let handler = Arc::new(InboundLinks::new(&self.driver, &self.config.name));
-        let timeouts = LinkTimeouts::of(self.config.heartbeat);
-        let acceptor = Acceptor::new(Arc::clone(&self.identity), self.listener, timeouts, handler)?;
+        let server = LinkServer::new(Arc::clone(&self.identity), self.listener, handler)?;
         let mut closing = JoinSet::new();
-        closing.spawn(async move {
-            if let Err(error) = acceptor.run(stopped).await {
-                tracing::error!(%error, "links from other regions are no longer accepted");
-            }
-        });
+        closing.spawn(server.run(stopped));
         let current = config.borrow_and_update().region.clone();
         let current = current.unwrap_or_else(|| self.config.clone());
         tasks::apply(&self.driver, &current);
@@ -165,7 +159,6 @@ impl RegionsServer {
         let mut tasks = JoinSet::new();
         tasks.spawn(tasks::receive_events(driver.clone(), self.events));
         tasks.spawn(run_timer(driver.clone()));
-        tasks.spawn(tasks::ping_siblings(driver.clone()));
         tasks.spawn(tasks::follow_members(
             driver.clone(),
             pool_registry.revision(),
@@ -198,7 +191,7 @@ impl RegionsServer {
 }
 
 impl RegionsRuntime {
-    /// Gives every lease up and ends all links, so that peers notice at once. Does not wait.
+    /// Gives every lease up and ends all links, so that peers notice with their next ping. Does not wait.
     pub fn leave(&self) {
         self.driver.shut_down();
         self.stopping.send_replace(true);

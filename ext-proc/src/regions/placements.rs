@@ -58,7 +58,7 @@ fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     let mut core = driver.lock();
     let core = &mut *core;
     for link in &core.links.siblings {
-        match link.dialer.send(&message) {
+        match link.client.send(&message) {
             Ok(()) => core.counts.sent += 1,
             Err(_) => core.counts.dropped += 1,
         }

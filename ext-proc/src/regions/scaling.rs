@@ -33,7 +33,7 @@ impl RegionsHandle {
         let message = Message::Scaling(Arc::new(share));
         let core = self.0.lock();
         for link in &core.links.siblings {
-            let _ = link.dialer.send(&message);
+            let _ = link.client.send(&message);
         }
         for peer in core.links.peers.keys() {
             core.links.send_to_peer(*peer, &message);

@@ -1,4 +1,4 @@
-//! A sibling, as heard on the link that this service dials.
+//! A sibling, as its heartbeats show it.
 //!
 //! Siblings ping each other as regions do. Each reports its own queue and its own Envoys only, since two services that repeat
 //! each other's reports would keep them alive.
@@ -6,21 +6,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_regions::{Heartbeat, HeartbeatMonitor};
+use isotherm_regions::{Heartbeat, HeartbeatMonitor, Ping};
 use isotherm_router::{PeerReport, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct Sibling {
     pub(super) monitor: HeartbeatMonitor,
-    /// Arrival and content of the last heartbeat, which outlives its link: the dialer redials a broken link at once.
+    /// Arrival and content of the last heartbeat, which outlives a link that is down: the client soon connects again.
     last: Option<(Time, Heartbeat)>,
 }
 
 impl Sibling {
     /// Handles a heartbeat. Late, repeated and foreign ones are ignored.
-    pub(super) fn on_heartbeat(&mut self, now: Time, heartbeat: Heartbeat) {
-        let accepted = self.monitor.on_reply(&heartbeat, now, Duration::MAX);
-        if accepted.is_some() {
+    pub(super) fn on_heartbeat(&mut self, now: Time, ping: Ping, heartbeat: Heartbeat) {
+        let age_max = Duration::MAX;
+        if self.monitor.on_reply(ping, &heartbeat, now, age_max) {
             self.last = Some((now, heartbeat));
         }
     }
@@ -59,8 +59,6 @@ pub(super) fn add_queues<'a>(
 
 #[cfg(test)]
 mod tests {
-    use isotherm_regions::Session;
-
     use super::*;
 
     const SILENCE: Duration = Duration::from_millis(600);
@@ -69,15 +67,14 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    fn answer(ping_seq: u64, queue: u32) -> Heartbeat {
+    fn answer(nonce: u64, queue: u32) -> Heartbeat {
         let report = PeerReport {
             queue,
             drain_per_s: 1.5,
             ..PeerReport::default()
         };
         Heartbeat {
-            session: Session(7),
-            ping_seq,
+            nonce,
             version: "test".into(),
             has_gateway: true,
             pools: vec![("m".into(), report)],
@@ -87,12 +84,12 @@ mod tests {
     #[test]
     fn a_heartbeat_ages_and_a_late_one_is_ignored() {
         let mut sibling = Sibling::default();
-        sibling.monitor.on_link_up(Session(7));
-        for seq in 1..=2 {
-            assert!(sibling.monitor.next_ping(seq, at(300)).is_some());
-        }
-        sibling.on_heartbeat(at(500), answer(2, 3));
-        sibling.on_heartbeat(at(501), answer(1, 9));
+        let ping = |nonce, sent_ms| Ping {
+            nonce,
+            sent: at(sent_ms),
+        };
+        sibling.on_heartbeat(at(500), ping(2, 300), answer(2, 3));
+        sibling.on_heartbeat(at(501), ping(1, 200), answer(1, 9));
         let queue =
             |sibling: &Sibling, now| sibling.reports(now, SILENCE).first().map(|r| r.1.queue);
         assert_eq!(queue(&sibling, at(1_100)), Some(3));

@@ -14,7 +14,6 @@ use super::leased::LeasedReplicas;
 use super::links::Links;
 use super::status::{CertificateState, PlacementCounts};
 use crate::config::{Address, PeerConfig, RegionConfig};
-use crate::peering::Message;
 
 /// Time after the start of this service in which its Envoy counts as connected. Otherwise a region gives its lease up while its
 /// Envoy connects.
@@ -35,7 +34,7 @@ pub(super) struct DriverState {
     pub(super) members: watch::Sender<Vec<PeerConfig>>,
     pub(super) counts: PlacementCounts,
     pub(super) certificate: CertificateState,
-    /// Rejected inbound links since the start.
+    /// Rejected inbound connections and requests since the start.
     pub(super) handshakes_rejected: u64,
     /// Addresses of leased replicas outside their networks.
     pub(super) addresses_rejected: u64,
@@ -43,8 +42,6 @@ pub(super) struct DriverState {
     pub(super) own_gateway: bool,
     /// End of the time in which the first Envoy counts as connected.
     gateway_expected_until: Option<Time>,
-    /// Sequence number of the last ping to a sibling.
-    seq: u64,
 }
 
 impl DriverState {
@@ -78,7 +75,6 @@ impl DriverState {
             addresses_rejected: 0,
             own_gateway: false,
             gateway_expected_until: Some(started.after(GATEWAY_START_MAX)),
-            seq: 0,
         }
     }
 
@@ -97,16 +93,6 @@ impl DriverState {
         self.own_gateway
             || self.gateway_expected_until.is_some_and(|until| now < until)
             || siblings.any(|link| link.sibling.has_gateway(now, silence_max))
-    }
-
-    pub(super) fn ping_siblings(&mut self, now: Time) {
-        for link in &mut self.links.siblings {
-            self.seq += 1;
-            if let Some(ping) = link.sibling.monitor.next_ping(self.seq, now) {
-                // A ping that cannot be sent counts as an unanswered one.
-                let _ = link.dialer.send(&Message::Ping(ping));
-            }
-        }
     }
 
     /// Records this region's own replicas, for the store.

@@ -126,7 +126,7 @@ pub struct PlacementCounts {
     pub received: u64,
 }
 
-/// State of a link that this service dials.
+/// State of a link to another service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, AsRefStr, IntoStaticStr)]
 #[serde(rename_all = "snake_case", tag = "link", content = "link_error")]
 #[strum(serialize_all = "snake_case")]

@@ -4,13 +4,11 @@ use std::sync::{Arc, Weak};
 
 use isotherm_router::PeerId;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep_until};
 
 use super::RegionsDriver;
 use super::discovery::SiblingDiscovery;
 use super::links::LinkKey;
 use super::pools::own_pools;
-use super::state::DriverState;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::peering::{Credentials, CredentialsError, LinkEvent};
@@ -45,19 +43,6 @@ pub(super) async fn follow_certificate(driver: Weak<RegionsDriver>, credentials:
         Err(_) => note(|certificate| certificate.rejected += 1),
     };
     credentials.follow(counted).await;
-}
-
-/// Pings the siblings once an interval.
-pub(super) async fn ping_siblings(driver: Weak<RegionsDriver>) {
-    loop {
-        let Some(strong) = driver.upgrade() else {
-            return;
-        };
-        strong.drive(DriverState::ping_siblings);
-        let next = Instant::now() + strong.lock().config.heartbeat;
-        drop(strong);
-        sleep_until(next).await;
-    }
 }
 
 /// Passes this region's own replicas to the core.

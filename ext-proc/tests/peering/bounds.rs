@@ -1,17 +1,17 @@
 //! Queues, messages and connections are bounded.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use isotherm_ext_proc::peering::wire::{Envelope, Heartbeat, Payload, PoolReport};
-use isotherm_ext_proc::peering::{
-    Dialer, LinkError, LinkEvent, MESSAGE_BYTES_MAX, Message, PeerEndpoint, SendError,
-};
+use isotherm_ext_proc::peering::wire::{self, Heartbeat, Payload, Ping, PoolReport};
+use isotherm_ext_proc::peering::{LinkError, LinkEvent, MESSAGE_BYTES_MAX, Message, SendError};
 use isotherm_ext_proc::pool::{SharedPlacement, SharedTarget};
 use isotherm_fingerprint::BlockHash;
-use tokio::sync::mpsc;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
 
-use crate::raw::{self, RAW_SESSION};
-use crate::service::{Client, Service, ping_message, plain, timeouts, tls_identity, wait_until};
+use crate::raw;
+use crate::service::{Client, Service, plain, timeouts, tls_identity, wait_until};
 
 fn batch(blocks: u32) -> Message {
     let block = |n| BlockHash {
@@ -28,34 +28,26 @@ fn batch(blocks: u32) -> Message {
     Message::Placements(vec![("model".into(), placement)])
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_link_to_a_sibling_that_does_not_read_buffers_a_bounded_number_of_messages() {
     let eu = Service::start(plain("eu", &[])).await;
-    eu.recorder.is_stuck.store(true, Ordering::SeqCst);
     let mut sibling = Client::start(&plain("eu", &[]), "eu", eu.address, timeouts());
     sibling.wait_until_up().await;
-    let batch = batch(300);
-    let mut sent = 0;
-    for _ in 0..10_000 {
-        match sibling.dialer.send(&batch) {
-            Ok(()) => sent += 1,
+    eu.recorder.is_stuck.store(true, Ordering::SeqCst);
+    let mut sent = Vec::new();
+    for number in 0..10_000 {
+        let batch = batch(1 + number % 300);
+        match sibling.link.send(&batch) {
+            Ok(()) => sent.push(batch),
             Err(error) => assert_eq!(error, SendError::Full),
         }
         tokio::task::yield_now().await;
     }
-    // HTTP/2's window of two megabytes, and the send queue.
-    assert!(sent < 2_000, "{sent}");
-    assert_eq!(eu.recorder.count(), 1);
+    assert!(sent.len() < 100, "{}", sent.len());
+    assert!(eu.recorder.one_way().len() <= 1);
     eu.recorder.is_stuck.store(false, Ordering::SeqCst);
-    wait_until(|| eu.recorder.count() == sent).await;
-    assert!(
-        eu.recorder
-            .messages
-            .lock()
-            .unwrap()
-            .iter()
-            .all(|(_, _, message)| *message == batch)
-    );
+    wait_until(|| eu.recorder.one_way().len() == sent.len()).await;
+    assert_eq!(eu.recorder.one_way(), sent, "the order is kept");
 }
 
 #[tokio::test]
@@ -63,82 +55,52 @@ async fn a_message_beyond_the_bounds_of_the_peer_is_not_sent() {
     let eu = Service::start(plain("eu", &[])).await;
     let mut sibling = Client::start(&plain("eu", &[]), "eu", eu.address, timeouts());
     sibling.wait_until_up().await;
-    assert_eq!(
-        sibling.dialer.send(&batch(100_000)),
-        Err(SendError::TooLong)
-    );
-    assert_eq!(sibling.dialer.send(&batch(1_000)), Err(SendError::TooLong));
-    sibling.dialer.send(&batch(500)).unwrap();
-    wait_until(|| eu.recorder.count() == 1).await;
+    for blocks in [100_000, 1_000] {
+        let sent = sibling.link.send(&batch(blocks));
+        assert_eq!(sent, Err(SendError::TooLong));
+    }
+    sibling.link.send(&batch(500)).unwrap();
+    wait_until(|| eu.recorder.one_way().len() == 1).await;
 }
 
 #[tokio::test]
 async fn a_service_stops_replying_to_a_caller_that_does_not_read() {
     let eu = Service::start(plain("eu", &["us"])).await;
     eu.recorder.pools.store(1_000, Ordering::SeqCst);
-    let (sender, mut events) = mpsc::channel(1);
-    let peer = PeerEndpoint {
-        region: "eu".into(),
-        address: eu.address.to_string(),
-    };
-    let us = Dialer::spawn(plain("us", &["eu"]), peer, timeouts(), (), sender);
-    let event = events.recv().await.unwrap().1;
-    let LinkEvent::Up { session, .. } = event else {
-        panic!("not up: {event:?}");
-    };
+    let mut socket = TcpStream::connect(eu.address).await.unwrap();
+    let ping = raw::request(wire::PATH, Payload::Ping(Ping { nonce: 1 }));
     // Each heartbeat has some 30 KB, so a few hundred would be ten megabytes.
-    for seq in 1..=2_000 {
-        us.send(&ping_message(session, seq)).unwrap();
-        tokio::time::sleep(std::time::Duration::from_micros(500)).await;
-    }
+    let pings = ping.repeat(200_000);
+    let sent = socket.write_all(&pings);
+    let sent = tokio::time::timeout(Duration::from_secs(2), sent).await;
+    assert!(sent.is_err(), "the service has read all");
     let replies = eu.recorder.count();
-    assert!(replies < 400, "{replies}");
+    assert!((1..600).contains(&replies), "{replies}");
 }
 
 #[tokio::test]
-async fn a_message_that_is_too_long_ends_only_its_stream() {
+async fn a_message_that_is_too_long_or_not_valid_is_refused() {
     let eu = Service::start(plain("eu", &["us"])).await;
-    let mut other = Client::start(&plain("us", &["eu"]), "eu", eu.address, timeouts());
-    let session = other.wait_until_up().await;
-    for _ in 0..20 {
-        let (sender, mut replies) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
-        replies.message().await.unwrap();
-        let flood = Envelope {
-            session: RAW_SESSION,
-            payload: Some(Payload::Heartbeat(Heartbeat {
-                software_version: "r".repeat(2 * MESSAGE_BYTES_MAX),
-                ..Heartbeat::default()
-            })),
-        };
-        sender.send(flood).await.unwrap();
-        // The service sends a status, or the stream just ends.
-        let _ = replies.message().await;
-    }
-    other.ping(session, 1).await;
-    assert_eq!(eu.recorder.count(), 1);
-}
-
-#[tokio::test]
-async fn a_heartbeat_with_too_many_pools_is_refused() {
-    let eu = Service::start(plain("eu", &["us"])).await;
-    let (sender, mut replies) = raw::stream(eu.address, raw::hello("us")).await.unwrap();
-    replies.message().await.unwrap();
     // The names are short, so the message is not too long.
     let pool = PoolReport {
         model: "m".into(),
         ..PoolReport::default()
     };
-    let heartbeat = Envelope {
-        session: RAW_SESSION,
-        payload: Some(Payload::Heartbeat(Heartbeat {
-            pools: vec![pool; 10_000],
-            ..Heartbeat::default()
-        })),
+    let many_pools = Heartbeat {
+        pools: vec![pool; 10_000],
+        ..Heartbeat::default()
     };
-    sender.send(heartbeat).await.unwrap();
-    let refused = replies.message().await.unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+    let long = Heartbeat {
+        software_version: "r".repeat(2 * MESSAGE_BYTES_MAX),
+        ..Heartbeat::default()
+    };
+    for (heartbeat, status) in [(many_pools, "400"), (long, "413")] {
+        let request = raw::request(wire::PATH, Payload::Heartbeat(heartbeat));
+        assert_eq!(raw::status(eu.address, &request).await, status);
+    }
     assert_eq!(eu.recorder.count(), 0);
+    let mut other = Client::start(&plain("us", &["eu"]), "eu", eu.address, timeouts());
+    other.wait_until_up().await;
 }
 
 #[tokio::test]
@@ -151,28 +113,24 @@ async fn the_connections_of_a_region_are_limited() {
     let mut open = Vec::new();
     // A service beyond the limit gets a status, and does not take the region for dead.
     let error = loop {
-        assert!(open.len() < 100);
-        open.push(connect().await.unwrap());
+        assert!(open.len() < 200);
+        for _ in 0..16 {
+            open.push(connect().await.unwrap());
+        }
         let mut us = Client::start(&us, "eu", eu.address, timeouts());
-        if let LinkEvent::Down { error, .. } = us.next().await {
+        if let LinkEvent::Down { error } = us.next().await {
             break error;
         }
     };
-    assert!(open.len() >= 60, "{}", open.len());
+    assert!(open.len() >= 100, "{}", open.len());
     assert!(
-        matches!(&error, LinkError::Refused(reason) if reason.contains("ResourceExhausted")),
+        matches!(&error, LinkError::Refused(reason) if reason.contains("429")),
         "{error}"
     );
     // The service cuts further connections.
-    while !eu
-        .recorder
-        .rejections
-        .lock()
-        .unwrap()
-        .iter()
-        .any(|why| why.contains("far"))
-    {
-        assert!(open.len() < 200);
+    let is_cut = |why: &String| why.contains("far");
+    while !eu.recorder.rejections.lock().unwrap().iter().any(is_cut) {
+        assert!(open.len() < 300);
         open.extend(connect().await);
         tokio::task::yield_now().await;
     }

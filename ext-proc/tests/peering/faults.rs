@@ -3,15 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use isotherm_ext_proc::peering::{LinkError, LocalIdentity};
+use futures_util::FutureExt as _;
+use isotherm_ext_proc::peering::{LinkError, LocalIdentity, Message, SendError};
 use tokio::net::TcpListener;
 
 use crate::authority::Authority;
 use crate::raw;
-use crate::service::{Client, Service, ping_message, short_timeouts, timeouts, tls_identity};
-
-/// The reason when a peer stops in good order.
-const CLOSED: &str = "the other side closed the stream";
+use crate::service::{Client, Service, short_timeouts, timeouts, tls_identity};
 
 fn us() -> (Authority, Arc<LocalIdentity>) {
     let authority = Authority::new();
@@ -55,7 +53,7 @@ async fn a_peer_that_accepts_and_never_starts_tls_times_out() {
 }
 
 #[tokio::test]
-async fn a_peer_that_completes_tls_and_never_sends_hello_times_out() {
+async fn a_peer_that_completes_tls_and_never_responds_times_out() {
     let (authority, us) = us();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -68,7 +66,7 @@ async fn a_peer_that_completes_tls_and_never_sends_hello_times_out() {
     let mut us = Client::start(&us, "eu", address, short_timeouts());
     let error = unreachable(us.wait_until_down().await);
     assert!(
-        error.starts_with("the other's Hello took longer"),
+        error.starts_with("the first response took longer"),
         "{error}"
     );
     server.abort();
@@ -86,31 +84,35 @@ async fn a_peer_that_disconnects_during_the_handshake_is_unreachable() {
     server.abort();
 }
 
-#[tokio::test]
-async fn a_peer_that_falls_silent_is_redialled() {
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_falls_silent_is_called_again() {
     let (authority, us) = us();
     let eu = Service::start_eu(&authority).await;
     let mut us = Client::start(&us, "eu", eu.address, short_timeouts());
-    let first = us.wait_until_up_again().await;
+    us.wait_until_up_again().await;
     eu.recorder.is_stuck.store(true, Ordering::SeqCst);
-    us.dialer.send(&ping_message(first, 1)).unwrap();
-    let error = unreachable(us.wait_until_down().await);
+    let error = unreachable(us.wait_until_down_again().await);
     assert!(error.starts_with("no answer for"), "{error}");
     eu.recorder.is_stuck.store(false, Ordering::SeqCst);
-    let second = us.wait_until_up_again().await;
-    assert_ne!(first, second);
-    us.ping(second, 2).await;
+    us.wait_until_up_again().await;
 }
 
-#[tokio::test]
-async fn a_link_without_pings_does_not_time_out() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+async fn several_pings_at_once_wait_for_a_slow_peer() {
     let (authority, us) = us();
     let eu = Service::start_eu(&authority).await;
-    let timeouts = short_timeouts();
-    let mut us = Client::start(&us, "eu", eu.address, timeouts);
-    let session = us.wait_until_up_again().await;
-    tokio::time::sleep(timeouts.silence_max * 3).await;
-    us.ping(session, 1).await;
+    let mut us = Client::start(&us, "eu", eu.address, timeouts());
+    us.wait_until_up().await;
+    eu.recorder.is_stuck.store(true, Ordering::SeqCst);
+    let before = eu.recorder.count();
+    while eu.recorder.count() < before + 3 {
+        us.wait_until_up().now_or_never();
+        tokio::time::sleep(timeouts().interval).await;
+    }
+    eu.recorder.is_stuck.store(false, Ordering::SeqCst);
+    for _ in 0..20 {
+        us.wait_until_up().await;
+    }
 }
 
 #[tokio::test]
@@ -119,38 +121,34 @@ async fn a_peer_that_restarts_at_the_same_address_is_reconnected() {
     let eu = Service::start_eu(&authority).await;
     let address = eu.address;
     let mut us = Client::start(&us, "eu", address, timeouts());
-    let first = us.wait_until_up().await;
-    us.ping(first, 1).await;
+    us.wait_until_up().await;
     eu.stop().await;
-    assert_eq!(unreachable(us.wait_until_down().await), CLOSED);
-    unreachable(us.wait_until_down().await);
-    assert!(us.dialer.send(&ping_message(first, 2)).is_err());
+    unreachable(us.wait_until_down_again().await);
+    let sent = us.link.send(&Message::Placements(Vec::new()));
+    assert_eq!(sent, Err(SendError::NoLink));
 
     let restarted = tls_identity(&authority, "eu", &["us"]);
-    let eu = Service::start_at(restarted, address, timeouts()).await;
-    let second = us.wait_until_up_again().await;
-    assert_ne!(first, second);
-    us.ping(second, 3).await;
+    let eu = Service::start_at(restarted, address).await;
+    us.wait_until_up_again().await;
     // The service is killed, not stopped.
     drop(eu);
-    unreachable(us.wait_until_down().await);
+    unreachable(us.wait_until_down_again().await);
 }
 
 #[tokio::test]
 async fn a_service_that_stops_accepts_no_connections() {
     let (authority, us) = us();
     let eu = Service::start_eu(&authority).await;
-    // A connection that stays open delays the end of the service.
     let issued = authority.issue("us.isotherm");
     let open = raw::tls_client(eu.address, &authority.pem, Some(&issued)).await;
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     us.wait_until_up().await;
     eu.begin_to_stop();
-    assert_eq!(unreachable(us.wait_until_down().await), CLOSED);
     // A connection that was accepted just before may still break.
-    while !unreachable(us.wait_until_down().await).starts_with("no connection to") {}
-    drop(open);
+    while !unreachable(us.wait_until_down_again().await).starts_with("no connection to") {}
+    // A caller that keeps its connection open does not delay the end.
     eu.stop().await;
+    drop(open);
 }
 
 #[tokio::test]
@@ -160,6 +158,5 @@ async fn each_address_of_a_name_is_tried() {
     let eu = Service::start_eu(&authority).await;
     let address = format!("localhost:{}", eu.address.port());
     let mut us = Client::start(&us, "eu", address, timeouts());
-    let session = us.wait_until_up().await;
-    us.ping(session, 1).await;
+    us.wait_until_up().await;
 }

@@ -3,21 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::wire::{self, Envelope, Hello, Payload};
-use isotherm_ext_proc::peering::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use isotherm_ext_proc::peering::wire::{self, Envelope, Payload};
+use prost::Message as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector, client, server};
-use tokio_stream::wrappers::ReceiverStream;
-use tonic::client::Grpc;
-use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Endpoint;
-use tonic::{Code, Request, Status, Streaming};
-use tonic_prost::ProstCodec;
 
 use crate::authority::IssuedCertificate;
 
@@ -34,13 +28,12 @@ pub(crate) async fn tls_server(
 ) -> std::io::Result<server::TlsStream<TcpStream>> {
     let (chain, key) = chain(issued);
     let provider = Arc::new(ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
-    config.alpn_protocols = vec![b"h2".to_vec()];
     let (socket, _) = listener.accept().await?;
     TlsAcceptor::from(Arc::new(config)).accept(socket).await
 }
@@ -58,11 +51,10 @@ pub(crate) async fn tls_client(
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots);
-    let mut config = match issued.map(chain) {
+    let config = match issued.map(chain) {
         Some((chain, key)) => builder.with_client_auth_cert(chain, key).unwrap(),
         None => builder.with_no_client_auth(),
     };
-    config.alpn_protocols = vec![b"h2".to_vec()];
     let socket = TcpStream::connect(address).await?;
     let name = "eu.isotherm".try_into().unwrap();
     TlsConnector::from(Arc::new(config))
@@ -70,40 +62,25 @@ pub(crate) async fn tls_client(
         .await
 }
 
-pub(crate) const RAW_SESSION: u64 = 5;
-
-pub(crate) fn hello(region: &str) -> Envelope {
-    Envelope {
-        session: RAW_SESSION,
-        payload: Some(Payload::Hello(Hello {
-            protocol_version: PROTOCOL_VERSION,
-            region: region.to_owned(),
-            incarnation: 99,
-            software_version: String::new(),
-        })),
-    }
+/// A request of `us` to `eu`, without TLS.
+pub(crate) fn request(path: &str, payload: Payload) -> Vec<u8> {
+    let body = Envelope {
+        payload: Some(payload),
+    };
+    let body = body.encode_to_vec();
+    let (host, region, length) = (wire::host("eu"), wire::REGION_HEADER, body.len());
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {host}\r\n{region}: us\r\ncontent-length: {length}\r\n\r\n"
+    );
+    [head.into_bytes(), body].concat()
 }
 
-/// Opens a stream without TLS. The sender's messages go to the service after `first`.
-pub(crate) async fn stream(
-    address: SocketAddr,
-    first: Envelope,
-) -> Result<(mpsc::Sender<Envelope>, Streaming<Envelope>), Status> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
-    let mut client = Grpc::new(endpoint.connect().await.unwrap())
-        .max_encoding_message_size(8 * MESSAGE_BYTES_MAX);
-    client.ready().await.unwrap();
-    let (sender, messages) = mpsc::channel(4);
-    sender.send(first).await.unwrap();
-    let request = Request::new(ReceiverStream::new(messages));
-    let path = PathAndQuery::from_static(wire::PATH);
-    let codec = ProstCodec::<Envelope, Envelope>::default();
-    let replies = client.streaming(request, path, codec).await?;
-    Ok((sender, replies.into_inner()))
-}
-
-/// The status with which the service refuses a stream that begins with `first`.
-pub(crate) async fn refusal(address: SocketAddr, first: Envelope) -> Code {
-    let (_sender, mut replies) = stream(address, first).await.unwrap();
-    replies.message().await.unwrap_err().code()
+/// Sends a request, and returns the status of the response.
+pub(crate) async fn status(address: SocketAddr, request: &[u8]) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    // The service may respond before it has read a long request.
+    let _ = socket.write_all(request).await;
+    let mut status = [0; 12];
+    socket.read_exact(&mut status).await.unwrap();
+    String::from_utf8_lossy(&status[9..]).into_owned()
 }

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::peering::{
-    Acceptor, Caller, Credentials, Dialer, LinkError, LinkEvent, LinkTimeouts, LocalIdentity,
-    Message, MessageHandler, PeerEndpoint, TransportSecurity,
+    Credentials, InboundHandler, LinkClient, LinkError, LinkEvent, LinkServer, LinkTimeouts,
+    LocalIdentity, Message, PeerEndpoint, TransportSecurity,
 };
-use isotherm_regions::{Heartbeat, Ping, Session};
+use isotherm_regions::Heartbeat;
 use isotherm_router::PeerReport;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -20,14 +21,14 @@ use crate::authority::{Authority, Files};
 /// Bound on every wait, on a slow machine.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Timeouts with a short backoff. The other bounds are long, so that a slow machine does not look dead.
+/// Timeouts with a short interval and backoff. The other bounds are long, so that a slow machine does not look dead.
 pub(crate) fn timeouts() -> LinkTimeouts {
     LinkTimeouts {
+        interval: Duration::from_millis(20),
         attempt_max: Duration::from_secs(5),
         silence_max: Duration::from_secs(5),
         backoff_min: Duration::from_millis(20),
         backoff_max: Duration::from_millis(100),
-        hello_max: Duration::from_secs(5),
     }
 }
 
@@ -36,7 +37,6 @@ pub(crate) fn short_timeouts() -> LinkTimeouts {
     LinkTimeouts {
         attempt_max: Duration::from_millis(300),
         silence_max: Duration::from_millis(300),
-        hello_max: Duration::from_millis(300),
         ..timeouts()
     }
 }
@@ -76,47 +76,29 @@ pub(crate) fn identity(
 /// Records messages, and replies to pings.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    pub(crate) messages: Mutex<Vec<(Caller, Session, Message)>>,
+    /// The messages, each with the caller's region.
+    pub(crate) messages: Mutex<Vec<(Arc<str>, Message)>>,
     pub(crate) rejections: Mutex<Vec<String>>,
-    pub(crate) open_streams: Mutex<Vec<Caller>>,
     /// Number of pools in each heartbeat.
     pub(crate) pools: AtomicU64,
     /// Whether the handler waits instead of replying.
     pub(crate) is_stuck: AtomicBool,
 }
 
-impl MessageHandler for Recorder {
-    fn on_open(&self, caller: &Caller) {
-        self.open_streams.lock().unwrap().push(caller.clone());
-    }
-
-    async fn on_message(
-        &self,
-        caller: &Caller,
-        session: Session,
-        message: Message,
-    ) -> Vec<Message> {
-        self.messages
-            .lock()
-            .unwrap()
-            .push((caller.clone(), session, message.clone()));
+impl InboundHandler for Recorder {
+    fn on_message(&self, region: &Arc<str>, message: Message) -> Option<Message> {
+        let received = (Arc::clone(region), message.clone());
+        self.messages.lock().unwrap().push(received);
         while self.is_stuck.load(Ordering::SeqCst) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::task::block_in_place(|| std::thread::sleep(Duration::from_millis(5)));
         }
         match message {
-            Message::Ping(ping) => vec![heartbeat(&ping, self.pools.load(Ordering::SeqCst))],
-            _ => Vec::new(),
+            Message::Ping { nonce } => Some(heartbeat(nonce, self.pools.load(Ordering::SeqCst))),
+            _ => None,
         }
     }
 
-    fn on_close(&self, caller: &Caller) {
-        self.open_streams
-            .lock()
-            .unwrap()
-            .retain(|open| open != caller);
-    }
-
-    fn on_rejected(&self, _: Option<SocketAddr>, why: &str) {
+    fn on_rejected(&self, _: SocketAddr, why: &str) {
         self.rejections.lock().unwrap().push(why.to_owned());
     }
 }
@@ -125,13 +107,18 @@ impl Recorder {
     pub(crate) fn count(&self) -> usize {
         self.messages.lock().unwrap().len()
     }
+
+    /// The messages other than pings.
+    pub(crate) fn one_way(&self) -> Vec<Message> {
+        let messages = self.messages.lock().unwrap().clone();
+        let messages = messages.into_iter().map(|(_, message)| message);
+        messages
+            .filter(|message| !matches!(message, Message::Ping { .. }))
+            .collect()
+    }
 }
 
-pub(crate) fn ping_message(session: Session, seq: u64) -> Message {
-    Message::Ping(Ping { session, seq })
-}
-
-fn heartbeat(ping: &Ping, pools: u64) -> Message {
+fn heartbeat(nonce: u64, pools: u64) -> Message {
     let report = PeerReport {
         available: 3,
         replicas: 4,
@@ -141,8 +128,7 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
         ..PeerReport::default()
     };
     Message::Heartbeat(Heartbeat {
-        session: ping.session,
-        ping_seq: ping.seq,
+        nonce,
         version: "test".into(),
         has_gateway: true,
         pools: (0..pools)
@@ -151,7 +137,7 @@ fn heartbeat(ping: &Ping, pools: u64) -> Message {
     })
 }
 
-/// The accepting end of links. Dropping it stops it.
+/// The called end of links. Dropping it stops it.
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
     pub(crate) recorder: Arc<Recorder>,
@@ -161,7 +147,7 @@ pub(crate) struct Service {
 
 impl Service {
     pub(crate) async fn start(identity: Arc<LocalIdentity>) -> Self {
-        Self::start_at(identity, "127.0.0.1:0".parse().unwrap(), timeouts()).await
+        Self::start_at(identity, "127.0.0.1:0".parse().unwrap()).await
     }
 
     /// Starts a service of `eu`, whose peer is `us`.
@@ -169,22 +155,17 @@ impl Service {
         Self::start(tls_identity(authority, "eu", &["us"])).await
     }
 
-    pub(crate) async fn start_at(
-        identity: Arc<LocalIdentity>,
-        address: SocketAddr,
-        timeouts: LinkTimeouts,
-    ) -> Self {
+    pub(crate) async fn start_at(identity: Arc<LocalIdentity>, address: SocketAddr) -> Self {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let recorder = Arc::new(Recorder::default());
-        let acceptor = Acceptor::new(identity, listener, timeouts, Arc::clone(&recorder)).unwrap();
+        let server = LinkServer::new(identity, listener, recorder.clone()).unwrap();
         let (stop, stopping) = watch::channel(false);
-        let task = tokio::spawn(async move { acceptor.run(stopping).await.unwrap() });
         Self {
             address,
             recorder,
             stop,
-            task,
+            task: tokio::spawn(server.run(stopping)),
         }
     }
 
@@ -210,8 +191,8 @@ impl Drop for Service {
 
 /// The calling end of a link, and its events.
 pub(crate) struct Client {
-    pub(crate) dialer: Dialer,
-    pub(crate) events: mpsc::Receiver<(u8, LinkEvent)>,
+    pub(crate) link: LinkClient,
+    events: mpsc::Receiver<(u8, LinkEvent)>,
 }
 
 impl Client {
@@ -226,47 +207,46 @@ impl Client {
             region: region.to_owned(),
             address: address.to_string(),
         };
-        let dialer = Dialer::spawn(Arc::clone(identity), peer, timeouts, 1, sender);
-        Self { dialer, events }
+        let identity = Arc::clone(identity);
+        let link = LinkClient::spawn(identity, peer, timeouts, Clock::start(), (1, sender));
+        Self { link, events }
     }
 
     pub(crate) async fn next(&mut self) -> LinkEvent {
         let next = tokio::time::timeout(WAIT_MAX, self.events.recv()).await;
-        next.expect("an event in time").expect("the dialer runs").1
+        next.expect("an event in time").expect("the client runs").1
     }
 
-    pub(crate) async fn wait_until_up(&mut self) -> Session {
+    /// Waits for the next event, which is a heartbeat.
+    pub(crate) async fn wait_until_up(&mut self) -> Heartbeat {
         match self.next().await {
-            LinkEvent::Up { session } => session,
+            LinkEvent::Heartbeat(ping, heartbeat) => {
+                assert_eq!(ping.nonce, heartbeat.nonce);
+                heartbeat
+            }
             other => panic!("not up: {other:?}"),
         }
     }
 
-    /// Waits until the link is up, through failed attempts.
-    pub(crate) async fn wait_until_up_again(&mut self) -> Session {
-        loop {
-            if let LinkEvent::Up { session } = self.next().await {
-                return session;
-            }
-        }
+    /// Waits until the link is up, through failures.
+    pub(crate) async fn wait_until_up_again(&mut self) {
+        while let LinkEvent::Down { .. } = self.next().await {}
     }
 
+    /// Waits for the next event, which is a failure.
     pub(crate) async fn wait_until_down(&mut self) -> LinkError {
         match self.next().await {
-            LinkEvent::Down { error, .. } => error,
+            LinkEvent::Down { error } => error,
             other => panic!("not down: {other:?}"),
         }
     }
 
-    /// Sends a ping and waits for its heartbeat.
-    pub(crate) async fn ping(&mut self, session: Session, seq: u64) -> Heartbeat {
-        self.dialer.send(&ping_message(session, seq)).unwrap();
-        match self.next().await {
-            LinkEvent::Message(Message::Heartbeat(heartbeat)) => {
-                assert_eq!((heartbeat.session, heartbeat.ping_seq), (session, seq));
-                heartbeat
+    /// Waits until the link is down, through heartbeats.
+    pub(crate) async fn wait_until_down_again(&mut self) -> LinkError {
+        loop {
+            if let LinkEvent::Down { error } = self.next().await {
+                return error;
             }
-            other => panic!("no heartbeat: {other:?}"),
         }
     }
 }

@@ -4,13 +4,10 @@
 
 use std::future::ready;
 use std::net::SocketAddr;
-use std::sync::Arc;
 
-use futures_util::{FutureExt as _, StreamExt as _};
-use isotherm_ext_proc::peering::PROTOCOL_VERSION;
-use isotherm_ext_proc::peering::wire::{Envelope, Heartbeat, Hello, Payload, PoolReport};
+use isotherm_ext_proc::peering::wire::{Envelope, Heartbeat, Payload, PoolReport};
 use isotherm_harness::TcpServer;
-use tonic::Response;
+use prost::Message as _;
 
 use crate::MODEL;
 use crate::peering_server::serve_peering;
@@ -25,16 +22,12 @@ const REPLICAS: u32 = 50;
 pub struct MisbehavingPeer(TcpServer);
 
 impl MisbehavingPeer {
-    /// Starts a peer that identifies itself as `region`.
-    pub async fn start(region: &str) -> anyhow::Result<Self> {
-        let region: Arc<str> = region.into();
-        let server = serve_peering(move |messages| {
-            let region = Arc::clone(&region);
-            let replies = messages.filter_map(move |message| {
-                let reply = message.map(|message| reply_to(message, &region));
-                ready(reply.transpose())
-            });
-            ready(Ok(Response::new(replies.boxed()))).boxed()
+    /// Starts a peer of any region: without TLS a caller does not check it.
+    pub async fn start() -> anyhow::Result<Self> {
+        let server = serve_peering(|request| {
+            let message = Envelope::decode(request.into_body());
+            let reply = message.map(|message| reply_to(message).encode_to_vec().into());
+            ready(reply.map_err(anyhow::Error::from))
         });
         Ok(Self(server.await?))
     }
@@ -45,32 +38,25 @@ impl MisbehavingPeer {
     }
 }
 
-fn reply_to(message: Envelope, region: &str) -> Option<Envelope> {
-    let payload = match message.payload? {
-        Payload::Hello(_) => Payload::Hello(Hello {
-            protocol_version: PROTOCOL_VERSION,
-            region: region.to_owned(),
-            incarnation: 1,
-            ..Hello::default()
-        }),
-        Payload::Ping(ping) => Payload::Heartbeat(Heartbeat {
-            ping_seq: ping.seq,
-            has_gateway: true,
-            pools: vec![PoolReport {
-                model: MODEL.to_owned(),
-                available: REPLICAS,
-                replicas: REPLICAS,
-                free_capacity: FREE_CAPACITY,
-                queue: 0,
-                drain_per_s: 1000.0,
-                ..PoolReport::default()
-            }],
-            ..Heartbeat::default()
-        }),
-        _ => return None,
+fn reply_to(message: Envelope) -> Envelope {
+    let Some(Payload::Ping(ping)) = message.payload else {
+        return Envelope::default();
     };
-    Some(Envelope {
-        session: message.session,
-        payload: Some(payload),
-    })
+    let heartbeat = Heartbeat {
+        nonce: ping.nonce,
+        has_gateway: true,
+        pools: vec![PoolReport {
+            model: MODEL.to_owned(),
+            available: REPLICAS,
+            replicas: REPLICAS,
+            free_capacity: FREE_CAPACITY,
+            queue: 0,
+            drain_per_s: 1000.0,
+            ..PoolReport::default()
+        }],
+        ..Heartbeat::default()
+    };
+    Envelope {
+        payload: Some(Payload::Heartbeat(heartbeat)),
+    }
 }

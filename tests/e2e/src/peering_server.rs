@@ -1,53 +1,34 @@
 //! A server of the peering protocol, `peering.proto`, without TLS, whose replies a test decides.
 
-use std::convert::Infallible;
-
-use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
-use hyper::server::conn::http2::Builder;
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use isotherm_ext_proc::peering::wire::Envelope;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
 use isotherm_harness::TcpServer;
-use tonic::server::{Grpc, StreamingService};
-use tonic::{Request, Response, Status, Streaming};
-use tonic_prost::ProstCodec;
 
-/// The replies on one stream.
-pub(crate) type Replies = BoxStream<'static, Result<Envelope, Status>>;
-
-/// The response to the caller that opens a stream.
-pub(crate) type StreamResponse = BoxFuture<'static, Result<Response<Replies>, Status>>;
-
-/// Starts a server that calls `open` with the messages of each stream.
-pub(crate) async fn serve_peering(
-    open: impl Fn(Streaming<Envelope>) -> StreamResponse + Clone + Send + 'static,
-) -> anyhow::Result<TcpServer> {
+/// Starts a server that answers each request with the bytes that `reply` returns.
+pub(crate) async fn serve_peering<F>(
+    reply: impl Fn(Request<Bytes>) -> F + Clone + Send + Sync + 'static,
+) -> anyhow::Result<TcpServer>
+where
+    F: Future<Output = anyhow::Result<Bytes>> + Send + 'static,
+{
     TcpServer::start(move |connection| {
-        let method = Method(open.clone());
-        let service = service_fn(move |request| {
-            let method = method.clone();
+        let reply = reply.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let reply = reply.clone();
             async move {
-                let mut grpc = Grpc::new(ProstCodec::default());
-                Ok::<_, Infallible>(grpc.streaming(method, request).await)
+                let (head, body) = request.into_parts();
+                let body = body.collect().await?.to_bytes();
+                let reply = reply(Request::from_parts(head, body)).await?;
+                anyhow::Ok(Response::new(Full::new(reply)))
             }
         });
-        let server = Builder::new(TokioExecutor::new());
-        let served = server.serve_connection(TokioIo::new(connection), service);
+        let served = http1::Builder::new().serve_connection(TokioIo::new(connection), service);
         async move { drop(served.await) } // ends when the caller disconnects
     })
     .await
-}
-
-#[derive(Clone)]
-struct Method<F>(F);
-
-impl<F: Fn(Streaming<Envelope>) -> StreamResponse> StreamingService<Envelope> for Method<F> {
-    type Response = Envelope;
-    type ResponseStream = Replies;
-    type Future = StreamResponse;
-
-    fn call(&mut self, request: Request<Streaming<Envelope>>) -> Self::Future {
-        (self.0)(request.into_inner())
-    }
 }

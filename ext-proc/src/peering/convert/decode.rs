@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_planner::{AdoptedPlan, DemandSums, Hold, RegionRow};
-use isotherm_regions::{Heartbeat, Ping, Session};
+use isotherm_regions::Heartbeat;
 use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
 
 use super::{BLOCKS_MAX, NAME_BYTES_MAX, PLACEMENTS_MAX, POOLS_MAX, REPLICAS_MAX};
@@ -41,17 +41,13 @@ pub(crate) enum DecodeError {
     Address,
 }
 
-/// The program's message; `None` for a kind that this version does not know, and for a Hello after the first message.
+/// The program's message; `None` for an empty message and for a kind that this version does not know.
 /// Fails when the message is not valid.
 pub(crate) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError> {
-    let session = Session(envelope.session);
     Ok(Some(match envelope.payload {
-        None | Some(Payload::Hello(_)) => return Ok(None),
-        Some(Payload::Ping(ping)) => Message::Ping(Ping {
-            session,
-            seq: ping.seq,
-        }),
-        Some(Payload::Heartbeat(message)) => Message::Heartbeat(heartbeat(session, message)?),
+        None => return Ok(None),
+        Some(Payload::Ping(ping)) => Message::Ping { nonce: ping.nonce },
+        Some(Payload::Heartbeat(message)) => Message::Heartbeat(heartbeat(message)?),
         Some(Payload::Placements(message)) => {
             let placements = bounded(message.placements, PLACEMENTS_MAX, "placements")?;
             Message::Placements(placements.map(placement).collect::<Result<_, _>>()?)
@@ -60,11 +56,10 @@ pub(crate) fn decode(envelope: Envelope) -> Result<Option<Message>, DecodeError>
     }))
 }
 
-fn heartbeat(session: Session, message: wire::Heartbeat) -> Result<Heartbeat, DecodeError> {
+fn heartbeat(message: wire::Heartbeat) -> Result<Heartbeat, DecodeError> {
     let pools = bounded(message.pools, POOLS_MAX, "pools")?.map(pool);
     Ok(Heartbeat {
-        session,
-        ping_seq: message.ping_seq,
+        nonce: message.nonce,
         version: truncated(message.software_version).into(),
         has_gateway: message.has_gateway,
         pools: pools.collect::<Result<_, _>>()?,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use isotherm_planner::DemandSums;
-use isotherm_regions::{Heartbeat, Session};
+use isotherm_regions::Heartbeat;
 use isotherm_router::PeerReport;
 
 use crate::peering::message::Message;
@@ -11,9 +11,9 @@ use crate::peering::scaling_share::ScalingShare;
 use crate::peering::wire::{self, Envelope, Payload};
 use crate::pool::{SharedPlacement, SharedTarget};
 
-pub(crate) fn encode(session: Session, message: &Message) -> Envelope {
+pub(crate) fn encode(message: &Message) -> Envelope {
     let payload = match message {
-        Message::Ping(ping) => Payload::Ping(wire::Ping { seq: ping.seq }),
+        Message::Ping { nonce } => Payload::Ping(wire::Ping { nonce: *nonce }),
         Message::Heartbeat(message) => Payload::Heartbeat(heartbeat(message)),
         Message::Placements(placements) => Payload::Placements(wire::Placements {
             placements: placements.iter().map(placement).collect(),
@@ -21,7 +21,6 @@ pub(crate) fn encode(session: Session, message: &Message) -> Envelope {
         Message::Scaling(share) => Payload::Scaling(scaling(share)),
     };
     Envelope {
-        session: session.0,
         payload: Some(payload),
     }
 }
@@ -46,7 +45,7 @@ fn heartbeat(heartbeat: &Heartbeat) -> wire::Heartbeat {
         batch_queue: report.batch_queue,
     };
     wire::Heartbeat {
-        ping_seq: heartbeat.ping_seq,
+        nonce: heartbeat.nonce,
         software_version: heartbeat.version.to_string(),
         pools: heartbeat.pools.iter().map(pool).collect(),
         has_gateway: heartbeat.has_gateway,

@@ -2,7 +2,7 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::BlockHash;
 use isotherm_planner::{AdoptedPlan, DemandSums, Hold, RegionRow};
-use isotherm_regions::{Heartbeat, Ping, Session};
+use isotherm_regions::Heartbeat;
 use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
 use proptest::prelude::*;
 use prost::Message as _;
@@ -13,10 +13,8 @@ use crate::peering::wire::{self, Envelope, Payload};
 use crate::peering::{PoolShare, ScalingShare};
 use crate::pool::{SharedPlacement, SharedTarget};
 
-const SESSION: Session = Session(77);
-
 fn round_trip(message: &Message) -> Option<Message> {
-    let bytes = encode(SESSION, message).encode_to_vec();
+    let bytes = encode(message).encode_to_vec();
     decode(Envelope::decode(&*bytes).unwrap()).unwrap()
 }
 
@@ -59,10 +57,10 @@ fn scaling_share(work_s: f64) -> ScalingShare {
 }
 
 #[test]
-fn a_figure_of_the_demand_that_is_no_number_ends_the_stream() {
+fn a_figure_of_the_demand_that_is_no_number_is_refused() {
     for work_s in [f64::NAN, f64::INFINITY, -1.0] {
         let message = Message::Scaling(Arc::new(scaling_share(work_s)));
-        let bytes = encode(SESSION, &message).encode_to_vec();
+        let bytes = encode(&message).encode_to_vec();
         let decoded = decode(Envelope::decode(&*bytes).unwrap());
         assert_eq!(decoded, Err(DecodeError::Demand), "{work_s}");
     }
@@ -88,13 +86,9 @@ fn examples() -> Vec<Message> {
     };
     vec![
         Message::Scaling(Arc::new(scaling_share(2.5))),
-        Message::Ping(Ping {
-            session: SESSION,
-            seq: 9,
-        }),
+        Message::Ping { nonce: 9 },
         Message::Heartbeat(Heartbeat {
-            session: SESSION,
-            ping_seq: 9,
+            nonce: 9,
             version: "1.2.3".into(),
             has_gateway: true,
             pools: vec![(
@@ -156,13 +150,12 @@ fn a_heartbeat_of_fifty_pools_takes_less_than_10_000_bytes_whatever_their_replic
         )
     };
     let heartbeat = Message::Heartbeat(Heartbeat {
-        session: SESSION,
-        ping_seq: u64::MAX,
+        nonce: u64::MAX,
         version: "1.2.3".into(),
         has_gateway: true,
         pools: (0..50).map(pool).collect(),
     });
-    let bytes = encode(SESSION, &heartbeat).encoded_len();
+    let bytes = encode(&heartbeat).encoded_len();
     assert!(bytes < 10_000, "{bytes}");
 }
 
@@ -176,7 +169,7 @@ fn a_message_survives_encoding_and_decoding() {
 #[test]
 fn a_message_of_an_unknown_kind_is_ignored() {
     // Field 15, which no kind of message has.
-    let envelope = Envelope::decode(&[0x08, 0x05, 0x7a, 0x00][..]).unwrap();
+    let envelope = Envelope::decode(&[0x7a, 0x00][..]).unwrap();
     assert_eq!(decode(envelope), Ok(None));
 }
 
@@ -184,7 +177,6 @@ type DecodeResult = Result<Option<Message>, DecodeError>;
 
 fn decode_payload(payload: Payload) -> DecodeResult {
     decode(Envelope {
-        session: 1,
         payload: Some(payload),
     })
 }
@@ -286,7 +278,7 @@ proptest! {
         which in 0..4_usize,
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
     ) {
-        let mut bytes = encode(SESSION, &examples()[which]).encode_to_vec();
+        let mut bytes = encode(&examples()[which]).encode_to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
             bytes[at] = byte;
@@ -299,9 +291,8 @@ fn check(bytes: &[u8]) {
     let Ok(envelope) = Envelope::decode(bytes) else {
         return;
     };
-    let session = Session(envelope.session);
     if let Ok(Some(message)) = decode(envelope) {
-        let again = decode(encode(session, &message));
+        let again = decode(encode(&message));
         assert_eq!(again, Ok(Some(message)));
     }
 }

@@ -21,9 +21,6 @@ use crate::peering::allowed_regions::{AllowedRegions, region_dns_name};
 /// The longest file, in bytes; a chain of certificates has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
-/// The ALPN protocol of both ends: HTTP/2.
-const ALPN: &[u8] = b"h2";
-
 pub(super) fn load(
     region: &str,
     files: &TlsFiles,
@@ -59,7 +56,6 @@ pub(super) fn load(
         .with_client_auth_cert(chain.clone(), key.clone_key())
         .map_err(key_error)?;
     client.resumption = Resumption::disabled();
-    client.alpn_protocols = vec![ALPN.to_vec()];
 
     let mut server = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&version::TLS13])
@@ -69,7 +65,6 @@ pub(super) fn load(
         .map_err(key_error)?;
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
-    server.alpn_protocols = vec![ALPN.to_vec()];
     Ok(TlsConfigs {
         client: Arc::new(client),
         server: Arc::new(server),

@@ -106,7 +106,7 @@ async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capaci
     const REQUESTS: usize = 40;
     let _permit = permit::shared().await?;
     let [us, eu, asia] = ScriptedReplica::start_all(["us", "eu", "asia"]).await?;
-    let misbehaving = MisbehavingPeer::start("eu").await?;
+    let misbehaving = MisbehavingPeer::start().await?;
     let regions = scripted_regions("refused", &[&us, &eu, &asia], 1)
         .plaintext()
         .service(|_, config| config.set("region/queue_max", 0));

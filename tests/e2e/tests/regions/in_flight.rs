@@ -27,7 +27,7 @@ struct Scenario {
 async fn forward_to_eu(name: &str) -> anyhow::Result<Scenario> {
     let [us, eu, asia] = ScriptedReplica::start_all(["us", "eu", "asia"]).await?;
     // Reports free capacity in eu's name, so that us forwards all three whatever eu's last heartbeat was.
-    let misbehaving = MisbehavingPeer::start("eu").await?;
+    let misbehaving = MisbehavingPeer::start().await?;
     let regions = scripted_regions(name, &[&us, &eu, &asia], 1)
         .plaintext()
         .start()

@@ -1,0 +1,163 @@
+//! The requests of one connection.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use prost::Message as _;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+
+use super::{ServerContext, stopped};
+use crate::peering::MESSAGE_BYTES_MAX;
+use crate::peering::convert::{decode, encode_within_bounds};
+use crate::peering::wire::{self, Envelope};
+
+/// The longest time without a new request: longer than the longest interval of heartbeats. It bounds a request and its response,
+/// too.
+const INACTIVE_MAX: Duration = Duration::from_secs(30);
+/// Limit of the buffer for a request's headers.
+const BUFFER_BYTES_MAX: usize = 16 * 1024;
+/// The longest wait for the requests under way when the service stops.
+const STOP_MAX: Duration = Duration::from_secs(1);
+
+/// A refusal: the status, and the reason as its text.
+type Refusal = (StatusCode, String);
+
+impl ServerContext {
+    /// Answers the requests of one connection until the caller closes it, sends nothing for too long, or the service stops.
+    ///
+    /// `region` is the region in the caller's certificate; `None` without TLS.
+    pub(super) async fn serve_requests(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin,
+        region: Option<Arc<str>>,
+        from: SocketAddr,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let permit = match self.limiter.acquire(region.clone()) {
+            Ok(permit) => permit,
+            Err(reason) => return self.reject(from, reason),
+        };
+        let requests = AtomicU64::new(0);
+        let service = service_fn(async |request| {
+            requests.fetch_add(1, Ordering::Relaxed);
+            let answer = match permit.is_within_limit {
+                true => self.answer(region.clone(), request).await,
+                false => {
+                    let reason = "the region has too many connections".to_owned();
+                    Err((StatusCode::TOO_MANY_REQUESTS, reason))
+                }
+            };
+            let (status, body) = answer.unwrap_or_else(|(status, reason)| {
+                self.reject(from, &reason);
+                (status, reason.into())
+            });
+            let mut response = Response::new(Full::new(body));
+            *response.status_mut() = status;
+            Ok::<_, Infallible>(response)
+        });
+        let mut connection = pin!(
+            http1::Builder::new()
+                .max_buf_size(BUFFER_BYTES_MAX)
+                .serve_connection(TokioIo::new(stream), service)
+        );
+        let inactive = async {
+            let mut before = None;
+            while before != Some(requests.load(Ordering::Relaxed)) {
+                before = Some(requests.load(Ordering::Relaxed));
+                sleep(INACTIVE_MAX).await;
+            }
+        };
+        tokio::select! {
+            // The caller notices how a connection ends.
+            _ = connection.as_mut() => {}
+            () = inactive => tracing::debug!(%from, "caller inactive"),
+            () = stopped(&mut stopping) => {
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(STOP_MAX, connection).await;
+            }
+        }
+    }
+
+    /// Checks a request, hands its message on, and returns the reply.
+    async fn answer(
+        &self,
+        verified: Option<Arc<str>>,
+        request: Request<Incoming>,
+    ) -> Result<(StatusCode, Bytes), Refusal> {
+        let region = self.check(verified, &request)?;
+        let body = Limited::new(request.into_body(), MESSAGE_BYTES_MAX).collect();
+        let body = body
+            .await
+            .map_err(|error| match error.is::<LengthLimitError>() {
+                true => (
+                    StatusCode::PAYLOAD_TOO_LARGE,
+                    "the message is too long".to_owned(),
+                ),
+                false => invalid(error),
+            })?;
+        let envelope = Envelope::decode(body.to_bytes()).map_err(invalid)?;
+        let message = decode(envelope).map_err(invalid)?;
+        let reply = message.and_then(|message| self.handler.on_message(&region, message));
+        let Some(reply) = reply else {
+            return Ok((StatusCode::NO_CONTENT, Bytes::new()));
+        };
+        let reply = encode_within_bounds(&reply).ok_or_else(|| {
+            tracing::error!("a reply is too long and is not sent");
+            let reason = "the reply is too long".to_owned();
+            (StatusCode::INTERNAL_SERVER_ERROR, reason)
+        })?;
+        Ok((StatusCode::OK, reply))
+    }
+
+    /// Returns the caller's region. Each request is checked, since the region may have been removed since the handshake.
+    fn check(
+        &self,
+        verified: Option<Arc<str>>,
+        request: &Request<Incoming>,
+    ) -> Result<Arc<str>, Refusal> {
+        let identity = &self.identity;
+        let own = identity.region();
+        let header = |name: &str| {
+            let value = request.headers().get(name);
+            value
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        let refuse = |status, reason: String| Err((status, reason));
+        if request.uri().path() != wire::PATH {
+            let reason = format!("this service speaks another protocol: {}", wire::PATH);
+            return refuse(StatusCode::NOT_FOUND, reason);
+        }
+        if header(header::HOST.as_str()) != wire::host(own) {
+            let reason = format!("this is a service of the region `{own}`");
+            return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
+        }
+        if header(wire::INCARNATION_HEADER) == identity.incarnation().to_string() {
+            let reason = "the address leads back to this service".to_owned();
+            return refuse(StatusCode::CONFLICT, reason);
+        }
+        let region = verified
+            .as_deref()
+            .unwrap_or_else(|| header(wire::REGION_HEADER));
+        let allowed = identity.allowed().get(region);
+        let reason = || format!("the region is no peer of `{own}`");
+        allowed.ok_or_else(|| (StatusCode::FORBIDDEN, reason()))
+    }
+}
+
+fn invalid(error: impl ToString) -> Refusal {
+    (StatusCode::BAD_REQUEST, error.to_string())
+}
