@@ -2,7 +2,8 @@
 //!
 //! Each region has one [`RegionEntry`] in the store, and each change of it is a compare-and-swap. [`Leases`] lists the records once
 //! in a tenth of the lease, renews what this region holds, takes the lease of a region that is gone, and gives it back. A
-//! driver carries out [`LeaseEffect`]s and reports their results with the time *before* they were sent.
+//! driver carries out [`LeaseEffect`]s and reports their results with the time *before* they were sent. After each step, and
+//! before it sends anything, the driver uses exactly the replicas that [`Leases::owned`] and [`Leases::is_suspended`] name.
 //!
 //! Rules (`docs/design/recovery.md`):
 //!
@@ -92,27 +93,6 @@ pub enum LeaseEffect {
     List,
     /// Write a record if it still has this version; `None` if there is none.
     Write(RegionEntry, Option<StoreVersion>),
-    /// Send requests to these replicas of another region. Repeated when they change.
-    Own(RegionName, u64, Vec<PoolReplicas>),
-    /// Drain the replicas of another region.
-    Drop(RegionName, DropReason),
-    /// Send no request to this region's own replicas (`true`): another region has their lease.
-    SuspendOwn(bool),
-}
-
-/// Why a region drops the replicas of another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum DropReason {
-    /// The owner is well again.
-    OwnerWell,
-    /// The lease has ended, less the margin: the store did not answer.
-    Expired,
-    /// Another region has the lease.
-    Taken,
-    /// This region has no gateway.
-    NoGateway,
-    /// The service stops.
-    Shutdown,
 }
 
 /// State of one service.
@@ -126,7 +106,6 @@ pub struct Leases {
     /// Time before the last list was sent that was answered.
     listed: Option<Time>,
     entries: BTreeMap<RegionName, KnownEntry>,
-    is_suspended: bool,
     is_stopping: bool,
     effects: VecDeque<LeaseEffect>,
     counters: LeaseCounters,
@@ -143,10 +122,9 @@ struct KnownEntry {
     beat_seen: Option<Time>,
     /// Time since which beats come without a gap.
     well_since: Option<Time>,
-    /// Time before the last renewal of this service was sent, and the number of its revision.
+    /// Time before the last renewal of this service was sent, and the number of its revision; `None` after this service gave the
+    /// lease up.
     renewed: Option<(Time, u64)>,
-    /// Revision with which this service decides about these replicas.
-    owned: Option<(u64, Vec<PoolReplicas>)>,
     /// The write that is on its way.
     pending: Option<RegionEntry>,
     /// Whether a write has failed, so that the next one waits for a list.
@@ -169,7 +147,6 @@ impl Leases {
             is_listing: false,
             listed: None,
             entries: BTreeMap::new(),
-            is_suspended: false,
             is_stopping: false,
             effects: VecDeque::new(),
             counters: LeaseCounters::default(),
@@ -249,8 +226,8 @@ impl Leases {
 
     /// Returns the time of the next [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Time {
-        let expiries = self.entries.values().filter(|known| known.owned.is_some());
-        let expiries = expiries.filter_map(|known| self.valid_until(known));
+        let owned = self.entries.values().filter(|known| self.owns(known));
+        let expiries = owned.filter_map(|known| self.valid_until(known));
         let next_list = if self.is_listing {
             self.now.after(self.config.list_interval())
         } else {
@@ -266,12 +243,10 @@ impl Leases {
 
     fn advance(&mut self, now: Time) {
         self.now = self.now.max(now);
-        self.expire();
     }
 
     /// Decides anew about every record.
     fn step(&mut self) {
-        self.expire();
         if !self.is_listing && self.now >= self.next_list {
             self.is_listing = true;
             self.next_list = self.now.after(self.config.list_interval());
@@ -280,33 +255,6 @@ impl Leases {
         self.add_own_entry();
         for region in self.entries.keys().cloned().collect::<Vec<_>>() {
             self.decide(&region);
-        }
-        self.update_own();
-    }
-
-    /// Drops the replicas of others whose lease has ended.
-    fn expire(&mut self) {
-        let ended = self.entries.iter().filter_map(|(region, known)| {
-            known.owned.as_ref()?;
-            let reason = match self.valid_until(known) {
-                _ if !known.entry.is_held_by(&self.config.name) => DropReason::Taken,
-                Some(until) if self.now < until => return None,
-                _ => DropReason::Expired,
-            };
-            Some((region.clone(), reason))
-        });
-        for (region, reason) in ended.collect::<Vec<_>>() {
-            self.drop_replicas(&region, reason);
-        }
-    }
-
-    fn drop_replicas(&mut self, region: &RegionName, reason: DropReason) {
-        if let Some(known) = self.entries.get_mut(region)
-            && known.owned.take().is_some()
-        {
-            known.renewed = None;
-            let region = region.clone();
-            self.effects.push_back(LeaseEffect::Drop(region, reason));
         }
     }
 
@@ -323,15 +271,18 @@ impl Leases {
                 known.observe(entry, Some(version), now);
             }
         }
-        for region in self.entries.keys().cloned().collect::<Vec<_>>() {
-            let is_removed = self.entries.get(&region).is_some_and(|known| {
-                sent >= known.written && known.pending.is_none() && !listed.contains(&region)
-            });
-            if is_removed {
-                self.drop_replicas(&region, DropReason::Taken);
-                self.entries.remove(&region);
-            }
-        }
+        self.entries.retain(|region, known| {
+            listed.contains(region) || known.pending.is_some() || sent < known.written
+        });
+    }
+
+    /// Whether this service decides about the replicas of a record of another region: it holds the lease, and has renewed it.
+    fn owns(&self, known: &KnownEntry) -> bool {
+        let name = &self.config.name;
+        let valid_until = self.valid_until(known);
+        known.entry.region != *name
+            && known.entry.is_held_by(name)
+            && valid_until.is_some_and(|until| self.now < until)
     }
 
     /// End of the lease by the renewals of this service.

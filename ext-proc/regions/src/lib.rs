@@ -23,8 +23,7 @@ pub use entry::{PoolReplicas, RegionEntry, StoreVersion, StoredEntry};
 pub use event::{Effect, Event, RegionsConfig};
 pub use heartbeats::HeartbeatMonitor;
 pub use leases::{
-    DropReason, EntryStatus, LeaseConfig, LeaseCounters, LeaseEffect, LeaseInputs, Leases,
-    WriteResult,
+    EntryStatus, LeaseConfig, LeaseCounters, LeaseEffect, LeaseInputs, Leases, WriteResult,
 };
 pub use message::{Heartbeat, Ping, RegionName};
 pub use status::{RegionState, RegionsCounters};

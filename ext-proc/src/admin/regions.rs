@@ -62,7 +62,7 @@ impl<'a> PoolSnapshot<'a> {
     /// Returns the peer's pool of the same model; `None` while this pool does not know the peer.
     fn peer(&self, name: &str) -> Option<view::PeerPoolView> {
         let status = self.peers.iter().find(|status| status.name == name)?;
-        let is_leased = |member: &&Member| member.owner == Some(status.id);
+        let is_leased = |member: &&Member| member.owner() == Some(status.id);
         let report = status.report.as_ref();
         Some(view::PeerPoolView {
             pool: self.pool.name().to_string(),

@@ -25,8 +25,24 @@ pub struct Member {
     pub role: Role,
     /// Whether the replica drains: it finishes its requests and gets no new ones.
     pub draining: bool,
-    /// The region that owns the replica, if this region has its lease.
-    pub owner: Option<PeerId>,
+    /// The lease by which the pool uses a replica of another region.
+    pub lease: Option<ReplicaLease>,
+}
+
+/// Lease of this region on a replica of another region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicaLease {
+    /// The region that owns the replica.
+    pub owner: PeerId,
+    /// Revision of the lease, which decisions name.
+    pub revision: u64,
+}
+
+impl Member {
+    /// The region that owns a leased replica.
+    pub fn owner(&self) -> Option<PeerId> {
+        self.lease.map(|lease| lease.owner)
+    }
 }
 
 /// Error of a change of membership.
@@ -60,7 +76,7 @@ impl Membership {
         &mut self,
         addr: SocketAddr,
         role: Role,
-        owner: Option<PeerId>,
+        lease: Option<ReplicaLease>,
     ) -> Result<ReplicaId, MembershipError> {
         if self.by_addr.contains_key(&addr) {
             return Err(MembershipError::Exists(addr));
@@ -76,7 +92,7 @@ impl Membership {
             addr,
             role,
             draining: false,
-            owner,
+            lease,
         };
         self.by_addr.insert(addr, member);
         self.endpoints.insert(id, addr.into());
@@ -86,7 +102,7 @@ impl Membership {
     /// Turns a leased replica into one of this region; `None` if it is not leased.
     pub(crate) fn keep(&mut self, addr: SocketAddr) -> Option<ReplicaId> {
         let member = self.by_addr.get_mut(&addr)?;
-        member.owner.take()?;
+        member.lease.take()?;
         Some(member.id)
     }
 
@@ -101,17 +117,17 @@ impl Membership {
         Ok(member.id)
     }
 
-    /// Gives a leased address, which may drain, to `owner`. Returns its id, and whether it was draining.
+    /// Changes the lease of a leased address, which may drain. Returns its id, and whether it was draining.
     /// Fails when it is this region's own.
     pub(crate) fn lease(
         &mut self,
         addr: SocketAddr,
-        owner: PeerId,
+        lease: ReplicaLease,
     ) -> Result<Option<(ReplicaId, bool)>, MembershipError> {
         match self.by_addr.get_mut(&addr) {
             None => return Ok(None),
-            Some(member) if member.owner.is_none() => return Err(MembershipError::Exists(addr)),
-            Some(member) => member.owner = Some(owner),
+            Some(member) if member.lease.is_none() => return Err(MembershipError::Exists(addr)),
+            Some(member) => member.lease = Some(lease),
         }
         self.resume(addr).map(Some)
     }
@@ -124,7 +140,7 @@ impl Membership {
     ) -> Result<ReplicaId, MembershipError> {
         match self.by_addr.get(&addr) {
             None => Err(MembershipError::Unknown(addr)),
-            Some(member) if member.owner == Some(peer) => self.remove(addr),
+            Some(member) if member.owner() == Some(peer) => self.remove(addr),
             Some(_) => Err(MembershipError::NotLeased(addr)),
         }
     }
@@ -155,17 +171,17 @@ impl Membership {
         Ok((member.id, was_draining))
     }
 
-    /// Returns the owner of a leased replica.
-    pub(crate) fn owner_of(&self, id: ReplicaId) -> Option<PeerId> {
+    /// Returns the lease of a leased replica.
+    pub(crate) fn lease_of(&self, id: ReplicaId) -> Option<ReplicaLease> {
         let addr = self.addr_of(id)?;
-        self.by_addr.get(&addr)?.owner
+        self.by_addr.get(&addr)?.lease
     }
 
     /// Whether the address is this region's own.
     pub(crate) fn is_own(&self, addr: SocketAddr) -> bool {
         self.by_addr
             .get(&addr)
-            .is_some_and(|member| member.owner.is_none())
+            .is_some_and(|member| member.lease.is_none())
     }
 
     pub(crate) fn addr_of(&self, id: ReplicaId) -> Option<SocketAddr> {
@@ -236,7 +252,7 @@ mod tests {
                 addr: addr(1),
                 role: Role::Both,
                 draining: true,
-                owner: None,
+                lease: None,
             }]
         );
     }
@@ -246,14 +262,18 @@ mod tests {
         let mut membership = Membership::default();
         let (eu, asia) = (PeerId(0), PeerId(1));
         let own = membership.add(addr(1), Role::Both, None).unwrap();
-        let leased = membership.add(addr(2), Role::Both, Some(eu)).unwrap();
+        let lease = ReplicaLease {
+            owner: eu,
+            revision: 1,
+        };
+        let leased = membership.add(addr(2), Role::Both, Some(lease)).unwrap();
         let not_leased = |port| Err(MembershipError::NotLeased(addr(port)));
         assert_eq!(membership.release(addr(1), eu), not_leased(1));
         assert_eq!(membership.release(addr(2), asia), not_leased(2));
         assert_eq!(membership.release(addr(2), eu), Ok(leased));
         assert_eq!(membership.id_of(addr(1)), Some(own));
 
-        let kept = membership.add(addr(2), Role::Both, Some(eu)).unwrap();
+        let kept = membership.add(addr(2), Role::Both, Some(lease)).unwrap();
         assert_eq!(membership.keep(addr(2)), Some(kept));
         assert_eq!(membership.keep(addr(2)), None, "it is not leased any more");
         assert_eq!(membership.release(addr(2), eu), not_leased(2));

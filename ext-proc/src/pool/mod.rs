@@ -57,7 +57,7 @@ pub use decision::{ForwardRoute, PoolDecision, Route, Submission};
 pub(crate) use demand::{DemandMeter, DemandParts, MeterModel};
 pub use endpoint::Endpoint;
 pub use in_flight::InFlightGuard;
-pub use membership::{Member, MembershipError, REPLICAS_MAX};
+pub use membership::{Member, MembershipError, REPLICAS_MAX, ReplicaLease};
 pub use peer_table::{PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
 pub(crate) use request::tenant_id;

@@ -48,6 +48,10 @@ fn addr(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
+fn lease(owner: PeerId) -> ReplicaLease {
+    ReplicaLease { owner, revision: 7 }
+}
+
 fn names(pool: &Pool) -> Vec<String> {
     let mut names: Vec<_> = pool.peers().into_iter().map(|peer| peer.name).collect();
     names.sort();
@@ -57,7 +61,7 @@ fn names(pool: &Pool) -> Vec<String> {
 fn leased(pool: &Pool) -> Vec<bool> {
     let members = pool.members();
     let members = members.borrow();
-    let leased = members.iter().map(|member| member.owner.is_some());
+    let leased = members.iter().map(|member| member.lease.is_some());
     leased.collect()
 }
 
@@ -125,13 +129,13 @@ async fn leased_replicas_are_released_and_configured_ones_stay() {
     let [eu, asia] = ["eu", "asia"].map(|name| peer_table.named(name).unwrap().id);
     pool.add_replica(addr(1)).unwrap();
     for port in [2, 3] {
-        let id = pool.lease_replica(addr(port), eu).unwrap();
+        let id = pool.lease_replica(addr(port), lease(eu)).unwrap();
         pool.probed(id, Load::default(), pool.clock().now());
     }
     assert_eq!(leased(&pool), [false, true, true]);
     assert_eq!(pool.replicas()[1].availability, Availability::Available);
     assert_eq!(
-        pool.lease_replica(addr(1), eu),
+        pool.lease_replica(addr(1), lease(eu)),
         Err(MembershipError::Exists(addr(1)))
     );
     // The configuration names one of them.
@@ -149,8 +153,7 @@ async fn own_replicas_get_no_request_while_another_region_decides_about_them() {
     let (_registry, pool) = pool();
     let eu = pool.peer_table().unwrap().named("eu").unwrap().id;
     pool.add_replica(addr(1)).unwrap();
-    let leased = pool.lease_replica(addr(2), eu).unwrap();
-    pool.set_lease(eu, Some(7));
+    let leased = pool.lease_replica(addr(2), lease(eu)).unwrap();
     pool.set_suspended(true);
     pool.probed(leased, Load::default(), pool.clock().now());
     let (_guard, submission) = pool.submit(&RouteRequest::default());

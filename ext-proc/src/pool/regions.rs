@@ -8,7 +8,7 @@ use std::time::Duration;
 use isotherm_router::{Event, PeerId, PeerReport, PeerStatus, ReplicaId, Role, Time};
 
 use super::Pool;
-use super::membership::MembershipError;
+use super::membership::{MembershipError, ReplicaLease};
 use super::peer_table::PeerTable;
 use super::shared_placement::{SharedPlacement, SharedTarget};
 use crate::sans_io::Driver;
@@ -19,10 +19,10 @@ impl Pool {
     pub fn lease_replica(
         &self,
         addr: SocketAddr,
-        owner: PeerId,
+        lease: ReplicaLease,
     ) -> Result<ReplicaId, MembershipError> {
-        self.change_members(|state, now| match state.membership.lease(addr, owner)? {
-            None => state.add_replica(now, addr, Role::Both, Some(owner)),
+        self.change_members(|state, now| match state.membership.lease(addr, lease)? {
+            None => state.add_replica(now, addr, Role::Both, Some(lease)),
             Some((replica, was_draining)) => {
                 if was_draining {
                     state.router.handle(now, Event::Resumed(replica));
@@ -32,14 +32,6 @@ impl Pool {
         })
     }
 
-    /// Sets the revision of the lease on the replicas of `owner`, which decisions name; `None` when the lease has ended.
-    pub fn set_lease(&self, owner: PeerId, revision: Option<u64>) {
-        self.drive(|state, _| match revision {
-            Some(revision) => drop(state.leases.insert(owner, revision)),
-            None => drop(state.leases.remove(&owner)),
-        });
-    }
-
     /// Sends no request to this region's own replicas (`true`): another region decides about them.
     pub fn set_suspended(&self, is_suspended: bool) {
         self.drive(|state, now| {
@@ -47,7 +39,7 @@ impl Pool {
                 return;
             }
             for member in state.membership.members() {
-                let is_affected = member.owner.is_none() && !member.draining;
+                let is_affected = member.lease.is_none() && !member.draining;
                 match is_suspended {
                     true if is_affected => state.router.handle(now, Event::Draining(member.id)),
                     false if is_affected => state.router.handle(now, Event::Resumed(member.id)),
@@ -79,7 +71,7 @@ impl Pool {
         };
         let members = Arc::clone(&self.members().borrow());
         let leased = members.iter().filter_map(|member| {
-            let region = peers.get(member.owner?)?;
+            let region = peers.get(member.owner()?)?;
             Some((member.id, Arc::clone(&region.name)))
         });
         leased.collect()

@@ -4,19 +4,19 @@
 //! the router decided on, and every queued request is answered once. [`PendingReplies::send`] hands the replies over
 //! after the lock is released.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_router::{
-    Decision, Effect, Event, ForwardDecision, PeerId, RejectReason, ReplicaId, Request, RequestId,
-    Role, Router, Time,
+    Decision, Effect, Event, ForwardDecision, RejectReason, ReplicaId, Request, RequestId, Role,
+    Router, Time,
 };
 use tokio::sync::oneshot;
 
 use super::decision::{ForwardRoute, PoolDecision, Route, Submission};
-use super::membership::{Membership, MembershipError};
+use super::membership::{Membership, MembershipError, ReplicaLease};
 use super::peer_table::PeerTable;
 use super::request::RouteRequest;
 use super::tenants::TenantNames;
@@ -66,8 +66,6 @@ pub(crate) struct PoolState {
     /// Names of the tenants.
     pub(super) tenants: TenantNames,
     next_request: u64,
-    /// Revisions of the leases that this region holds, by owner.
-    pub(super) leases: BTreeMap<PeerId, u64>,
     /// Whether another region decides about this region's own replicas.
     pub(super) is_suspended: bool,
 }
@@ -85,7 +83,6 @@ impl PoolState {
             replies: PendingReplies::default(),
             tenants: TenantNames::default(),
             next_request: 0,
-            leases: BTreeMap::new(),
             is_suspended: false,
         }
     }
@@ -95,9 +92,9 @@ impl PoolState {
         now: Time,
         addr: SocketAddr,
         role: Role,
-        owner: Option<PeerId>,
+        lease: Option<ReplicaLease>,
     ) -> Result<ReplicaId, MembershipError> {
-        let replica = self.membership.add(addr, role, owner)?;
+        let replica = self.membership.add(addr, role, lease)?;
         self.unprobed.insert(replica);
         let event = Event::Added {
             replica,
@@ -105,7 +102,7 @@ impl PoolState {
             role,
         };
         self.router.handle(now, event);
-        if owner.is_none() && self.is_suspended {
+        if lease.is_none() && self.is_suspended {
             self.router.handle(now, Event::Draining(replica));
         }
         Ok(replica)
@@ -251,12 +248,11 @@ impl PoolState {
 
     /// Owner and revision of the lease of a leased replica.
     fn lease_of(&self, replica: ReplicaId) -> Option<Box<(Arc<str>, u64)>> {
-        // Most pools lease nothing, and look nothing up.
-        self.leases.first_key_value()?;
-        let owner = self.membership.owner_of(replica)?;
-        let revision = self.leases.get(&owner)?;
-        let peer = self.peer_table.as_ref()?.get(owner)?;
-        Some(Box::new((Arc::clone(&peer.name), *revision)))
+        // A pool without other regions looks nothing up.
+        let peers = self.peer_table.as_ref()?;
+        let lease = self.membership.lease_of(replica)?;
+        let peer = peers.get(lease.owner)?;
+        Some(Box::new((Arc::clone(&peer.name), lease.revision)))
     }
 
     fn forward_route(&self, forwarding: ForwardDecision) -> Option<ForwardRoute> {

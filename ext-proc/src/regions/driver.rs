@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use isotherm_regions::{
-    Event, Heartbeat, LeaseEffect, RegionEntry, RegionName, RegionsConfig, StoredEntry, WriteResult,
+    Event, Heartbeat, RegionName, RegionsConfig, StoredEntry, WriteResult,
 };
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
@@ -60,14 +60,6 @@ impl RegionsDriver {
             }
             let config = regions_config(config, peers);
             core.regions.handle(now, Event::Reconfigured(config));
-            // A region that the store names may have become a peer after its lease was taken.
-            let owned = core.leases.iter().flat_map(|(leases, _)| leases.owned());
-            let own = |entry: &RegionEntry| {
-                LeaseEffect::Own(entry.region.clone(), entry.revision, entry.pools.clone())
-            };
-            for effect in owned.map(own).collect::<Vec<_>>() {
-                self.carry_out_lease(core, effect);
-            }
         });
     }
 
@@ -190,12 +182,13 @@ impl Driver for RegionsDriver {
         while let Some(effect) = state.regions.poll_effect() {
             self.carry_out(state, effect);
         }
-        while let Some(effect) = state
-            .leases
-            .as_mut()
-            .and_then(|(leases, _)| leases.poll_effect())
-        {
-            self.carry_out_lease(state, effect);
+        // The pools drop a replica before the store may learn that this region gives its lease up.
+        state.sync_leased();
+        if let Some((leases, calls)) = &mut state.leases {
+            while let Some(effect) = leases.poll_effect() {
+                // Without a receiver the service is stopping.
+                let _ = calls.send(effect);
+            }
         }
     }
 

@@ -1,9 +1,9 @@
-//! Carries out the effects of the cores.
+//! Carries out the effects of the core across regions.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_regions::{Effect, LeaseEffect};
+use isotherm_regions::Effect;
 use isotherm_router::{PeerId, PeerReport, Time};
 
 use super::driver::RegionsDriver;
@@ -54,40 +54,6 @@ impl RegionsDriver {
                     "region lost: its heartbeats have stopped"
                 );
                 self.mark_lost(peer);
-            }
-        }
-    }
-
-    pub(super) fn carry_out_lease(&self, core: &mut DriverState, effect: LeaseEffect) {
-        match effect {
-            LeaseEffect::List | LeaseEffect::Write(..) => {
-                if let Some((_, queue)) = &core.leases {
-                    // Without a receiver the service is stopping.
-                    let _ = queue.send(effect);
-                }
-            }
-            LeaseEffect::Own(region, revision, mut pools) => {
-                if let Some(owner) = core.id_of(&region) {
-                    core.retain_allowed(owner, &mut pools);
-                    core.leased.own(owner, revision, pools);
-                    let leased = core.leased.count(owner);
-                    tracing::warn!(%region, revision, leased, "took the lease of a region that is gone");
-                }
-            }
-            LeaseEffect::Drop(region, reason) => {
-                tracing::warn!(%region, ?reason, "dropped leased replicas");
-                if let Some(owner) = core.id_of(&region) {
-                    core.leased.drop_all(owner);
-                }
-            }
-            LeaseEffect::SuspendOwn(is_suspended) => {
-                match is_suspended {
-                    true => {
-                        tracing::warn!("another region has the lease of this region's replicas");
-                    }
-                    false => tracing::info!("this region decides about its own replicas again"),
-                }
-                core.leased.suspend_own(is_suspended);
             }
         }
     }

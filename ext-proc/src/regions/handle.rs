@@ -52,7 +52,7 @@ impl RegionsHandle {
             placements: core.counts,
             certificate: core.certificate,
             handshakes_rejected: core.handshakes_rejected,
-            addresses_rejected: core.addresses_rejected,
+            addresses_rejected: core.leased.addresses_rejected,
         }
     }
 }

@@ -8,12 +8,13 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use isotherm_regions::PoolReplicas;
+use ipnet::IpNet;
+use isotherm_regions::{PoolReplicas, RegionName};
 use isotherm_router::PeerId;
 use tokio::time::Instant;
 
 use super::pools::pool_of;
-use crate::pool::{Member, Pool, PoolRegistry};
+use crate::pool::{Member, Pool, PoolRegistry, PoolTable, ReplicaLease};
 
 /// Time between two looks at a draining replica.
 const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -26,47 +27,116 @@ pub(super) struct LeasedReplicas {
     pool_registry: Arc<PoolRegistry>,
     /// Longest drain of a dropped replica.
     drain_max: Duration,
-    /// Revision of the lease and replicas, by owner.
-    owners: BTreeMap<PeerId, (u64, Vec<PoolReplicas>)>,
+    /// Leases that the pools follow, by owner.
+    applied: BTreeMap<PeerId, HeldLease>,
     /// Whether the pools send no request to this region's own replicas.
     is_suspended: bool,
+    /// Pools that follow the leases.
+    table: Arc<PoolTable>,
+    /// Addresses of leased replicas outside their networks, since the start.
+    pub(super) addresses_rejected: u64,
+}
+
+/// Lease of this region on the replicas of another region.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct HeldLease {
+    pub(super) region: RegionName,
+    pub(super) revision: u64,
+    /// Replicas in the record of the region.
+    pub(super) pools: Vec<PoolReplicas>,
+    /// Networks of the region's replicas. The store may be in foreign hands, and its list would make this service send prompts
+    /// to any address.
+    pub(super) networks: Vec<IpNet>,
+}
+
+/// Parses the address of a replica; `None` outside these networks.
+pub(super) fn allowed(networks: &[IpNet], address: &str) -> Option<SocketAddr> {
+    let address: SocketAddr = address.parse().ok()?;
+    let is_within = networks.iter().any(|net| net.contains(&address.ip()));
+    is_within.then_some(address)
 }
 
 impl LeasedReplicas {
     pub(super) fn new(pool_registry: Arc<PoolRegistry>, drain_max: Duration) -> Self {
         Self {
+            table: pool_registry.table(),
             pool_registry,
             drain_max,
-            owners: BTreeMap::new(),
+            applied: BTreeMap::new(),
             is_suspended: false,
+            addresses_rejected: 0,
         }
     }
 
-    /// Uses exactly these replicas of `owner`, by a lease of this revision.
-    pub(super) fn own(&mut self, owner: PeerId, revision: u64, pools: Vec<PoolReplicas>) {
-        self.owners.insert(owner, (revision, pools));
-        self.update(owner);
-    }
-
-    pub(super) fn drop_all(&mut self, owner: PeerId) {
-        self.owners.remove(&owner);
-        self.update(owner);
-    }
-
-    /// Leaves this region's own replicas to another region, or takes them back.
-    pub(super) fn suspend_own(&mut self, is_suspended: bool) {
+    /// Makes the pools use the replicas of these leases, by owner, and no others of other regions. While `is_suspended`, another
+    /// region decides about this region's own replicas.
+    pub(super) fn sync(&mut self, held: BTreeMap<PeerId, HeldLease>, is_suspended: bool) {
+        let table = self.pool_registry.table();
+        let has_new_pools = !Arc::ptr_eq(&table, &self.table);
+        if self.is_suspended != is_suspended {
+            match is_suspended {
+                true => tracing::warn!("another region has the lease of this region's replicas"),
+                false => tracing::info!("this region decides about its own replicas again"),
+            }
+        }
+        if has_new_pools || self.is_suspended != is_suspended {
+            for pool in table.pools() {
+                pool.set_suspended(is_suspended);
+            }
+        }
         self.is_suspended = is_suspended;
-        self.update_all();
+        self.table = table;
+        let before = std::mem::take(&mut self.applied);
+        for (owner, lease) in &held {
+            if has_new_pools || before.get(owner) != Some(lease) {
+                self.update(*owner, Some(lease));
+            }
+        }
+        for (owner, lease) in &before {
+            if !held.contains_key(owner) {
+                tracing::warn!(region = %lease.region, "dropped leased replicas");
+                self.update(*owner, None);
+            }
+        }
+        self.applied = held;
     }
 
-    /// Applies every lease to all pools, as after a reload that opened some.
-    pub(super) fn update_all(&mut self) {
-        for pool in self.pool_registry.table().pools() {
-            pool.set_suspended(self.is_suspended);
+    /// Adds the replicas of a lease to the pools. Returns the replicas that the pools may use.
+    fn add_replicas(&mut self, owner: PeerId, held: &HeldLease) -> BTreeSet<ReplicaKey> {
+        let lease = ReplicaLease {
+            owner,
+            revision: held.revision,
+        };
+        let mut wanted = BTreeSet::new();
+        let mut rejected = 0;
+        for members in &held.pools {
+            let addresses = members.replicas.iter();
+            let addresses = addresses.filter_map(|address| allowed(&held.networks, address));
+            let addresses: Vec<_> = addresses.collect();
+            rejected += members.replicas.len() - addresses.len();
+            // Replicas of a model without a pool here stay without requests.
+            let Some(pool) = pool_of(&self.table, &members.model) else {
+                continue;
+            };
+            for address in addresses {
+                wanted.insert((Arc::clone(pool.name()), address));
+                if let Err(error) = pool.lease_replica(address, lease) {
+                    tracing::warn!(pool = %pool.name(), replica = %address, %error, "cannot use a leased replica");
+                }
+            }
         }
-        for owner in self.owners.keys().copied().collect::<Vec<_>>() {
-            self.update(owner);
+        let (region, revision) = (&held.region, held.revision);
+        if rejected > 0 {
+            tracing::warn!(
+                %region,
+                rejected,
+                "the record of a region names replicas outside its networks"
+            );
+            self.addresses_rejected += rejected as u64;
         }
+        let leased = wanted.len();
+        tracing::warn!(%region, revision, leased, "uses the replicas of a region that is gone");
+        wanted
     }
 
     /// Number of replicas of `owner` in the pools.
@@ -81,36 +151,16 @@ impl LeasedReplicas {
         pools.into_iter().flat_map(move |pool| {
             let members = Arc::clone(&pool.members().borrow());
             let of_owner = members.iter().copied();
-            let of_owner = of_owner.filter(|member| member.owner == Some(owner));
+            let of_owner = of_owner.filter(|member| member.owner() == Some(owner));
             of_owner
                 .map(|member| (Arc::clone(&pool), member))
                 .collect::<Vec<_>>()
         })
     }
 
-    fn update(&self, owner: PeerId) {
-        let table = self.pool_registry.table();
-        let mut wanted: BTreeSet<ReplicaKey> = BTreeSet::new();
-        let lease = self.owners.get(&owner);
-        for pool in table.pools() {
-            pool.set_lease(owner, lease.map(|(revision, _)| *revision));
-        }
-        for members in lease.into_iter().flat_map(|(_, pools)| pools) {
-            // Replicas of a model without a pool here stay without requests.
-            let Some(pool) = pool_of(&table, &members.model) else {
-                continue;
-            };
-            let addresses = members
-                .replicas
-                .iter()
-                .filter_map(|address| address.parse().ok());
-            for address in addresses {
-                wanted.insert((Arc::clone(pool.name()), address));
-                if let Err(error) = pool.lease_replica(address, owner) {
-                    tracing::warn!(pool = %pool.name(), replica = %address, %error, "cannot use a leased replica");
-                }
-            }
-        }
+    /// Makes the pools use exactly the replicas of a lease; `None` when it has ended.
+    fn update(&mut self, owner: PeerId, lease: Option<&HeldLease>) {
+        let wanted = lease.map_or_else(BTreeSet::new, |lease| self.add_replicas(owner, lease));
         for (pool, member) in self.members_of(owner) {
             let is_wanted = wanted.contains(&(Arc::clone(pool.name()), member.addr));
             if !is_wanted && !member.draining && pool.drain_replica(member.addr).is_ok() {
@@ -129,7 +179,7 @@ async fn remove_drained(pool: Weak<Pool>, address: SocketAddr, owner: PeerId, dr
         let Some(pool) = pool.upgrade() else { return };
         let members = Arc::clone(&pool.members().borrow());
         let mut drained = members.iter().filter(|member| member.addr == address);
-        if !drained.any(|member| member.draining && member.owner == Some(owner)) {
+        if !drained.any(|member| member.draining && member.owner() == Some(owner)) {
             return;
         }
         let name = address.to_string();

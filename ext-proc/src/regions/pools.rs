@@ -27,7 +27,7 @@ pub(super) fn own_pools(table: &PoolTable) -> Option<Vec<PoolReplicas>> {
         let members = members.borrow();
         let own = members
             .iter()
-            .filter(|member| member.owner.is_none() && !member.draining)
+            .filter(|member| member.lease.is_none() && !member.draining)
             // A record has no roles, and a region that leases a prefill replica would send requests to it.
             .filter(|member| member.role.has_requests());
         pool.has_synced().then(|| PoolReplicas {

@@ -1,6 +1,5 @@
 //! State of the driver: the cores, the links, and the inputs from this service and its siblings.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -10,7 +9,7 @@ use isotherm_regions::{
 use isotherm_router::{PeerId, Time};
 use tokio::sync::{mpsc, watch};
 
-use super::leased::LeasedReplicas;
+use super::leased::{HeldLease, LeasedReplicas, allowed};
 use super::links::Links;
 use super::status::{CertificateState, PlacementCounts};
 use crate::config::{Address, PeerConfig, RegionConfig};
@@ -36,8 +35,6 @@ pub(super) struct DriverState {
     pub(super) certificate: CertificateState,
     /// Rejected inbound connections and requests since the start.
     pub(super) handshakes_rejected: u64,
-    /// Addresses of leased replicas outside their networks.
-    pub(super) addresses_rejected: u64,
     /// Whether an Envoy is connected to this service.
     pub(super) own_gateway: bool,
     /// End of the time in which the first Envoy counts as connected.
@@ -72,7 +69,6 @@ impl DriverState {
             counts: PlacementCounts::default(),
             certificate: CertificateState::default(),
             handshakes_rejected: 0,
-            addresses_rejected: 0,
             own_gateway: false,
             gateway_expected_until: Some(started.after(GATEWAY_START_MAX)),
         }
@@ -119,7 +115,7 @@ impl DriverState {
         let is_refused = |entry: &&RegionEntry| {
             let mut addresses = entry.pools.iter().flat_map(|pool| &pool.replicas);
             let networks = self.networks_of(entry.region.as_str());
-            !addresses.any(|address| is_within(networks, address))
+            !addresses.any(|address| allowed(networks, address).is_some())
         };
         let refused = entries.filter(is_refused).map(|entry| entry.region.clone());
         self.inputs.refused = refused.collect();
@@ -167,28 +163,26 @@ impl DriverState {
         });
     }
 
-    /// Removes the addresses outside the networks that the configuration gives to a peer, and counts them. The store may be
-    /// in foreign hands, and its list would make this service send prompts to any address.
-    pub(super) fn retain_allowed(&mut self, peer: PeerId, pools: &mut [PoolReplicas]) {
-        let region = self.name_of(peer);
-        let networks = self.networks_of(region);
-        let mut rejected = 0;
-        for pool in pools {
-            let told = pool.replicas.len();
-            pool.replicas.retain(|address| is_within(networks, address));
-            rejected += told - pool.replicas.len();
-        }
-        if rejected > 0 {
-            tracing::warn!(
-                region,
-                rejected,
-                "the record of a region names replicas outside its networks"
-            );
-            self.addresses_rejected += rejected as u64;
-        }
+    /// Uses the replicas of other regions whose lease this region holds, and no others.
+    pub(super) fn sync_leased(&mut self) {
+        let Some((leases, _)) = &self.leases else {
+            return;
+        };
+        // A region that the store names may become a peer after its lease was taken.
+        let held = leases.owned().filter_map(|entry| {
+            let lease = HeldLease {
+                region: entry.region.clone(),
+                revision: entry.revision,
+                pools: entry.pools.clone(),
+                networks: self.networks_of(entry.region.as_str()).to_vec(),
+            };
+            Some((self.id_of(&entry.region)?, lease))
+        });
+        let (held, is_suspended) = (held.collect(), leases.is_suspended());
+        self.leased.sync(held, is_suspended);
     }
 
-    pub(super) fn id_of(&self, region: &RegionName) -> Option<PeerId> {
+    fn id_of(&self, region: &RegionName) -> Option<PeerId> {
         let mut peers = self.links.peers.iter();
         let (id, _) = peers.find(|(_, link)| link.config.name == region.as_str())?;
         Some(*id)
@@ -198,10 +192,4 @@ impl DriverState {
         let link = self.links.peers.get(&peer);
         link.map_or("?", |link| &link.config.name)
     }
-}
-
-/// Whether the address of a replica is in one of these networks.
-fn is_within(networks: &[IpNet], address: &str) -> bool {
-    let address = address.parse::<SocketAddr>();
-    address.is_ok_and(|address| networks.iter().any(|net| net.contains(&address.ip())))
 }

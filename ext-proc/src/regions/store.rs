@@ -128,7 +128,6 @@ async fn call(
                 driver.on_written(&entry.region, sent, result);
             }
         }
-        LeaseEffect::Own(..) | LeaseEffect::Drop(..) | LeaseEffect::SuspendOwn(_) => {}
     }
 }
 

@@ -74,7 +74,7 @@ pub(super) async fn follow_pools(
         let Some(driver) = driver.upgrade() else {
             return;
         };
-        driver.drive(|core, _| core.leased.update_all());
+        driver.drive(|_, _| ());
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::fake::service::{Service, TOKEN};
 use crate::fake::{FakeEngine, vllm, wait_until};
+use isotherm_ext_proc::pool::ReplicaLease;
 use isotherm_fingerprint::session::SessionSecret;
 use isotherm_router::PeerReport;
 use serde_json::{Value, json};
@@ -338,7 +339,11 @@ async fn a_leased_replica_is_shown_with_its_region() {
     let service = Service::start(&region(0, 1)).await;
     let pool = &service.pool_registry.pools()[0];
     let eu = pool.peer_table().unwrap().named("eu").unwrap().id;
-    pool.lease_replica("127.0.0.1:1".parse().unwrap(), eu)
+    let lease = ReplicaLease {
+        owner: eu,
+        revision: 1,
+    };
+    pool.lease_replica("127.0.0.1:1".parse().unwrap(), lease)
         .unwrap();
     let (_, replicas) = service.request("GET", "/api/replicas", None, "").await;
     assert_eq!(replicas[0]["owner"], "eu");

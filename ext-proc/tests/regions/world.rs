@@ -276,7 +276,7 @@ impl Node {
         let members = members.borrow();
         members
             .iter()
-            .map(|member| (member.addr, member.owner.is_some()))
+            .map(|member| (member.addr, member.lease.is_some()))
             .collect()
     }
 

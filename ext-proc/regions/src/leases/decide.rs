@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{DropReason, KnownEntry, LeaseEffect, Leases, RENEWAL_DIVISOR};
+use super::{KnownEntry, LeaseEffect, Leases, RENEWAL_DIVISOR};
 use crate::entry::RegionEntry;
 use crate::message::RegionName;
 
@@ -40,7 +40,6 @@ impl Leases {
         if let Some(entry) = next {
             self.write(region, entry);
         }
-        self.update_other(region);
     }
 
     fn keep_own(&self, known: &KnownEntry) -> Option<RegionEntry> {
@@ -85,23 +84,16 @@ impl Leases {
         let is_well = known
             .well_since
             .is_some_and(|since| self.now.since(since) >= self.config.give_back_after);
-        let reason = if is_well {
-            DropReason::OwnerWell
-        } else if self.is_stopping {
-            DropReason::Shutdown
-        } else if !self.inputs.has_gateway {
-            DropReason::NoGateway
-        } else {
+        if !is_well && !self.is_stopping && self.inputs.has_gateway {
             let known = self.entries.get(region)?;
             let is_due = self.is_renewal_due(known);
             return is_due.then(|| renewed(known.entry.clone()));
-        };
-        let next = with_holder(&known.entry, is_beating.then_some(region));
+        }
+        known.renewed = None;
         if is_well {
             self.counters.given_back += 1;
         }
-        self.drop_replicas(region, reason);
-        Some(next)
+        Some(with_holder(&known.entry, is_beating.then_some(region)))
     }
 
     fn take_other(&self, known: &KnownEntry) -> Option<RegionEntry> {
@@ -140,40 +132,6 @@ impl Leases {
         known.pending = Some(entry.clone());
         let effect = LeaseEffect::Write(entry, known.version.clone());
         self.effects.push_back(effect);
-    }
-
-    /// Owns the replicas of another region while this service has renewed its lease.
-    fn update_other(&mut self, region: &RegionName) {
-        let Some(known) = self.entries.get(region) else {
-            return;
-        };
-        let holds = known.entry.is_held_by(&self.config.name);
-        let is_valid = self
-            .valid_until(known)
-            .is_some_and(|until| self.now < until);
-        let owned = (known.entry.revision, known.entry.pools.clone());
-        let is_new = known.owned.as_ref() != Some(&owned);
-        if *region == self.config.name || !holds || !is_valid || !is_new {
-            return;
-        }
-        if let Some(known) = self.entries.get_mut(region) {
-            known.owned = Some(owned.clone());
-        }
-        let effect = LeaseEffect::Own(region.clone(), owned.0, owned.1);
-        self.effects.push_back(effect);
-    }
-
-    /// Leaves this region's own replicas to the holder of a live lease.
-    pub(super) fn update_own(&mut self) {
-        let own = self.entries.get(&self.config.name);
-        let is_suspended = own.is_some_and(|known| {
-            !known.entry.is_held_by(&self.config.name) && self.is_alive(known)
-        });
-        if self.is_suspended != is_suspended {
-            self.is_suspended = is_suspended;
-            self.effects
-                .push_back(LeaseEffect::SuspendOwn(is_suspended));
-        }
     }
 
     /// Whether a region holds the lease, as far as this service can see.

@@ -52,20 +52,21 @@ impl Leases {
                 holder: entry.holder.clone().filter(|_| is_alive),
                 revision: entry.revision,
                 replicas: entry.pools.iter().map(|pool| pool.replicas.len()).sum(),
-                is_member: (is_alive && is_own_holder) || is_beating || known.owned.is_some(),
+                is_member: (is_alive && is_own_holder) || is_beating || self.owns(known),
             }
         })
     }
 
     /// Returns the regions whose replicas this service decides about besides its own.
     pub fn owned(&self) -> impl Iterator<Item = &RegionEntry> {
-        let owned = self.entries.values().filter(|known| known.owned.is_some());
+        let owned = self.entries.values().filter(|known| self.owns(known));
         owned.map(|known| &known.entry)
     }
 
-    /// Whether this region leaves its own replicas to another region.
-    pub const fn is_suspended(&self) -> bool {
-        self.is_suspended
+    /// Whether this region leaves its own replicas to another region, which holds a live lease.
+    pub fn is_suspended(&self) -> bool {
+        let own = self.entries.get(&self.config.name);
+        own.is_some_and(|known| !known.entry.is_held_by(&self.config.name) && self.is_alive(known))
     }
 
     /// Time since the last list that the store has answered.

@@ -227,20 +227,19 @@ impl World {
     }
 
     fn take_effects(&mut self, node: usize) {
+        let service = &mut self.nodes[node];
+        let leases = service.leases.as_ref().unwrap();
+        let owned: BTreeSet<usize> = leases.owned().map(|entry| index(&entry.region)).collect();
+        self.taken += owned.difference(&service.owned).count() as u64;
+        for dropped in service.owned.difference(&owned) {
+            service.valid_until.remove(dropped);
+        }
+        service.owned = owned;
+        service.is_suspended = leases.is_suspended();
         while let Some(effect) = self.nodes[node].leases.as_mut().unwrap().poll_effect() {
             match effect {
                 LeaseEffect::List => self.send(node, None),
                 LeaseEffect::Write(entry, version) => self.send(node, Some((entry, version))),
-                LeaseEffect::Own(region, ..) => {
-                    self.taken += 1;
-                    self.nodes[node].owned.insert(index(&region));
-                }
-                LeaseEffect::Drop(region, _) => {
-                    let region = index(&region);
-                    self.nodes[node].owned.remove(&region);
-                    self.nodes[node].valid_until.remove(&region);
-                }
-                LeaseEffect::SuspendOwn(suspended) => self.nodes[node].is_suspended = suspended,
             }
         }
         let at = self.nodes[node].leases.as_ref().unwrap().poll_timeout();
