@@ -9,12 +9,14 @@ pub enum ServicePort {
     Number(u16),
     /// Name of the port.
     Name(String),
+    /// Number of the port at the pods, which no EndpointSlice has to name.
+    Unlisted(u16),
 }
 
 impl fmt::Display for ServicePort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(number) => number.fmt(f),
+            Self::Number(number) | Self::Unlisted(number) => number.fmt(f),
             Self::Name(name) => write!(f, "`{name}`"),
         }
     }

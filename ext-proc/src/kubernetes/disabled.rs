@@ -5,7 +5,7 @@ use std::time::Duration;
 use isotherm_regions::{RegionEntry, StoreVersion};
 use tokio::sync::watch;
 
-use super::{Follower, SiblingReport, SiblingService, SourceReport};
+use super::Follower;
 use crate::config::KubernetesSource;
 use crate::lease_store::{StoreError, StoredEntries};
 
@@ -14,12 +14,12 @@ use crate::lease_store::{StoreError, StoredEntries};
 pub(crate) struct KubernetesClient(());
 
 /// Reports nothing.
-pub(crate) fn follow(_: &KubernetesClient, _: KubernetesSource, _: &str) -> Follower<SourceReport> {
-    Follower::spawn(keep)
-}
-
-/// Reports no sibling.
-pub(crate) fn follow_siblings(_: &KubernetesClient, _: SiblingService) -> Follower<SiblingReport> {
+pub(crate) fn follow(
+    _: &KubernetesClient,
+    _: KubernetesSource,
+    _: &'static str,
+    _: Option<&str>,
+) -> Follower {
     Follower::spawn(keep)
 }
 

@@ -1,4 +1,4 @@
-//! Follows the source of one pool: runs the watches that its [`SourceView`] wants, and reports the replicas.
+//! Follows one source: runs the watches that its [`SourceView`] wants, and reports the replicas or siblings.
 //!
 //! An InferencePool needs two watches: the pool itself, and the pods that it selects. The second starts again when the
 //! selector changes; a message of an earlier watch is dropped.
@@ -22,15 +22,16 @@ use crate::tasks::AbortOnDrop;
 /// The label that names the Service of an EndpointSlice.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 
-/// Follows `source`. Logs name the `pool`.
+/// Follows `source`. Logs call what it shows by `noun`, and name the `pool` that it belongs to.
 pub(crate) fn follow(
     client: &KubernetesClient,
     source: KubernetesSource,
-    pool: &str,
-) -> Follower<SourceReport> {
-    let (client, pool) = (client.clone(), pool.to_owned());
+    noun: &'static str,
+    pool: Option<&str>,
+) -> Follower {
+    let (client, pool) = (client.clone(), pool.map(str::to_owned));
     Follower::spawn(|reports| async move {
-        let mut reporter = Reporter::new(reports, pool);
+        let mut reporter = Reporter::new(reports, noun, pool);
         let connection = client.connect(|problem| reporter.set_problem(Some(problem), true));
         let connection = connection.await;
         Follow::new(connection, source, reporter).run().await;
@@ -196,7 +197,7 @@ impl Follow {
 }
 
 /// The label selector of the EndpointSlices of a Service.
-pub(super) fn service_label(service: &str) -> String {
+fn service_label(service: &str) -> String {
     format!("{SERVICE_LABEL}={service}")
 }
 
@@ -223,14 +224,17 @@ fn is_start(event: &ViewEvent) -> bool {
 /// Publishes what is known of a source, and logs its problems.
 struct Reporter {
     reports: watch::Sender<SourceReport>,
-    pool: String,
+    /// Noun for the objects of the source, such as "replicas".
+    noun: &'static str,
+    pool: Option<String>,
     log: ProblemLog,
 }
 
 impl Reporter {
-    fn new(reports: watch::Sender<SourceReport>, pool: String) -> Self {
+    fn new(reports: watch::Sender<SourceReport>, noun: &'static str, pool: Option<String>) -> Self {
         Self {
             reports,
+            noun,
             pool,
             log: ProblemLog::default(),
         }
@@ -238,15 +242,16 @@ impl Reporter {
 
     /// Sets the problem. `has_failed` says whether a request has just met it.
     fn set_problem(&mut self, problem: Option<Problem>, has_failed: bool) {
+        let noun = self.noun;
         let is_news = |problem: &Problem| has_failed || problem.kind == ProblemKind::Content;
         match &problem {
             Some(problem) if is_news(problem) && self.log.note(problem) => tracing::warn!(
                 pool = self.pool,
                 problem = problem.text,
-                "Kubernetes does not show the replicas; the known ones stay"
+                "Kubernetes does not show the {noun}; the known ones stay"
             ),
             None if self.log.is_over() => {
-                tracing::info!(pool = self.pool, "Kubernetes shows the replicas again");
+                tracing::info!(pool = self.pool, "Kubernetes shows the {noun} again");
             }
             _ => {}
         }

@@ -6,7 +6,7 @@
 //! | `view`, `list`, `pods`, `slices` | the core: events of watches in, replicas out; free of clocks and sockets |
 //! | `objects` | the fields that the service reads of each object |
 //! | `client`, `watch`, `problem` | the connection, a watch with its retries, and why one fails |
-//! | `follow`, `siblings` | the tasks that connect the core to its watches |
+//! | `follow` | the task that connects the core to its watches |
 //! | `leases` | the records of regions as Lease objects |
 //!
 //! The service keeps no object of the API server: each event becomes a few bytes at once. Rejected: the reflector and
@@ -32,8 +32,6 @@ mod pods;
 #[cfg(feature = "kubernetes")]
 mod problem;
 #[cfg(feature = "kubernetes")]
-mod siblings;
-#[cfg(feature = "kubernetes")]
 mod slices;
 #[cfg(all(test, feature = "kubernetes"))]
 mod tests;
@@ -45,7 +43,6 @@ mod watch;
 #[cfg(not(feature = "kubernetes"))]
 mod disabled;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::sync::watch::{Receiver, Sender, channel};
@@ -55,14 +52,12 @@ use crate::tasks::AbortOnDrop;
 #[cfg(feature = "kubernetes")]
 pub(crate) use client::KubernetesClient;
 #[cfg(not(feature = "kubernetes"))]
-pub(crate) use disabled::{KubernetesClient, LeaseObjects, follow, follow_siblings};
+pub(crate) use disabled::{KubernetesClient, LeaseObjects, follow};
 #[cfg(feature = "kubernetes")]
 pub(crate) use follow::follow;
 #[cfg(feature = "kubernetes")]
 pub(crate) use leases::LeaseObjects;
 pub(crate) use replicas::{DiscoveredReplica, DiscoveredReplicas};
-#[cfg(feature = "kubernetes")]
-pub(crate) use siblings::follow_siblings;
 
 /// Last report of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,35 +70,22 @@ pub(crate) struct SourceReport {
 
 /// A task that follows objects of the API server until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Follower<T> {
+pub(crate) struct Follower {
     /// The last report of the task; the default before the first.
-    pub(crate) reports: Receiver<T>,
+    pub(crate) reports: Receiver<SourceReport>,
     _task: AbortOnDrop,
 }
 
-/// Addresses of the siblings in order; `None` until they have arrived as a whole.
-pub(crate) type SiblingReport = Option<Vec<SocketAddr>>;
-
-impl<T: Default> Follower<T> {
-    fn spawn<F>(follow: impl FnOnce(Sender<T>) -> F) -> Self
+impl Follower {
+    fn spawn<F>(follow: impl FnOnce(Sender<SourceReport>) -> F) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (sender, reports) = channel(T::default());
+        let (sender, reports) = channel(SourceReport::default());
         let task = tokio::spawn(follow(sender));
         Self {
             reports,
             _task: AbortOnDrop(task.abort_handle()),
         }
     }
-}
-
-/// The Service whose pods are the services of this region.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SiblingService {
-    pub(crate) name: String,
-    /// Namespace of the Service; `None` for the namespace of this pod.
-    pub(crate) namespace: Option<String>,
-    /// Port at which every sibling listens for links.
-    pub(crate) port: u16,
 }

@@ -28,7 +28,6 @@ struct SliceAddress {
     ip: IpAddr,
     incarnation: u64,
     is_ready: bool,
-    is_terminating: bool,
 }
 
 impl SliceState {
@@ -60,6 +59,7 @@ impl SliceState {
                 let mut ports = self.ports.iter().map(|(_, port)| *port);
                 ports.find(|port| port == number)
             }
+            Some(ServicePort::Unlisted(number)) => Some(*number),
             Some(ServicePort::Name(name)) => {
                 let mut ports = self.ports.iter();
                 ports
@@ -85,7 +85,6 @@ impl SliceAddress {
             incarnation: hasher.finish(),
             // Absent means ready.
             is_ready: endpoint.conditions.ready != Some(false) && !is_terminating,
-            is_terminating,
         })
     }
 }
@@ -96,7 +95,8 @@ pub(super) fn replicas<'a>(
     port: Option<&ServicePort>,
 ) -> (DiscoveredReplicas, Option<String>) {
     let (mut endpoints, mut problem) = (DiscoveredReplicas::default(), None);
-    let has_ipv4 = has_ipv4(slices.clone());
+    let mut all = slices.clone().flat_map(|slice| &slice.endpoints);
+    let has_ipv4 = all.any(|address| address.ip.is_ipv4());
     for slice in slices.filter(|slice| !slice.endpoints.is_empty()) {
         let Some(number) = slice.port(port) else {
             problem = Some(port_problem(slice, port));
@@ -115,20 +115,6 @@ pub(super) fn replicas<'a>(
         }
     }
     (endpoints, problem)
-}
-
-/// The addresses behind slices, ready or not, without the terminating ones.
-pub(super) fn addresses<'a>(
-    slices: impl Iterator<Item = &'a SliceState> + Clone,
-) -> impl Iterator<Item = IpAddr> {
-    let has_ipv4 = has_ipv4(slices.clone());
-    let addresses = slices.flat_map(|slice| &slice.endpoints);
-    let staying = addresses.filter(move |a| !a.is_terminating && a.ip.is_ipv4() == has_ipv4);
-    staying.map(|address| address.ip)
-}
-
-fn has_ipv4<'a>(mut slices: impl Iterator<Item = &'a SliceState>) -> bool {
-    slices.any(|slice| slice.endpoints.iter().any(|address| address.ip.is_ipv4()))
 }
 
 fn port_problem(slice: &SliceState, wanted: Option<&ServicePort>) -> String {
@@ -238,8 +224,6 @@ mod tests {
         let both = [six.clone(), four];
         assert_eq!(shown(&both, None), [("10.0.0.1:8000".to_owned(), false)]);
         assert_eq!(shown(&[six], None), [("[fd00::1]:8000".to_owned(), false)]);
-        let ips: Vec<IpAddr> = addresses(both.iter()).collect();
-        assert_eq!(ips, [IpAddr::from([10, 0, 0, 1])]);
     }
 
     #[test]

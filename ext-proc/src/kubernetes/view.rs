@@ -156,7 +156,7 @@ impl SourceView {
             {
                 Some(format!(
                     "there is no EndpointSlice of Service `{name}` in namespace `{namespace}`: create the Service, \
-                     with a selector, or correct `replicas.kubernetes`"
+                     with a selector, or correct its name in the configuration"
                 ))
             }
             KubernetesTarget::Service { name, port } => {

@@ -64,6 +64,7 @@ pub(crate) use request::tenant_id;
 pub use request::{EndpointMatch, RouteRequest, session_key};
 pub use shared_placement::{SharedPlacement, SharedTarget};
 pub(crate) use signals::sources;
+pub(crate) use sources::Discovery;
 pub use tasks::follow_sources;
 pub(crate) use tasks::for_each_pool;
 pub(crate) use tenants::NamedTenant;

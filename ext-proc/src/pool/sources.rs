@@ -42,7 +42,8 @@ pub(super) async fn follow(pool: Weak<Pool>, client: KubernetesClient) {
         let Some(pool) = pool.upgrade() else {
             return;
         };
-        discovery.update(current.sources.kubernetes.as_ref(), &client, pool.name());
+        let source = current.sources.kubernetes.as_ref();
+        discovery.update(source, &client, "replicas", Some(pool.name()));
         replicas.apply(&pool, wanted(&current.sources, &name, &discovery));
         pool.set_source_problem(name.problem().or_else(|| discovery.report.problem.clone()));
         // With a source that has never answered as its only one, a pool has not synced. Kubernetes always counts, since
@@ -98,21 +99,29 @@ async fn wait(
     }
 }
 
-/// The replicas that Kubernetes lists, through changes of the configuration.
+/// The replicas, or the siblings, that Kubernetes lists, through changes of the configuration.
 #[derive(Debug, Default)]
-struct Discovery {
+pub(crate) struct Discovery {
     source: Option<KubernetesSource>,
-    follower: Option<Follower<SourceReport>>,
+    follower: Option<Follower>,
     /// Last report. The replicas of an earlier source stay until the first list of the current one.
     report: SourceReport,
 }
 
 impl Discovery {
-    /// Follows `source` from now on, and takes its news.
-    fn update(&mut self, source: Option<&KubernetesSource>, client: &KubernetesClient, pool: &str) {
+    /// Follows `source` from now on, and takes its news. Logs call what it shows by `noun`, and name the `pool` that it belongs to.
+    pub(crate) fn update(
+        &mut self,
+        source: Option<&KubernetesSource>,
+        client: &KubernetesClient,
+        noun: &'static str,
+        pool: Option<&str>,
+    ) {
         if self.source.as_ref() != source {
             self.source = source.cloned();
-            self.follower = source.map(|source| kubernetes::follow(client, source.clone(), pool));
+            let follow =
+                |source: &KubernetesSource| kubernetes::follow(client, source.clone(), noun, pool);
+            self.follower = source.map(follow);
         }
         let Some(follower) = &mut self.follower else {
             self.report = SourceReport::default();
@@ -130,7 +139,7 @@ impl Discovery {
         self.source.is_none() || self.report.replicas.is_some()
     }
 
-    fn replicas(&self) -> impl Iterator<Item = (SocketAddr, DiscoveredReplica)> {
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = (SocketAddr, DiscoveredReplica)> {
         self.report
             .replicas
             .iter()
@@ -138,7 +147,7 @@ impl Discovery {
     }
 
     /// Waits for a new report.
-    async fn changed(&mut self) {
+    pub(crate) async fn changed(&mut self) {
         let is_followed = match &mut self.follower {
             Some(follower) => follower.reports.changed().await.is_ok(),
             None => false,

@@ -6,13 +6,14 @@ use isotherm_router::PeerId;
 use tokio::sync::{mpsc, watch};
 
 use super::RegionsDriver;
-use super::discovery::SiblingDiscovery;
+use super::discovery::{sibling_source, siblings};
 use super::links::LinkKey;
 use super::pools::own_pools;
 use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
+use crate::kubernetes::KubernetesClient;
 use crate::peering::{Credentials, CredentialsError, LinkEvent};
-use crate::pool::PoolTable;
+use crate::pool::{Discovery, PoolTable};
 use crate::sans_io::Driver;
 
 pub(super) async fn receive_events(
@@ -84,7 +85,7 @@ pub(super) async fn follow_config(
     applied: RegionConfig,
     mut config: watch::Receiver<Arc<Config>>,
 ) {
-    let mut discovery = SiblingDiscovery::default();
+    let (client, mut discovery) = (KubernetesClient::default(), Discovery::default());
     let mut current = applied;
     let mut applied = current.clone();
     let Some(mut members) = driver
@@ -97,8 +98,11 @@ pub(super) async fn follow_config(
         let Some(strong) = driver.upgrade() else {
             return;
         };
-        discovery.update(&current, &strong.lock().config);
-        let mut wanted = discovery.with_siblings(&current);
+        let source = sibling_source(&current, strong.lock().config.listen.port());
+        discovery.update(source.as_ref(), &client, "siblings", None);
+        let pods = discovery.replicas().map(|(address, _)| address);
+        let mut wanted = current.clone();
+        wanted.siblings.extend(siblings(pods));
         for member in members.borrow_and_update().iter() {
             if wanted.peers.iter().all(|peer| peer.name != member.name) {
                 wanted.peers.push(member.clone());

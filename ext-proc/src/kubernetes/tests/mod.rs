@@ -9,15 +9,12 @@
 
 mod server;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::json;
-use tokio::sync::watch;
 
-use super::siblings;
-use super::{Follower, KubernetesClient, SiblingService, SourceReport, follow};
-use crate::config::{KubernetesSource, KubernetesTarget};
+use super::{Follower, KubernetesClient, SourceReport, follow};
+use crate::config::{KubernetesSource, KubernetesTarget, ServicePort};
 use server::{FakeServer, Kind, NAMESPACE, pod, pool, slice};
 
 /// Bound on a wait that only a failed test reaches.
@@ -27,17 +24,22 @@ fn llm() -> KubernetesTarget {
     KubernetesTarget::InferencePool("llm".into())
 }
 
-fn start(server: &FakeServer, target: KubernetesTarget) -> Follower<SourceReport> {
+fn start(server: &FakeServer, target: KubernetesTarget) -> Follower {
     let source = KubernetesSource {
         target,
         namespace: Some(NAMESPACE.into()),
     };
-    follow(&KubernetesClient::of(server.config()), source, "llama")
+    follow(
+        &KubernetesClient::of(server.config()),
+        source,
+        "replicas",
+        Some("llama"),
+    )
 }
 
 /// Waits until the report satisfies `is_expected`.
 async fn wait_for(
-    follower: &mut Follower<SourceReport>,
+    follower: &mut Follower,
     what: &str,
     is_expected: impl Fn(&SourceReport) -> bool,
 ) {
@@ -54,7 +56,7 @@ async fn wait_for(
 }
 
 /// Waits until the replicas are `expected`; draining ones have a `-` in front.
-async fn wait_for_replicas(follower: &mut Follower<SourceReport>, expected: &[&str]) {
+async fn wait_for_replicas(follower: &mut Follower, expected: &[&str]) {
     let what = format!("the replicas {expected:?}");
     wait_for(follower, &what, |report| {
         shown(report).is_some_and(|shown| shown == expected)
@@ -72,7 +74,7 @@ fn shown(report: &SourceReport) -> Option<Vec<String>> {
 }
 
 /// Waits until there is a problem whose text has `text`.
-async fn wait_for_problem(follower: &mut Follower<SourceReport>, text: &str) {
+async fn wait_for_problem(follower: &mut Follower, text: &str) {
     let has_text =
         |report: &SourceReport| report.problem.as_ref().is_some_and(|p| p.contains(text));
     wait_for(follower, text, has_text).await;
@@ -238,7 +240,12 @@ async fn an_unreachable_server_is_a_problem_that_names_its_address() {
         namespace: None,
     };
     let address = config.cluster_url.to_string();
-    let mut follower = follow(&KubernetesClient::of(config), source, "llama");
+    let mut follower = follow(
+        &KubernetesClient::of(config),
+        source,
+        "replicas",
+        Some("llama"),
+    );
     wait_for_problem(&mut follower, &address).await;
     wait_for_problem(&mut follower, "cannot be reached").await;
 }
@@ -264,36 +271,21 @@ async fn two_thousand_pods_arrive_in_pages_as_one_change() {
 }
 
 #[tokio::test]
-async fn siblings_are_the_other_pods_of_the_service_and_follow_it() {
+async fn the_pods_of_a_service_have_a_port_that_no_slice_names() {
     let server = FakeServer::start().await;
-    server.set(Kind::Slice, slice("isotherm-1", "isotherm", &[1, 2, 3]));
-    let service = SiblingService {
+    server.set(Kind::Slice, slice("isotherm-1", "isotherm", &[1, 2]));
+    let service = KubernetesTarget::Service {
         name: "isotherm".into(),
-        namespace: Some(NAMESPACE.into()),
-        port: 9004,
+        port: Some(ServicePort::Unlisted(9004)),
     };
-    let (sender, mut siblings) = watch::channel(None);
-    let own = Some([10, 0, 0, 2].into());
-    let client = KubernetesClient::of(server.config());
-    tokio::spawn(siblings::run(client, service, own, sender));
-    let expected = |last: &[u8]| -> Option<Vec<SocketAddr>> {
-        Some(
-            last.iter()
-                .map(|last| ([10, 0, 0, *last], 9004).into())
-                .collect(),
-        )
-    };
-    let mut wait = async |last: &[u8]| {
-        let found = siblings.wait_for(|siblings| *siblings == expected(last));
-        drop(tokio::time::timeout(WAIT_MAX, found).await.unwrap());
-    };
-    wait(&[1, 3]).await;
+    let mut follower = start(&server, service);
+    wait_for_replicas(&mut follower, &["10.0.0.1:9004", "10.0.0.2:9004"]).await;
     server.set(Kind::Slice, slice("isotherm-1", "isotherm", &[2, 4]));
-    wait(&[4]).await;
+    wait_for_replicas(&mut follower, &["10.0.0.2:9004", "10.0.0.4:9004"]).await;
     server.cut(|state| state.is_away = true);
     server.cut(|state| {
         state.is_away = false;
         state.set(Kind::Slice, slice("isotherm-1", "isotherm", &[2]));
     });
-    wait(&[]).await;
+    wait_for_replicas(&mut follower, &["10.0.0.2:9004"]).await;
 }
