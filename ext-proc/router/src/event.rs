@@ -245,7 +245,7 @@ pub enum Event {
     Removed(ReplicaId),
     /// A peer was added. It is available after its first report.
     PeerAdded {
-        /// Identity of the peer.
+        /// Identity of the peer. A peer that was removed and returns has another one.
         peer: PeerId,
         /// Stable name, which places the peer on the hash ring.
         name: String,

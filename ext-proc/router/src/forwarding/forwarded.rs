@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
 
-use super::peer_table::PeerHandle;
 use crate::index::PredictionRecord;
 use crate::queue::QueueSeq;
 use crate::replica::BreakerPermit;
@@ -15,7 +14,7 @@ use crate::{PeerId, Request, RequestId, SessionKey, Time};
 
 #[derive(Debug)]
 pub(crate) struct ForwardedRequest {
-    pub(crate) handle: PeerHandle,
+    pub(crate) peer: PeerId,
     pub(crate) permit: BreakerPermit,
     pub(crate) forwarded_at: Time,
     pub(crate) seq: QueueSeq,
@@ -32,7 +31,7 @@ pub(crate) struct ForwardedRequest {
 
 impl ForwardedRequest {
     fn key(&self) -> MatchKey {
-        match_key(self.handle.id, self.session, &self.fingerprint)
+        match_key(self.peer, self.session, &self.fingerprint)
     }
 }
 

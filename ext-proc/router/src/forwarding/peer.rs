@@ -43,8 +43,6 @@ pub(crate) struct ForwardedLoad {
 #[derive(Debug, Default)]
 pub(super) struct Peer {
     pub(super) id: PeerId,
-    /// Distinguishes peers that had this id in turn.
-    pub(super) generation: u64,
     pub(super) name: String,
     report: Option<LastReport>,
     is_lost: bool,
@@ -81,10 +79,9 @@ struct LastReport {
 }
 
 impl Peer {
-    pub(super) fn new(id: PeerId, generation: u64, name: String) -> Self {
+    pub(super) fn new(id: PeerId, name: String) -> Self {
         Self {
             id,
-            generation,
             name,
             ..Self::default()
         }

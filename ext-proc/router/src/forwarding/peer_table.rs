@@ -19,13 +19,6 @@ use crate::{
 /// False hits in a row after which a peer is taken not to keep its prompts. A single one tells of one of its engines.
 const FALSE_HITS_MAX: u32 = 3;
 
-/// Identity of a peer at the time of a forwarded request. A peer that leaves and joins again has another generation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PeerHandle {
-    pub(crate) id: PeerId,
-    generation: u64,
-}
-
 #[derive(Debug)]
 pub(crate) struct PeerTable {
     rules: RegionRules,
@@ -37,7 +30,6 @@ pub(crate) struct PeerTable {
     available: ReplicaSet,
     /// Time at which the availability of a peer changes without an event.
     next_change: Option<Time>,
-    generations: u64,
 }
 
 impl PeerTable {
@@ -50,7 +42,6 @@ impl PeerTable {
             ring: Ring::default(),
             available: ReplicaSet::default(),
             next_change: None,
-            generations: 0,
         }
     }
 
@@ -121,9 +112,8 @@ impl PeerTable {
             self.peers.resize_with(slot.index() + 1, || None);
         }
         self.ring.join(slot, &name);
-        self.generations += 1;
         if let Some(entry) = self.peers.get_mut(slot.index()) {
-            *entry = Some(Peer::new(id, self.generations, name));
+            *entry = Some(Peer::new(id, name));
         }
         self.slots.insert(id, slot);
         self.refresh(slot, now);
@@ -173,39 +163,32 @@ impl PeerTable {
         blocks: &[BlockHash],
         load: ForwardedLoad,
         now: Time,
-    ) -> Option<(PeerHandle, BreakerPermit, PredictionRecord)> {
-        let peer = self.get(slot)?;
-        let handle = PeerHandle {
-            id: peer.id,
-            generation: peer.generation,
-        };
-        let permit = self.change(handle.id, now, |peer| peer.on_forwarded(load, now))?;
-        let recorded = self.index.record(blocks, slot, matched);
-        Some((handle, permit, recorded))
+    ) -> Option<(BreakerPermit, PredictionRecord)> {
+        let id = self.get(slot)?.id;
+        let permit = self.change(id, now, |peer| peer.on_forwarded(load, now))?;
+        Some((permit, self.index.record(blocks, slot, matched)))
     }
 
     /// Handles the end of a forwarded request.
     pub(crate) fn on_ended(
         &mut self,
-        handle: PeerHandle,
+        id: PeerId,
         permit: BreakerPermit,
         end: ForwardEnd,
         now: Time,
     ) {
-        if self.slot_of(handle).is_some() {
-            self.change(handle.id, now, |peer| peer.on_ended(permit, end, now));
-        }
+        self.change(id, now, |peer| peer.on_ended(permit, end, now));
     }
 
     /// Removes the index entries of a request that did not reach the peer.
     pub(crate) fn retract(
         &mut self,
-        handle: PeerHandle,
+        id: PeerId,
         blocks: &[BlockHash],
         recorded: &PredictionRecord,
     ) {
-        if let Some(slot) = self.slot_of(handle) {
-            self.index.retract(blocks, slot, recorded);
+        if let Some(slot) = self.slots.get(&id) {
+            self.index.retract(blocks, *slot, recorded);
         }
     }
 
@@ -213,13 +196,8 @@ impl PeerTable {
     ///
     /// After the request, some engine of the peer holds the prompt, so a single false hit says nothing about the next turn.
     /// After several in a row the peer does not keep its prompts, and its entries of this prompt are removed.
-    pub(crate) fn on_predicted(
-        &mut self,
-        handle: PeerHandle,
-        blocks: &[BlockHash],
-        cached: Option<usize>,
-    ) {
-        let Some(slot) = self.slot_of(handle) else {
+    pub(crate) fn on_predicted(&mut self, id: PeerId, blocks: &[BlockHash], cached: Option<usize>) {
+        let Some(slot) = self.slots.get(&id).copied() else {
             return;
         };
         let Some(Some(peer)) = self.peers.get_mut(slot.index()) else {
@@ -299,12 +277,6 @@ impl PeerTable {
     fn is_available(&self, slot: ReplicaIndex, now: Time) -> bool {
         self.get(slot)
             .is_some_and(|peer| peer.availability(&self.rules, now) == PeerAvailability::Available)
-    }
-
-    fn slot_of(&self, handle: PeerHandle) -> Option<ReplicaIndex> {
-        let slot = self.slots.get(&handle.id).copied()?;
-        let peer = self.get(slot)?;
-        (peer.generation == handle.generation).then_some(slot)
     }
 
     /// Applies a change to a peer, and updates its availability; `None` for an unknown peer.

@@ -151,7 +151,7 @@ impl Router {
         let blocks = forwarded.fingerprint.blocks();
         self.pool
             .peers
-            .retract(forwarded.handle, blocks, &forwarded.recorded);
+            .retract(forwarded.peer, blocks, &forwarded.recorded);
         Some((forwarded.seq, forwarded.arrived, forwarded.entered))
     }
 
@@ -286,17 +286,22 @@ impl Router {
             .pool
             .peers
             .on_forwarded(target.slot, matched, blocks, load, self.pool.now);
-        let Some((handle, permit, recorded)) = sent else {
+        let Some((permit, recorded)) = sent else {
             return;
         };
         let matched_bytes = request.fingerprint.bytes_at(matched.depth);
         let share = request.fingerprint.share_at(matched.depth);
         self.counters.forwarded += 1;
-        self.share(Target::Peer(handle.id), blocks, matched.depth, (None, None));
+        self.share(
+            Target::Peer(target.peer),
+            blocks,
+            matched.depth,
+            (None, None),
+        );
         self.effects.push_back(Effect::Forward(
             request.id,
             ForwardDecision {
-                peer: handle.id,
+                peer: target.peer,
                 reason: target.reason,
                 matched_bytes,
                 matched_tokens: share_of(request.prompt_tokens, share),
@@ -307,7 +312,7 @@ impl Router {
         self.pool.forwarded.insert(
             request.id,
             ForwardedRequest {
-                handle,
+                peer: target.peer,
                 permit,
                 forwarded_at: self.pool.now,
                 seq,
@@ -331,23 +336,23 @@ impl Router {
         tokens: Option<(u32, u32)>,
     ) {
         let blocks = forwarded.fingerprint.blocks();
-        let (handle, permit, now) = (forwarded.handle, forwarded.permit, self.pool.now);
+        let (peer, permit, now) = (forwarded.peer, forwarded.permit, self.pool.now);
         // A report of another server means that the request returned, perhaps to a sibling.
         if served_by != ServedBy::Unreported || forwarded.has_returned {
             let forwarded_at = forwarded.forwarded_at;
             let end = ForwardEnd::ServedElsewhere { forwarded_at };
-            self.pool.peers.on_ended(handle, permit, end, now);
+            self.pool.peers.on_ended(peer, permit, end, now);
             if !forwarded.has_returned {
-                self.pool.peers.retract(handle, blocks, &forwarded.recorded);
+                self.pool.peers.retract(peer, blocks, &forwarded.recorded);
             }
             return;
         }
         let evidence = evidence_of(end);
         self.pool
             .peers
-            .on_ended(handle, permit, ForwardEnd::Ended(evidence), now);
+            .on_ended(peer, permit, ForwardEnd::Ended(evidence), now);
         if end != End::Answered {
-            self.pool.peers.retract(handle, blocks, &forwarded.recorded);
+            self.pool.peers.retract(peer, blocks, &forwarded.recorded);
             self.counters.finished_failed += 1;
             return;
         }
@@ -370,7 +375,7 @@ impl Router {
                 .then(|| blocks.partition_point(|block| f64::from(block.end_bytes) <= measured));
             self.pool
                 .peers
-                .on_predicted(forwarded.handle, blocks, cached_blocks);
+                .on_predicted(forwarded.peer, blocks, cached_blocks);
         }
     }
 
@@ -380,7 +385,7 @@ impl Router {
             let end = ForwardEnd::Aborted { has_returned };
             self.pool
                 .peers
-                .on_ended(forwarded.handle, forwarded.permit, end, self.pool.now);
+                .on_ended(forwarded.peer, forwarded.permit, end, self.pool.now);
             self.counters.aborted_in_flight += 1;
         }
     }

@@ -359,16 +359,18 @@ fn an_aborted_forwarded_request_is_removed() {
 }
 
 #[test]
-fn a_peer_that_is_removed_and_added_starts_anew() {
+fn a_peer_that_is_removed_and_returns_under_another_id_starts_anew() {
+    const RETURNED: u16 = 3;
     let mut script = full(1);
     script.arrive(traveller(1, 1, &[1, 2], &[]));
     assert_eq!(script.forwarded(), [(1, EU)]);
     script.event(Event::PeerRemoved(PeerId(EU)));
-    script.add_peer(EU);
-    assert_eq!(script.peer(EU).availability, PeerAvailability::NeverHeard);
-    script.peer_at(EU, 90, roomy());
+    script.add_peer(RETURNED);
+    let availability = script.peer(RETURNED).availability;
+    assert_eq!(availability, PeerAvailability::NeverHeard);
+    script.peer_at(RETURNED, 90, roomy());
     script.finish(1);
-    assert_eq!(script.peer(EU).outstanding, 0);
+    assert_eq!(script.peer(RETURNED).outstanding, 0);
     script.arrive(traveller(2, 1, &[1, 2, 3], &[]));
     assert_eq!(script.forwardings()[0].1.matched_bytes, 0);
 }

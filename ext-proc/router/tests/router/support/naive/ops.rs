@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    End, Event, Eviction, ForwardingRule, IndexLimits, PeerId, PeerReport, PolicyName, Push,
-    QueueLimits, RegionRules, ReplicaId, RouterConfig,
+    End, Event, Eviction, ForwardingRule, IndexLimits, PeerReport, PolicyName, Push, QueueLimits,
+    RegionRules, ReplicaId, RouterConfig,
 };
 
 use super::Naive;
@@ -171,18 +171,17 @@ impl Naive {
                 }
             }
             Op::AddPeer(id) => {
-                let peer = PeerId(*id);
+                let peer = self.peers.id(*id);
                 self.peers.add(peer);
                 let name = format!("region-{id}");
                 self.event(Event::PeerAdded { peer, name });
             }
             Op::RemovePeer(id) => {
-                let peer = PeerId(*id);
-                self.peers.remove(peer);
+                let peer = self.peers.remove(*id);
                 self.event(Event::PeerRemoved(peer));
             }
             Op::LosePeer(id) => {
-                let peer = PeerId(*id);
+                let peer = self.peers.id(*id);
                 self.peers.lose(peer);
                 self.event(Event::PeerLost(peer));
             }
@@ -192,7 +191,7 @@ impl Naive {
                 late_ms,
                 round_trip_ms,
             } => {
-                let peer = PeerId(*peer);
+                let peer = self.peers.id(*peer);
                 let as_of = self.now.before(Duration::from_millis(*late_ms));
                 self.peers.says(peer, *report, as_of);
                 self.event(Event::PeerReported {

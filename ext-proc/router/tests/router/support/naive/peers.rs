@@ -25,8 +25,6 @@ pub fn may_leave_for(request: &Request, peer: PeerId) -> bool {
 
 #[derive(Debug, Default)]
 struct Peer {
-    /// Distinguishes peers that had this id in turn.
-    life: u64,
     heard: Option<(PeerReport, Time)>,
     lost: bool,
     /// When something came back that its report had promised room for, and when anything did last.
@@ -55,7 +53,6 @@ pub struct Since {
 #[derive(Clone, Debug)]
 pub struct ForwardedCopy {
     peer: PeerId,
-    life: u64,
     at: Time,
     pub since: Since,
     request: Request,
@@ -68,20 +65,29 @@ pub struct ForwardedCopy {
 pub struct Peers {
     peers: BTreeMap<PeerId, Peer>,
     away: BTreeMap<RequestId, ForwardedCopy>,
-    lives: u64,
+    /// Removals of each region of the operations.
+    removals: BTreeMap<u16, u16>,
 }
 
+/// Number of the regions of the operations.
+const REGIONS: u16 = 4;
+
 impl Peers {
-    pub fn add(&mut self, id: PeerId) {
-        self.lives += 1;
-        self.peers.entry(id).or_insert(Peer {
-            life: self.lives,
-            ..Peer::default()
-        });
+    /// The present id of a region of the operations. A region that was removed returns under another one.
+    pub fn id(&self, region: u16) -> PeerId {
+        let removals = self.removals.get(&region).copied();
+        PeerId(region + REGIONS * removals.unwrap_or_default())
     }
 
-    pub fn remove(&mut self, id: PeerId) {
+    pub fn add(&mut self, id: PeerId) {
+        self.peers.entry(id).or_default();
+    }
+
+    pub fn remove(&mut self, region: u16) -> PeerId {
+        let id = self.id(region);
         self.peers.remove(&id);
+        *self.removals.entry(region).or_default() += 1;
+        id
     }
 
     pub fn lose(&mut self, id: PeerId) {
@@ -111,7 +117,6 @@ impl Peers {
 
     pub fn ended_elsewhere(&mut self, away: &ForwardedCopy, now: Time) {
         if let Some(peer) = self.peers.get_mut(&away.peer)
-            && peer.life == away.life
             && peer.returned.is_none_or(|at| at < away.at)
         {
             peer.refuted = peer.refuted.or(Some(now));
@@ -196,7 +201,6 @@ impl Peers {
         peer.sent.extend(blocks.iter().map(|block| block.hash));
         let away = ForwardedCopy {
             peer: forwarding.peer,
-            life: peer.life,
             at: now,
             since,
             request,

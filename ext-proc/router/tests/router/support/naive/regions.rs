@@ -1,7 +1,7 @@
 //! Operations between regions and between siblings.
 
 use isotherm_router::{
-    End, Event, ForwardDecision, PeerId, Placement, Request, RequestId, Scope, ServedBy, Target,
+    End, Event, ForwardDecision, Placement, Request, RequestId, Scope, ServedBy, Target,
 };
 
 use super::super::prompt;
@@ -57,7 +57,7 @@ impl Naive {
         let blocks = prompt.blocks();
         let known = known.min(blocks.len());
         let target = if to_peer {
-            let peer = PeerId(u16::try_from(which % 4).unwrap());
+            let peer = self.peers.id(u16::try_from(which % 4).unwrap());
             self.peers.sibling_forwarded(peer, blocks, self.now);
             Target::Peer(peer)
         } else {
