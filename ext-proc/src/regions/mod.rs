@@ -153,29 +153,24 @@ impl RegionsServer {
         let current = config.borrow_and_update().region.clone();
         let current = current.unwrap_or_else(|| self.config.clone());
         tasks::apply(&self.driver, &current);
-        let pool_registry = self.driver.pool_registry();
-        let driver = Arc::downgrade(&self.driver);
-        let (certificate, leases) = (driver.clone(), driver.clone());
+        let driver = || Arc::clone(&self.driver);
+        let revision = self.driver.pool_registry().revision();
         let mut tasks = JoinSet::new();
-        tasks.spawn(tasks::receive_events(driver.clone(), self.events));
-        tasks.spawn(run_timer(driver.clone()));
-        tasks.spawn(tasks::follow_members(
-            driver.clone(),
-            pool_registry.revision(),
-        ));
-        tasks.spawn(tasks::follow_pools(driver.clone(), pool_registry.watch()));
-        tasks.spawn(tasks::follow_config(driver.clone(), current, config));
-        tasks.spawn(tasks::follow_envoys(driver.clone(), envoys));
-        tasks.spawn(placements::follow(driver));
+        tasks.spawn(tasks::receive_events(driver(), self.events));
+        tasks.spawn(run_timer(Arc::downgrade(&self.driver)));
+        tasks.spawn(tasks::follow_members(driver(), revision));
+        tasks.spawn(tasks::follow_config(driver(), current, config));
+        tasks.spawn(tasks::follow_envoys(driver(), envoys));
+        tasks.spawn(placements::follow(Arc::downgrade(&self.driver)));
         if let TransportSecurity::Tls(credentials) = self.identity.security() {
             let credentials = Arc::clone(credentials);
-            tasks.spawn(tasks::follow_certificate(certificate, credentials));
+            tasks.spawn(tasks::follow_certificate(driver(), credentials));
         }
         if let Some(((store, effects), config)) = self.store.zip(self.config.store.as_ref()) {
             let wait_max = lease_config(&self.config, config).list_interval();
             closing.spawn(store::run(
                 store,
-                leases,
+                driver(),
                 effects,
                 wait_max,
                 stopping.subscribe(),

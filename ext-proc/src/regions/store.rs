@@ -5,7 +5,7 @@
 
 mod etcd;
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_regions::{LeaseEffect, RegionEntry, StoreVersion, WriteResult};
@@ -64,7 +64,7 @@ impl Store {
 /// Carries out calls until the service stops, and then the calls that wait.
 pub(super) async fn run(
     store: Store,
-    driver: Weak<RegionsDriver>,
+    driver: Arc<RegionsDriver>,
     mut effects: mpsc::UnboundedReceiver<LeaseEffect>,
     wait_max: Duration,
     mut stopping: watch::Receiver<bool>,
@@ -79,7 +79,7 @@ pub(super) async fn run(
         tokio::select! {
             effect = effects.recv() => {
                 let Some(effect) = effect else { return };
-                let call = call(store.clone(), driver.clone(), effect, wait_max, Arc::clone(&log));
+                let call = call(store.clone(), Arc::clone(&driver), effect, wait_max, Arc::clone(&log));
                 calls.spawn(call);
             }
             Some(_) = calls.join_next() => {}
@@ -91,14 +91,12 @@ pub(super) async fn run(
 /// Carries out one call, and hands its result to the core.
 async fn call(
     store: Store,
-    driver: Weak<RegionsDriver>,
+    driver: Arc<RegionsDriver>,
     effect: LeaseEffect,
     wait_max: Duration,
     log: Arc<StoreLog>,
 ) {
-    let Some(sent) = driver.upgrade().map(|driver| driver.clock().now()) else {
-        return;
-    };
+    let sent = driver.clock().now();
     let late = || StoreError(format!("no answer within {} ms", wait_max.as_millis()));
     match effect {
         LeaseEffect::List => {
@@ -110,9 +108,7 @@ async fn call(
                 .ok()
                 .and_then(|found| found.ignored.as_ref());
             note(&log.records, ignored, UNREADABLE);
-            if let Some(driver) = driver.upgrade() {
-                driver.on_listed(sent, listed.ok().map(|found| found.entries));
-            }
+            driver.on_listed(sent, listed.ok().map(|found| found.entries));
         }
         LeaseEffect::Write(entry, expected) => {
             let write = store.write(&entry, expected.as_ref());
@@ -124,9 +120,7 @@ async fn call(
                 Ok(None) => WriteResult::Conflict,
                 Err(_) => WriteResult::Unknown,
             };
-            if let Some(driver) = driver.upgrade() {
-                driver.on_written(&entry.region, sent, result);
-            }
+            driver.on_written(&entry.region, sent, result);
         }
     }
 }

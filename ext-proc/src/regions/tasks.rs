@@ -1,6 +1,6 @@
-//! Tasks that feed the core. Each holds a weak reference to the driver and ends with it.
+//! Tasks that feed the core. The runtime owns them, and the driver reaches none of them, so each may hold the driver.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use isotherm_router::PeerId;
 use tokio::sync::{mpsc, watch};
@@ -17,26 +17,21 @@ use crate::pool::{Discovery, PoolTable};
 use crate::sans_io::Driver;
 
 pub(super) async fn receive_events(
-    driver: Weak<RegionsDriver>,
+    driver: Arc<RegionsDriver>,
     mut events: mpsc::Receiver<(LinkKey, LinkEvent)>,
 ) {
     while let Some((key, event)) = events.recv().await {
-        let Some(driver) = driver.upgrade() else {
-            return;
-        };
         driver.on_link_event(key, event);
     }
 }
 
 /// Reloads certificates when their files change, and counts the reloads.
-pub(super) async fn follow_certificate(driver: Weak<RegionsDriver>, credentials: Arc<Credentials>) {
+pub(super) async fn follow_certificate(driver: Arc<RegionsDriver>, credentials: Arc<Credentials>) {
     let known = Arc::clone(&credentials);
     let note = move |change: fn(&mut CertificateState)| {
-        if let Some(driver) = driver.upgrade() {
-            let mut core = driver.lock();
-            change(&mut core.certificate);
-            core.certificate.expires = known.expires();
-        }
+        let mut core = driver.lock();
+        change(&mut core.certificate);
+        core.certificate.expires = known.expires();
     };
     note(|_| {});
     let counted = move |loaded: &Result<(), CredentialsError>| match loaded {
@@ -46,59 +41,34 @@ pub(super) async fn follow_certificate(driver: Weak<RegionsDriver>, credentials:
     credentials.follow(counted).await;
 }
 
-/// Passes this region's own replicas to the core.
-pub(super) async fn follow_members(
-    driver: Weak<RegionsDriver>,
-    mut revision: watch::Receiver<u64>,
-) {
+/// Passes this region's own replicas to the core, and lets the core apply its leases to new pools.
+pub(super) async fn follow_members(driver: Arc<RegionsDriver>, mut revision: watch::Receiver<u64>) {
     loop {
         revision.mark_unchanged();
-        let Some(strong) = driver.upgrade() else {
-            return;
-        };
-        if let Some(pools) = own_pools(&strong.pool_registry().table()) {
-            strong.drive(|core, now| core.set_local_pools(now, pools));
-        }
-        drop(strong);
+        let pools = own_pools(&driver.pool_registry().table());
+        driver.drive(|core, now| {
+            if let Some(pools) = pools {
+                core.set_local_pools(now, pools);
+            }
+        });
         if revision.changed().await.is_err() {
             return;
         }
     }
 }
 
-/// Applies the leases to new pools.
-pub(super) async fn follow_pools(
-    driver: Weak<RegionsDriver>,
-    mut table: watch::Receiver<Arc<PoolTable>>,
-) {
-    while table.changed().await.is_ok() {
-        let Some(driver) = driver.upgrade() else {
-            return;
-        };
-        driver.drive(|_, _| ());
-    }
-}
-
 /// Applies the configuration through reloads, the siblings that Kubernetes lists, and the regions that the store names.
 pub(super) async fn follow_config(
-    driver: Weak<RegionsDriver>,
+    driver: Arc<RegionsDriver>,
     applied: RegionConfig,
     mut config: watch::Receiver<Arc<Config>>,
 ) {
     let (client, mut discovery) = (KubernetesClient::default(), Discovery::default());
     let mut current = applied;
     let mut applied = current.clone();
-    let Some(mut members) = driver
-        .upgrade()
-        .map(|driver| driver.lock().members.subscribe())
-    else {
-        return;
-    };
+    let mut members = driver.lock().members.subscribe();
     loop {
-        let Some(strong) = driver.upgrade() else {
-            return;
-        };
-        let source = sibling_source(&current, strong.lock().config.listen.port());
+        let source = sibling_source(&current, driver.lock().config.listen.port());
         discovery.update(source.as_ref(), &client, "siblings", None);
         let pods = discovery.replicas().map(|(address, _)| address);
         let mut wanted = current.clone();
@@ -109,10 +79,9 @@ pub(super) async fn follow_config(
             }
         }
         if applied != wanted {
-            apply(&strong, &wanted);
+            apply(&driver, &wanted);
             applied = wanted;
         }
-        drop(strong);
         tokio::select! {
             changed = config.changed() => {
                 if changed.is_err() {
@@ -157,14 +126,10 @@ fn peers_by_id(region: &RegionConfig, table: &PoolTable) -> Vec<(PeerId, PeerCon
 }
 
 /// Passes the number of connected Envoys to the core.
-pub(super) async fn follow_envoys(driver: Weak<RegionsDriver>, mut envoys: watch::Receiver<usize>) {
+pub(super) async fn follow_envoys(driver: Arc<RegionsDriver>, mut envoys: watch::Receiver<usize>) {
     loop {
         let count = *envoys.borrow_and_update();
-        let Some(strong) = driver.upgrade() else {
-            return;
-        };
-        strong.drive(|core, _| core.set_gateway(count > 0));
-        drop(strong);
+        driver.drive(|core, _| core.set_gateway(count > 0));
         if envoys.changed().await.is_err() {
             return;
         }
