@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use isotherm_regions::{
-    Event, Heartbeat, RegionName, RegionsConfig, StoredEntry, WriteResult,
-};
+use isotherm_regions::{Event, Heartbeat, RegionName, RegionsConfig, StoredEntry, WriteResult};
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
 use tokio::sync::broadcast;
