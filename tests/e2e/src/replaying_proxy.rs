@@ -80,7 +80,7 @@ impl State {
             return Ok(Bytes::new());
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
-        if number % 2 == 0 && self.is_replaying.load(Ordering::Relaxed) {
+        if number.is_multiple_of(2) && self.is_replaying.load(Ordering::Relaxed) {
             let kept = self.kept.lock();
             let old = kept.get(number / 2 % kept.len().max(1)).cloned();
             self.replayed.fetch_add(1, Ordering::Relaxed);
