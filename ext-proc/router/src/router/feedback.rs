@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use isotherm_fingerprint::Fingerprint;
+
 use super::Router;
 use super::plausibility::Plausibility;
 use crate::pool_state::InFlightRequest;
@@ -9,13 +11,31 @@ use crate::replica::{ComputedShare, Evidence};
 use crate::{End, ReplicaId, RequestId, ServedBy};
 
 /// Tokens and times of a response, as far as it reports them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ResponseUsage {
     /// Time to first token; unknown for a response that is not streamed.
     pub(super) ttft: Option<Duration>,
     pub(super) prompt_tokens: Option<u32>,
     pub(super) cached_tokens: Option<u32>,
     pub(super) completion: Option<u32>,
+}
+
+impl ResponseUsage {
+    /// Usage of a response: time to first token in microseconds; tokens of the prompt, cached ones, and tokens of the answer.
+    pub(super) fn new(ttft_us: Option<u64>, tokens: [Option<u32>; 3]) -> Self {
+        let [prompt_tokens, cached_tokens, completion] = tokens;
+        Self {
+            ttft: ttft_us.map(Duration::from_micros),
+            prompt_tokens: prompt_tokens.filter(|tokens| *tokens > 0),
+            cached_tokens,
+            completion,
+        }
+    }
+
+    /// Judges the usage by the known prompt, of which the filter estimates so many tokens.
+    fn plausibility(&self, known: &Fingerprint, estimated: u32) -> Plausibility {
+        Plausibility::of(self.prompt_tokens, self.cached_tokens, known, estimated)
+    }
 }
 
 impl Router {
@@ -29,7 +49,7 @@ impl Router {
         if let Some(forwarded) = self.pool.forwarded.remove(id) {
             let tokens = usage.prompt_tokens.zip(usage.cached_tokens);
             // The estimate of the filter, and with it the number of media, is not kept for forwarded requests.
-            let verdict = Plausibility::of(usage, &forwarded.fingerprint, u32::MAX);
+            let verdict = usage.plausibility(&forwarded.fingerprint, u32::MAX);
             let tokens = tokens.filter(|_| verdict == Plausibility::Plausible);
             self.finish_forwarded(&forwarded, served_by, end, tokens);
             return;
@@ -52,7 +72,7 @@ impl Router {
         self.correct_index(&request, end, is_elsewhere, other);
         self.retract_prefill(&request, end);
         let estimated = request.estimated_tokens;
-        let verdict = Plausibility::of(usage, &request.fingerprint, estimated);
+        let verdict = usage.plausibility(&request.fingerprint, estimated);
         let is_plausible = verdict == Plausibility::Plausible;
         let work = self.measured_work(&request, end, is_plausible.then_some(usage));
         self.settle(&request, work);

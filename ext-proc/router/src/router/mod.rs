@@ -32,7 +32,6 @@ mod serve;
 mod tiers;
 mod token_length;
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
 use self::claims::Claims;
@@ -152,12 +151,8 @@ impl Router {
                 ttft_us,
                 completion_tokens,
             } => {
-                let usage = feedback::ResponseUsage {
-                    ttft: ttft_us.map(Duration::from_micros),
-                    prompt_tokens: prompt_tokens.filter(|tokens| *tokens > 0),
-                    cached_tokens,
-                    completion: completion_tokens,
-                };
+                let tokens = [prompt_tokens, cached_tokens, completion_tokens];
+                let usage = feedback::ResponseUsage::new(ttft_us, tokens);
                 self.finished(id, served_by, end, &usage);
             }
             Event::Began(id) => self.began(id),

@@ -7,8 +7,6 @@
 
 use isotherm_fingerprint::Fingerprint;
 
-use super::feedback::ResponseUsage;
-
 /// The most bytes of a prompt in a token, as a mean over the prompt. English has four to five, a run of spaces has more.
 const TOKEN_BYTES_MAX: u32 = 16;
 /// Bytes in a token by the filter's estimate, and tokens of a medium.
@@ -32,11 +30,15 @@ pub(super) enum Plausibility {
 
 impl Plausibility {
     /// Judges measured prompt tokens and cached ones by the known prompt, of which the filter estimates so many tokens.
-    pub(super) fn of(measured: &ResponseUsage, known: &Fingerprint, estimated: u32) -> Self {
-        let Some(tokens) = measured.prompt_tokens else {
+    pub(super) fn of(
+        tokens: Option<u32>,
+        cached: Option<u32>,
+        known: &Fingerprint,
+        estimated: u32,
+    ) -> Self {
+        let Some(tokens) = tokens else {
             return Self::Plausible;
         };
-        let cached = measured.cached_tokens;
         let bytes = known.total_bytes();
         let media = estimated.saturating_sub(bytes.div_ceil(ESTIMATED_TOKEN_BYTES));
         let media = u64::from(media.div_ceil(ESTIMATED_MEDIUM_TOKENS));
@@ -59,12 +61,7 @@ mod tests {
 
     fn judge(bytes: u32, estimated: u32, tokens: u32, cached: Option<u32>) -> Plausibility {
         let known = Fingerprint::new(Vec::new(), bytes).unwrap();
-        let measured = ResponseUsage {
-            prompt_tokens: Some(tokens),
-            cached_tokens: cached,
-            ..ResponseUsage::default()
-        };
-        Plausibility::of(&measured, &known, estimated)
+        Plausibility::of(Some(tokens), cached, &known, estimated)
     }
 
     #[test]
