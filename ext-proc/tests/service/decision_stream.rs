@@ -121,7 +121,7 @@ async fn requests_are_routed_queued_and_ended_on_one_stream() {
     }
     assert_eq!(responses.len(), 2, "both in one message");
     service.page_with("isotherm_decision_streams 1").await;
-    service.page_with("isotherm_ext_proc_streams 3").await;
+    service.page_with("isotherm_open_requests 3").await;
 
     stream.say(&[], &[(2, "")]).await;
     wait_until("its place is free", || pool.stats().queue_length == 1).await;
@@ -137,7 +137,7 @@ async fn requests_are_routed_queued_and_ended_on_one_stream() {
     call.goes_on().await;
     assert_eq!(pool.stats().counters.aborted_in_flight, 1);
     service.page_with("isotherm_decision_streams 0").await;
-    service.page_with("isotherm_ext_proc_streams 1").await;
+    service.page_with("isotherm_open_requests 1").await;
 }
 
 #[tokio::test]
@@ -213,5 +213,5 @@ async fn a_thousand_requests_on_a_decision_stream_leave_no_state() {
     let counters = pool.stats().counters;
     assert_eq!(counters.arrived, 1000);
     assert_eq!(counters.finished_ok, 1000);
-    service.page_with("isotherm_ext_proc_streams 0").await;
+    service.page_with("isotherm_open_requests 0").await;
 }

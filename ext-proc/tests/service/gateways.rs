@@ -182,7 +182,7 @@ async fn agentgateway_gets_one_endpoint_and_both_bodies_unchanged() {
             .await;
         assert_eq!(read_back(&mut call).await, answer);
         drop(call);
-        service.page_with("isotherm_ext_proc_streams 0").await;
+        service.page_with("isotherm_open_requests 0").await;
     }
     service.page_with("isotherm_held_bytes 0").await;
 }
@@ -197,5 +197,5 @@ async fn a_request_that_agentgateway_gives_up_in_its_body_is_forgotten() {
     service.page_with(&held).await;
     drop(call);
     service.page_with("isotherm_held_bytes 0").await;
-    service.page_with("isotherm_ext_proc_streams 0").await;
+    service.page_with("isotherm_open_requests 0").await;
 }
