@@ -165,7 +165,11 @@ async fn repeated_old_heartbeats_change_nothing() -> anyhow::Result<()> {
     regions.region("eu")?.service().process()?.suspend()?;
     let replayed = proxy.replayed();
     wait_for_peer_state(&regions, "us", "eu", &["lost"]).await?;
-    assert!(proxy.replayed() > replayed);
+    wait_until(WAIT_MAX, "a repetition", || {
+        std::future::ready(proxy.replayed() > replayed)
+    })
+    .await?;
+    wait_for_peer_state(&regions, "us", "eu", &["lost"]).await?;
     regions.region("eu")?.service().process()?.resume()?;
     wait_for_peer_state(&regions, "us", "eu", &["up"]).await?;
     eu.release_all();
