@@ -11,7 +11,6 @@ use prost::Message as _;
 use crate::config::Engine;
 use crate::frontends::request::{ListenerKind, RequestHead};
 use crate::metrics::Metrics;
-use crate::peering::wire::Envelope;
 use crate::peering::{Message, decode, encode};
 use crate::probe::{parse_model_list, parse_page};
 
@@ -35,10 +34,9 @@ pub fn parse_models_page(page: &[u8]) -> Option<Vec<String>> {
 /// Decodes a message of a peer, and encodes it again.
 #[must_use]
 pub fn decode_peer_message(bytes: &[u8]) -> Option<(Message, Vec<u8>)> {
-    let envelope = Envelope::decode(bytes).ok()?;
-    let message = decode(envelope).ok()??;
-    let encoded = encode(&message).encode_to_vec();
-    Some((message, encoded))
+    let message = decode(bytes).ok()??;
+    let encoded = encode(&message).ok()?;
+    Some((message, encoded.to_vec()))
 }
 
 /// Reads a message of a filter as the service does: the headers of its requests, the outcomes of its ends. Returns the number

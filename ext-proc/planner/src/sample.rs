@@ -101,7 +101,8 @@ pub struct RegionRow {
 }
 
 /// A plan that another service made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct AdoptedPlan {
     /// Number of replicas.
     pub desired: u32,
@@ -114,7 +115,7 @@ pub struct AdoptedPlan {
 }
 
 /// A number that an operator holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// Number of replicas; the bounds of the configuration still apply.
     pub replicas: u32,

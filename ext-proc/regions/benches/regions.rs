@@ -1,6 +1,6 @@
-//! Cost of heartbeats, lists of the store and periodic work for one service: up to 50 regions, four pools, 50,000 replicas.
+//! Cost of heartbeats and lists of the store for one service: up to 50 regions, four pools, 50,000 replicas.
 //!
-//! A heartbeat is accepted, applied, and passed to the router of each pool, which holds its own region's share of the
+//! The reports of a heartbeat are passed to the router of each pool, which holds its own region's share of the
 //! replicas. The cost of heartbeats grows with the regions and must not grow with the replicas.
 #![allow(
     missing_docs,
@@ -11,7 +11,6 @@
     reason = "a bench: criterion's macros make undocumented items, and it reads the clock"
 )]
 
-use core::hint::black_box;
 use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,8 +18,7 @@ use std::time::Instant;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_regions::{
-    Effect, Event, Heartbeat, LeaseConfig, LeaseInputs, Leases, Ping, PoolReplicas, RegionEntry,
-    Regions, RegionsConfig, StoreVersion, StoredEntry,
+    LeaseConfig, LeaseInputs, Leases, PoolReplicas, RegionEntry, StoreVersion, StoredEntry,
 };
 use isotherm_router::{
     Event as PoolEvent, Load, PeerId, PeerReport, ReplicaId, Router, RouterConfig, Time,
@@ -33,9 +31,8 @@ fn name(region: u16) -> String {
     format!("region-{region}")
 }
 
-/// The service of region 0 with the routers of its pools.
-struct Service {
-    regions: Regions,
+/// The routers of region 0's pools.
+struct Pools {
     routers: BTreeMap<Arc<str>, Router>,
     peers: u16,
     now: Time,
@@ -43,100 +40,44 @@ struct Service {
     turn: u16,
 }
 
-impl Service {
+impl Pools {
     fn new(regions: u16, replicas_in_all: u32) -> Self {
         let peers = regions - 1;
         let each = replicas_in_all / u32::from(regions) / 4;
-        let config = RegionsConfig {
-            interval: INTERVAL,
-            peers: (1..=peers)
-                .map(|id| (PeerId(id), name(id).as_str().into()))
-                .collect(),
-        };
-        let now = Time::from_nanos(1);
+        let routers = MODELS.iter();
         Self {
-            regions: Regions::new(config, now),
-            routers: MODELS
-                .iter()
+            routers: routers
                 .map(|model| (Arc::from(*model), router(each, peers)))
                 .collect(),
             peers,
-            now,
+            now: Time::from_nanos(1),
             turn: 0,
         }
     }
 
-    /// Passes an event to the core and carries out its effects.
-    fn tell(&mut self, event: Event) {
-        self.regions.handle(self.now, event);
-        self.follow();
-    }
-
-    fn follow(&mut self) {
-        while let Some(effect) = self.regions.poll_effect() {
-            match effect {
-                Effect::UpdatePeer {
-                    peer,
-                    pools,
-                    as_of,
-                    round_trip,
-                } => {
-                    for (model, report) in pools {
-                        if let Some(router) = self.routers.get_mut(&model) {
-                            let event = PoolEvent::PeerReported {
-                                peer,
-                                report,
-                                as_of,
-                                round_trip,
-                            };
-                            router.handle(self.now, event);
-                        }
-                    }
-                }
-                other => {
-                    black_box(other);
-                }
-            }
-        }
-    }
-
-    fn wait(&mut self, by: Duration) {
-        self.now = self.now.after(by);
-        self.regions.handle_timeout(self.now);
-        self.follow();
-    }
-
-    /// Returns the next peer in turn.
-    fn next(&mut self) -> PeerId {
+    /// Passes the reports of the next peer to the routers.
+    fn heartbeat(&mut self) {
         self.turn = self.turn % self.peers + 1;
-        PeerId(self.turn)
-    }
-
-    /// Returns a peer's reply to a ping of this moment.
-    fn heartbeat(&self, peer: PeerId) -> Event {
-        let nonce = self.now.as_nanos();
-        let ping = Ping {
-            nonce,
-            sent: self.now,
-        };
-        let report = PeerReport {
-            available: u32::from(peer.0) % 3,
-            replicas: 25,
-            free_capacity: 40,
-            queue: u32::try_from(nonce % 4).unwrap(),
-            drain_per_s: 12.5,
-            ..PeerReport::default()
-        };
-        let heartbeat = Heartbeat {
-            nonce,
-            version: "bench".into(),
-            has_gateway: true,
-            pools: MODELS
-                .iter()
-                .map(|model| (Arc::from(*model), report))
-                .collect(),
-        };
-        Event::Heartbeat(peer, ping, heartbeat)
+        if self.turn == 1 {
+            self.now = self.now.after(INTERVAL);
+        }
+        for router in self.routers.values_mut() {
+            let report = PeerReport {
+                available: u32::from(self.turn) % 3,
+                replicas: 25,
+                free_capacity: 40,
+                queue: u32::from(self.turn) % 4,
+                drain_per_s: 12.5,
+                ..PeerReport::default()
+            };
+            let event = PoolEvent::PeerReported {
+                peer: PeerId(self.turn),
+                report,
+                as_of: self.now,
+                round_trip: INTERVAL / 4,
+            };
+            router.handle(self.now, event);
+        }
     }
 }
 
@@ -216,29 +157,11 @@ fn router(replicas: u32, peers: u16) -> Router {
 fn heartbeats(c: &mut Criterion) {
     for (regions, replicas) in [(10, 1_000), (50, 500), (50, 5_000), (50, 50_000)] {
         let label = format!("{regions}-regions-{replicas}-replicas");
-        let mut service = Service::new(regions, replicas);
+        let mut pools = Pools::new(regions, replicas);
         c.benchmark_group("heartbeat")
             .bench_function(BenchmarkId::from_parameter(&label), |b| {
-                b.iter_custom(|iterations| {
-                    let mut spent = Duration::ZERO;
-                    for _ in 0..iterations {
-                        let peer = service.next();
-                        if peer.0 == 1 {
-                            service.wait(INTERVAL);
-                        }
-                        let heartbeat = service.heartbeat(peer);
-                        let start = Instant::now();
-                        service.tell(heartbeat);
-                        spent += start.elapsed();
-                    }
-                    spent
-                });
+                b.iter(|| pools.heartbeat());
             });
-        let believed = service.regions.counters();
-        assert_eq!(
-            believed.heartbeats_rejected, 0,
-            "only what counts is measured"
-        );
         c.benchmark_group("list")
             .bench_function(BenchmarkId::from_parameter(&label), |b| {
                 let (mut leases, mut found) = listed(regions, replicas);
@@ -259,27 +182,6 @@ fn heartbeats(c: &mut Criterion) {
                     spent
                 });
             });
-        // First all peers reply; then none does.
-        for (state, answered) in [("well", true), ("all-lost", false)] {
-            c.benchmark_group("tick")
-                .bench_function(BenchmarkId::new(state, &label), |b| {
-                    b.iter_custom(|iterations| {
-                        let mut spent = Duration::ZERO;
-                        for _ in 0..iterations {
-                            service.now = service.now.after(INTERVAL);
-                            let start = Instant::now();
-                            service.regions.handle_timeout(service.now);
-                            spent += start.elapsed();
-                            service.follow();
-                            for id in (1..=service.peers).filter(|_| answered) {
-                                let heartbeat = service.heartbeat(PeerId(id));
-                                service.tell(heartbeat);
-                            }
-                        }
-                        spent
-                    });
-                });
-        }
     }
 }
 

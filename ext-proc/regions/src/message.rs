@@ -49,7 +49,8 @@ pub struct Ping {
 }
 
 /// Reply to a ping.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Heartbeat {
     /// Number in the ping.
     pub nonce: u64,

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
+use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::{EngineCounters, PeerId, PeerReport, Role, Time};
@@ -25,7 +26,9 @@ pub struct SessionKey(pub u64);
 pub struct AdapterKey(pub u64);
 
 /// Hash of a tenant's name; 0 for the common tenant, of requests without a name.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct TenantId(pub u64);
 
 /// Adapters of a replica's requests, as its metrics page names them.
@@ -281,7 +284,7 @@ pub enum Target {
 }
 
 /// Placement of a prompt, which services of one region share so that their indexes agree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placement<T = Target> {
     /// Replica or peer that got the prompt.
     pub target: T,
@@ -309,7 +312,7 @@ impl<T> Placement<T> {
 }
 
 /// Change of a tenant's account since the last placement of its requests that a sibling shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantCharge {
     /// Tenant.
     pub tenant: TenantId,

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, IntoStaticStr};
 
 use crate::Time;
@@ -11,7 +12,8 @@ use crate::Time;
 pub struct PeerId(pub u16);
 
 /// Report of a region about one of its pools.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct PeerReport {
     /// Replicas that can start another request.
     pub available: u32,
@@ -39,7 +41,8 @@ pub struct PeerReport {
 /// Cost of a prompt of which no replica of a pool holds a part, in parts that another region adds its own wait and SLO to. A
 /// prompt of n tokens has its first token after `first_token_s + prompt_token_s x n`, and costs other requests
 /// `others_s + others_token_s x n`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "[f32; 4]", into = "[f32; 4]")]
 pub struct PromptCost {
     /// Time to the first token of an empty prompt, in seconds.
     pub first_token_s: f32,
@@ -49,6 +52,23 @@ pub struct PromptCost {
     pub others_s: f32,
     /// Cost of each prompt token to other requests, in seconds.
     pub others_token_s: f32,
+}
+
+impl From<[f32; 4]> for PromptCost {
+    fn from([first_token_s, prompt_token_s, others_s, others_token_s]: [f32; 4]) -> Self {
+        Self {
+            first_token_s,
+            prompt_token_s,
+            others_s,
+            others_token_s,
+        }
+    }
+}
+
+impl From<PromptCost> for [f32; 4] {
+    fn from(cost: PromptCost) -> Self {
+        cost.parts()
+    }
 }
 
 impl PromptCost {

@@ -186,11 +186,10 @@ fn sibling_row(sibling: &SiblingState) -> Vec<String> {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use isotherm_regions::RegionState;
 
     use super::*;
     use crate::admin::view::PeerPoolView;
-    use crate::regions::PeerState;
+    use crate::regions::{PeerState, RegionState};
 
     /// A region `us` with one peer that is up and one that is lost.
     pub(in crate::cli) fn two_peers() -> RegionsView {

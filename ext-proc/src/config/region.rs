@@ -13,9 +13,6 @@ use super::options::RegionConfig;
 /// The number of heartbeats that a peer may miss before it counts as lost.
 pub const HEARTBEATS_MISSED_MAX: u32 = 3;
 
-/// The longest round trip between regions that the service allows for.
-const ROUND_TRIP_MAX: Duration = Duration::from_millis(500);
-
 impl RegionConfig {
     /// Resolves relative paths against `folder`.
     pub(super) fn resolve_paths(&mut self, folder: &Path) {
@@ -36,8 +33,8 @@ impl RegionConfig {
         RegionRules {
             forwarding: self.forwarding,
             queue_max: self.queue_max,
-            // The age of a report counts from its request: a report is a round trip old when it arrives.
-            stale_after: self.silence_max() + ROUND_TRIP_MAX,
+            // The age of a report counts from its ping.
+            stale_after: self.silence_max(),
             share: !self.siblings.is_empty() || self.siblings_service.is_some(),
             choice: self.choice,
         }

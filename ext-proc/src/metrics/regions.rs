@@ -3,12 +3,12 @@
 use std::fmt;
 use std::time::{Duration, UNIX_EPOCH};
 
-use isotherm_regions::{LeaseCounters, RegionsCounters};
+use isotherm_regions::LeaseCounters;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::page::{Page, counters, flag};
-use crate::regions::{LinkState, RegionsHandle, RegionsStatus};
+use crate::regions::{LinkState, RegionsCounters, RegionsHandle, RegionsStatus};
 
 /// Reads the state of the regions at each scrape. A service without a section `region` has no samples.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ type Counter<T> = (&'static str, &'static str, fn(&T) -> u64);
 const COUNTERS: &[Counter<RegionsCounters>] = counters! {
     heartbeats: "Heartbeats of other regions that were accepted",
     heartbeats_rejected: "Heartbeats of other regions that were rejected: late, repeated, or the reply to another ping",
-    regions_lost: "Times that a region was lost",
+    regions_lost: "Times that the link to another region went down",
 };
 
 const LEASE_COUNTERS: [Counter<LeaseCounters>; 4] = [

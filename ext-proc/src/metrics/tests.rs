@@ -7,7 +7,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_planner::{Forecast, ForecastModel, PlanReason, PoolPlan};
-use isotherm_regions::{LeaseCounters, RegionState, RegionsCounters};
+use isotherm_regions::LeaseCounters;
 use isotherm_router::{Load, PeerReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
@@ -20,8 +20,8 @@ use crate::generated::assert_generated;
 use crate::pool::{PoolDecision, PoolRegistry, RouteRequest, Submission};
 use crate::probe::ReportedAdapters;
 use crate::regions::{
-    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionsStatus,
-    SiblingState,
+    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionState,
+    RegionsCounters, RegionsStatus, SiblingState,
 };
 use crate::scaling::{PoolScalingStatus, ScalingStatus};
 

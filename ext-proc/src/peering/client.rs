@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use super::connection::{Connection, Connector, PeerEndpoint};
-use super::convert::encode_within_bounds;
+use super::message::encode;
 use super::timeouts::SILENCE_INTERVALS;
 use super::{LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message};
 use crate::backoff::Backoff;
@@ -109,7 +109,7 @@ impl LinkClient {
         if !self.is_up.load(Ordering::Relaxed) {
             return Err(SendError::NoLink);
         }
-        let encoded = encode_within_bounds(message).ok_or(SendError::TooLong)?;
+        let encoded = encode(message).map_err(|_| SendError::TooLong)?;
         let bytes = u32::try_from(encoded.len()).map_err(|_| SendError::TooLong)?;
         let permit = Arc::clone(&self.bytes).try_acquire_many_owned(bytes);
         let permit = permit.map_err(|_| SendError::Full)?;
@@ -214,7 +214,7 @@ impl<K: Clone> Pinger<K> {
             sent: self.clock.now(),
         };
         let message = Message::Ping { nonce: ping.nonce };
-        let message = encode_within_bounds(&message).unwrap_or_default();
+        let message = encode(&message).unwrap_or_default();
         let silence_max = self.connector.timeouts.silence_max;
         let answered = timeout(silence_max, self.connector.exchange(connection, message)).await;
         let (connection, answer) = answered.map_err(|_| {

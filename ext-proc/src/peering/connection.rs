@@ -11,7 +11,6 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
-use prost::Message as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
@@ -19,10 +18,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::allowed_regions::region_dns_name;
-use super::convert::decode;
 use super::link_error::tls_error;
 use super::loopback::check_loopback;
-use super::wire::{self, Envelope};
+use super::message::{self, decode};
 use super::{
     LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message, TransportSecurity,
 };
@@ -112,13 +110,13 @@ impl Connector {
     pub(super) async fn exchange(
         &self,
         mut connection: Connection,
-        message: Bytes,
+        body: Bytes,
     ) -> Result<(Connection, Option<Message>), LinkError> {
-        let request = Request::post(wire::PATH)
-            .header(header::HOST, wire::host(&self.peer.region))
-            .header(wire::REGION_HEADER, self.identity.region())
-            .header(wire::INCARNATION_HEADER, self.identity.incarnation())
-            .body(Full::new(message))
+        let request = Request::post(message::PATH)
+            .header(header::HOST, message::host(&self.peer.region))
+            .header(message::REGION_HEADER, self.identity.region())
+            .header(message::INCARNATION_HEADER, self.identity.incarnation())
+            .body(Full::new(body))
             .map_err(|error| LinkError::Unreachable(error.to_string()))?;
         let sent = async {
             connection.requests.ready().await?;
@@ -135,8 +133,7 @@ impl Connector {
         if !status.is_success() {
             return Err(LinkError::status(status, &body));
         }
-        let envelope = Envelope::decode(body).map_err(LinkError::protocol)?;
-        let message = decode(envelope).map_err(LinkError::protocol)?;
+        let message = decode(&body).map_err(LinkError::protocol)?;
         Ok((connection, message))
     }
 

@@ -1,14 +1,38 @@
-//! The messages between services, in the core's types.
+//! The messages between services, and their form on the wire: CBOR (RFC 8949).
+//!
+//! A service posts each message to `/isotherm/peering/v2` of another service; the response to a ping is a heartbeat, and the
+//! response to any other message is empty. `Host` names the region that is called (`eu.isotherm`). A status of the 4xx class has
+//! the reason as its text. The certificates identify both services; without TLS a header names the caller.
+//!
+//! A service ignores fields that it does not know, and reads an absent field of a struct with `serde(default)` as zero. A field
+//! therefore keeps its name and its meaning; anything else needs a new path.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use isotherm_planner::{AdoptedPlan, DemandSums, RegionRow};
 use isotherm_regions::Heartbeat;
+use serde::{Deserialize, Serialize};
 
-use super::scaling_share::ScalingShare;
+use super::bounds::{MessageError, check};
+use super::{MESSAGE_BYTES_MAX, allowed_regions::DOMAIN};
 use crate::pool::SharedPlacement;
 
+/// Path of every request, with the version of the protocol.
+pub const PATH: &str = "/isotherm/peering/v2";
+/// Header with the caller's region, which counts without TLS only.
+pub const REGION_HEADER: &str = "x-isotherm-region";
+/// Header with a number that is new with each start of the caller.
+pub const INCARNATION_HEADER: &str = "x-isotherm-incarnation";
+
+/// The `Host` of a request to a region: the name in its certificates.
+pub fn host(region: &str) -> String {
+    format!("{region}.{DOMAIN}")
+}
+
 /// A message.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Message {
     /// A request for a heartbeat.
     Ping {
@@ -17,8 +41,66 @@ pub enum Message {
     },
     /// The reply to one ping.
     Heartbeat(Heartbeat),
-    /// Placements of a sibling, each with the model of its pool.
+    /// Placements of a sibling since its last message, each with the model of its pool.
     Placements(Vec<(Arc<str>, SharedPlacement)>),
-    /// Demand and numbers of replicas.
+    /// Demand and numbers of replicas. Siblings read all of it, services of other regions only the rows.
     Scaling(Arc<ScalingShare>),
 }
+
+/// Demand and numbers of replicas of one service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ScalingShare {
+    /// Start of the sender, in nanoseconds since the Unix epoch. Among siblings the one that started first leads.
+    pub started_unix_ns: u64,
+    /// A number that is new with each start of the sender.
+    pub incarnation: u64,
+    /// The sender's pools.
+    pub pools: Vec<PoolShare>,
+}
+
+/// Demand and number of replicas of one pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolShare {
+    /// Model of the pool.
+    pub model: Arc<str>,
+    /// The last complete minute, in minutes since the Unix epoch; zero before the first.
+    pub minute: u64,
+    /// Demand of interactive requests in the minute.
+    pub interactive: DemandSums,
+    /// Demand of non-interactive requests in the minute.
+    pub batch: DemandSums,
+    /// Work of the requests that waited at the end of the minute, in seconds of one replica.
+    pub waiting_s: f64,
+    /// Number of replicas that the sender plans.
+    pub plan: AdoptedPlan,
+    /// The region's row of the program.
+    pub row: RegionRow,
+}
+
+/// Returns the message on the wire.
+/// Fails beyond a bound that the receiver checks.
+pub fn encode(message: &Message) -> Result<Bytes, MessageError> {
+    check(message)?;
+    let mut bytes = Vec::new();
+    ciborium::into_writer(message, &mut bytes).map_err(MessageError::form)?;
+    match bytes.len() <= MESSAGE_BYTES_MAX {
+        true => Ok(bytes.into()),
+        false => Err(MessageError::Long),
+    }
+}
+
+/// Returns the message of a body; `None` for an empty one, with which a caller asks whether it is accepted.
+/// Fails when the message is not valid.
+pub fn decode(body: &[u8]) -> Result<Option<Message>, MessageError> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let message = ciborium::from_reader(body).map_err(MessageError::form)?;
+    check(&message)?;
+    Ok(Some(message))
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! A service sends each message to another service as an HTTP/1.1 request over mutual TLS. It sends a ping every interval, and
 //! placements and scaling shares in between; the response to a ping is a heartbeat. Two services call each other, and each
-//! measures by its own clock. `wire/peering.proto` defines the messages.
+//! measures by its own clock. A [`Message`] is CBOR on the wire.
 //!
 //! - [`Credentials`] hold certificate, key and authority, and follow their files. The name in a certificate
 //!   (`eu.isotherm`) is the only identity: see [`LocalIdentity`].
@@ -16,29 +16,26 @@
 //! connections has a limit.
 
 mod allowed_regions;
+mod bounds;
 mod client;
 mod connection;
-mod convert;
 mod credentials;
 mod identity;
 mod link_error;
 mod loopback;
 mod message;
-mod scaling_share;
 mod server;
 mod timeouts;
-pub mod wire;
 
+pub use bounds::MessageError;
 pub use client::{LinkClient, LinkEvent, SendError};
 pub use connection::PeerEndpoint;
-pub(crate) use convert::{decode, encode};
 pub use credentials::{Credentials, CredentialsError};
 pub(crate) use credentials::{authorities, certificates, key};
 pub use identity::{LocalIdentity, TransportSecurity};
 pub use link_error::LinkError;
 pub use loopback::NotLoopback;
-pub use message::Message;
-pub use scaling_share::{PoolShare, ScalingShare};
+pub use message::{Message, PATH, PoolShare, REGION_HEADER, ScalingShare, decode, encode, host};
 pub use server::{InboundHandler, LinkServer};
 pub use timeouts::LinkTimeouts;
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::config::HEARTBEATS_MISSED_MAX;
+
 /// The timeouts of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinkTimeouts {
@@ -17,9 +19,8 @@ pub struct LinkTimeouts {
     pub backoff_max: Duration,
 }
 
-/// Intervals without a response after which a link is down. The core marks a peer as lost after three, so no request depends
-/// on a link that is silent for longer.
-pub(super) const SILENCE_INTERVALS: u32 = 4;
+/// Intervals without a response after which a link is down.
+pub(super) const SILENCE_INTERVALS: u32 = HEARTBEATS_MISSED_MAX;
 
 /// Bound on one attempt. An attempt has four round trips: a second across the world, at a quarter of a second each.
 const ATTEMPT_MAX: Duration = Duration::from_secs(2);

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use isotherm_router::{Placement, Target};
+use serde::{Deserialize, Serialize};
 
 use super::membership::Membership;
 use super::peer_table::PeerTable;
@@ -14,7 +15,8 @@ use super::peer_table::PeerTable;
 pub type SharedPlacement = Placement<SharedTarget>;
 
 /// The target of a shared placement.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SharedTarget {
     /// A replica.
     Replica(SocketAddr),

@@ -5,19 +5,19 @@
 
 use std::sync::Arc;
 
-use isotherm_regions::{Event, Heartbeat, RegionName, RegionsConfig, StoredEntry, WriteResult};
+use isotherm_regions::{Heartbeat, RegionName, StoredEntry, WriteResult};
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
 use tokio::sync::broadcast;
 
+use super::heard::{HeardService, add_queues};
 use super::links::LinkKey;
-use super::pools::reports;
+use super::pools::{pool_of, reports};
 use super::scaling::{ReceivedShare, SHARES_MAX};
-use super::sibling::add_queues;
 use super::state::DriverState;
 use crate::clock::Clock;
 use crate::config::{PeerConfig, RegionConfig};
-use crate::peering::{LinkError, LinkEvent, Message};
+use crate::peering::{LinkEvent, Message};
 use crate::pool::PoolRegistry;
 use crate::sans_io::{DrivenCore, Driver};
 
@@ -49,47 +49,65 @@ impl RegionsDriver {
 
     /// Applies a configuration: calls its peers and siblings, and no others.
     pub(super) fn apply(&self, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
-        self.drive(|core, now| {
+        self.drive(|core, _| {
             core.config = config.clone();
             let heartbeat = config.heartbeat;
             core.links.apply(peers, &config.siblings, heartbeat);
             if let Some((leases, _)) = &mut core.leases {
                 leases.set_give_back_after(config.give_back_after);
             }
-            let config = regions_config(config, peers);
-            core.regions.handle(now, Event::Reconfigured(config));
         });
     }
 
-    pub(super) fn on_link_event(&self, key: LinkKey, event: LinkEvent) {
-        match key {
-            LinkKey::Peer(peer) => self.drive(|core, now| {
-                let Some(link) = core.links.peers.get_mut(&peer) else {
-                    return;
-                };
-                link.state.update(&link.config.name, &event);
-                let event = match event {
-                    LinkEvent::Heartbeat(ping, heartbeat) => {
-                        Event::Heartbeat(peer, ping, heartbeat)
-                    }
-                    LinkEvent::Down { error } => {
-                        // Forwarding pauses until the next report, which a link that comes back brings at once.
-                        self.mark_lost(peer);
-                        let is_refused = matches!(error, LinkError::Refused(_));
-                        Event::LinkDown { peer, is_refused }
-                    }
-                };
-                core.regions.handle(now, event);
-            }),
-            LinkKey::Sibling(address) => self.drive(|core, now| {
-                let Some(link) = core.links.sibling(&address) else {
-                    return;
-                };
-                link.state.update(&format!("sibling {address}"), &event);
-                if let LinkEvent::Heartbeat(ping, heartbeat) = event {
-                    link.sibling.on_heartbeat(now, ping, heartbeat);
+    /// Handles an event of a link. A link that comes back brings a report at once.
+    pub(super) fn on_link_event(&self, key: &LinkKey, event: LinkEvent) {
+        self.drive(|core, now| {
+            let silence_max = core.config.silence_max();
+            let Some(link) = core.links.get_mut(key) else {
+                return;
+            };
+            let was_up = link.update(&event);
+            let accepted = match event {
+                LinkEvent::Heartbeat(ping, heartbeat) => {
+                    Some(link.heard.on_heartbeat(now, ping, heartbeat, silence_max))
                 }
-            }),
+                LinkEvent::Down { .. } => None,
+            };
+            let LinkKey::Peer(peer) = key else { return };
+            match accepted {
+                Some(true) => {
+                    core.counters.heartbeats += 1;
+                    self.update_peer(*peer, &link.heard);
+                }
+                Some(false) => core.counters.heartbeats_rejected += 1,
+                None => {
+                    core.counters.regions_lost += u64::from(was_up);
+                    self.mark_lost(*peer);
+                }
+            }
+        });
+    }
+
+    /// Stops forwarding to a peer until its next report.
+    fn mark_lost(&self, peer: PeerId) {
+        for pool in self.pool_registry.table().pools() {
+            pool.peer_lost(peer);
+        }
+    }
+
+    /// Passes the peer's report of each pool to that pool; a pool without a report loses the peer.
+    fn update_peer(&self, peer: PeerId, heard: &HeardService) {
+        let table = self.pool_registry.table();
+        let pools = heard.heartbeat.pools.iter();
+        let reports = pools.filter_map(|(model, report)| Some((pool_of(&table, model)?, *report)));
+        let reports: Vec<_> = reports.collect();
+        let as_of = heard.as_of.unwrap_or_default();
+        let round_trip = heard.round_trip.unwrap_or_default();
+        for pool in table.pools() {
+            match reports.iter().find(|(of, _)| Arc::ptr_eq(of, pool)) {
+                Some((_, report)) => pool.peer_reported(peer, *report, as_of, round_trip),
+                None => pool.peer_lost(peer),
+            }
         }
     }
 
@@ -100,9 +118,9 @@ impl RegionsDriver {
         let now = self.clock().now();
         if !is_sibling {
             let silence_max = core.config.silence_max();
-            let siblings = core.links.siblings.iter();
-            let reports = siblings.flat_map(|link| link.sibling.reports(now, silence_max));
-            add_queues(&mut pools, reports);
+            let siblings = core.links.siblings();
+            let heard = siblings.filter_map(|link| link.heard.fresh(now, silence_max));
+            add_queues(&mut pools, heard.flat_map(|heartbeat| &heartbeat.pools));
         }
         Message::Heartbeat(Heartbeat {
             nonce,
@@ -162,14 +180,11 @@ impl Driver for RegionsDriver {
     }
 
     fn poll_timeout(state: &DriverState) -> Option<Time> {
-        let regions = state.regions.poll_timeout();
         let leases = state.leases.as_ref();
-        let leases = leases.map(|(leases, _)| leases.poll_timeout());
-        regions.into_iter().chain(leases).min()
+        leases.map(|(leases, _)| leases.poll_timeout())
     }
 
     fn handle_timeout(state: &mut DriverState, now: Time) {
-        state.regions.handle_timeout(now);
         if let Some((leases, _)) = &mut state.leases {
             leases.handle_timeout(now);
         }
@@ -177,9 +192,6 @@ impl Driver for RegionsDriver {
 
     fn take_effects(&self, state: &mut DriverState) {
         state.update_leases(self.clock().now());
-        while let Some(effect) = state.regions.poll_effect() {
-            self.carry_out(state, effect);
-        }
         // The pools drop a replica before the store may learn that this region gives its lease up.
         state.sync_leased();
         if let Some((leases, calls)) = &mut state.leases {
@@ -191,17 +203,4 @@ impl Driver for RegionsDriver {
     }
 
     fn finish(&self, (): ()) {}
-}
-
-pub(super) fn regions_config(
-    config: &RegionConfig,
-    peers: &[(PeerId, PeerConfig)],
-) -> RegionsConfig {
-    let peers = peers
-        .iter()
-        .map(|(id, peer)| (*id, peer.name.as_str().into()));
-    RegionsConfig {
-        interval: config.heartbeat,
-        peers: peers.collect(),
-    }
 }

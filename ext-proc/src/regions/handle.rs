@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use isotherm_regions::{EntryStatus, HeartbeatMonitor, PeerRegion};
+use isotherm_regions::EntryStatus;
 use isotherm_router::{PeerId, Time};
 
 use super::RegionsDriver;
+use super::heard::HeardService;
+use super::links::Link;
 use super::state::DriverState;
 use super::status::{LeaseState, PeerSource, PeerState, RegionsStatus, SiblingState};
 use crate::clock::millis;
@@ -26,15 +28,16 @@ impl RegionsHandle {
         let entries: BTreeMap<String, EntryStatus> = entries
             .map(|entry| (entry.region.to_string(), entry))
             .collect();
-        let peers = core.regions.peers();
-        let peers = peers.filter_map(|(id, peer)| peer_state(&core, id, peer, &entries, now));
+        let peers = core.links.peers();
+        let peers = peers.filter_map(|(id, link)| peer_state(&core, id, link, &entries, now));
         let mut peers: Vec<_> = peers.collect();
         peers.sort_by(|a, b| a.name.cmp(&b.name));
-        let siblings = core.links.siblings.iter().map(|link| {
-            let (round_trip_ms, heartbeat_age_ms) = heard(&link.sibling.monitor, now);
-            let reports = link.sibling.reports(now, silence_max).iter();
+        let siblings = core.links.siblings().map(|link| {
+            let (round_trip_ms, heartbeat_age_ms) = heard(&link.heard, now);
+            let heartbeat = link.heard.fresh(now, silence_max);
+            let reports = heartbeat.into_iter().flat_map(|last| &last.pools);
             SiblingState {
-                address: link.address.to_string(),
+                address: link.endpoint.address.clone(),
                 link: link.state.clone(),
                 round_trip_ms,
                 heartbeat_age_ms,
@@ -47,7 +50,7 @@ impl RegionsHandle {
             lease: lease_state(&core, entries.get(&core.config.name), now),
             peers,
             siblings: siblings.collect(),
-            counters: core.regions.counters(),
+            counters: core.counters,
             lease_counters: leases.map(|leases| leases.counters()).unwrap_or_default(),
             placements: core.counts,
             certificate: core.certificate,
@@ -60,29 +63,29 @@ impl RegionsHandle {
 fn peer_state(
     core: &DriverState,
     id: PeerId,
-    peer: &PeerRegion,
+    link: &Link,
     entries: &BTreeMap<String, EntryStatus>,
     now: Time,
 ) -> Option<PeerState> {
-    let link = core.links.peers.get(&id)?;
-    let entry = entries.get(&link.config.name);
-    let members = core.members.borrow();
-    let is_member = members.contains(&link.config);
-    let (round_trip_ms, heartbeat_age_ms) = heard(&peer.heartbeats, now);
+    let mut peers = core.config.peers.iter();
+    let config = peers.find(|peer| peer.name == link.endpoint.region)?;
+    let entry = entries.get(&config.name);
+    let (round_trip_ms, heartbeat_age_ms) = heard(&link.heard, now);
+    let version = &link.heard.heartbeat.version;
     Some(PeerState {
-        name: link.config.name.clone(),
-        cluster: link.config.cluster.clone(),
-        address: link.config.address.to_string(),
+        name: config.name.clone(),
+        cluster: config.cluster.clone(),
+        address: config.address.to_string(),
         link: link.state.clone(),
-        state: peer.state(),
-        source: match is_member {
+        state: link.region_state(now, core.config.silence_max()),
+        source: match core.members.borrow().contains(config) {
             true => PeerSource::Store,
             false => PeerSource::Configuration,
         },
         lease: entry.and_then(|entry| lease_state(core, Some(entry), now)),
         round_trip_ms,
         heartbeat_age_ms,
-        version: peer.software_version.as_deref().map(str::to_owned),
+        version: (!version.is_empty()).then(|| version.to_string()),
         replicas: entry.map_or(0, |entry| entry.replicas),
         leased: core.leased.count(id),
     })
@@ -101,9 +104,9 @@ fn lease_state(core: &DriverState, entry: Option<&EntryStatus>, now: Time) -> Op
 
 /// Round trip and age of the last heartbeat, in milliseconds. The round trip has three decimals: between services of one region it
 /// takes a fraction of a millisecond.
-fn heard(monitor: &HeartbeatMonitor, now: Time) -> (Option<f64>, Option<u64>) {
-    let round_trip = monitor.round_trip;
+fn heard(service: &HeardService, now: Time) -> (Option<f64>, Option<u64>) {
+    let round_trip = service.round_trip;
     let round_trip_ms = round_trip.map(|time| (time.as_secs_f64() * 1e6).round() / 1e3);
-    let age_ms = monitor.as_of.map(|as_of| millis(now.since(as_of)));
+    let age_ms = service.as_of.map(|as_of| millis(now.since(as_of)));
     (round_trip_ms, age_ms)
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::PeerId;
+use isotherm_router::{PeerId, Time};
 use tokio::sync::mpsc;
 
-use super::sibling::Sibling;
-use super::status::LinkState;
+use super::heard::HeardService;
+use super::status::{LinkState, RegionState};
 use crate::clock::Clock;
 use crate::config::{Address, PeerConfig};
 use crate::peering::{
@@ -16,10 +16,11 @@ use crate::peering::{
 };
 
 /// Other end of a link.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum LinkKey {
     Peer(PeerId),
-    Sibling(Address),
+    /// The sibling at an address.
+    Sibling(String),
 }
 
 /// All links. Dropping this cuts them.
@@ -29,23 +30,16 @@ pub(super) struct Links {
     clock: Clock,
     events: mpsc::Sender<(LinkKey, LinkEvent)>,
     heartbeat: Option<Duration>,
-    pub(super) peers: BTreeMap<PeerId, PeerLink>,
-    pub(super) siblings: Vec<SiblingLink>,
+    links: BTreeMap<LinkKey, Link>,
 }
 
+/// A link to another service, and what is heard of that.
 #[derive(Debug)]
-pub(super) struct PeerLink {
-    pub(super) config: PeerConfig,
+pub(super) struct Link {
+    pub(super) endpoint: PeerEndpoint,
     pub(super) state: LinkState,
+    pub(super) heard: HeardService,
     client: LinkClient,
-}
-
-#[derive(Debug)]
-pub(super) struct SiblingLink {
-    pub(super) address: Address,
-    pub(super) state: LinkState,
-    pub(super) sibling: Sibling,
-    pub(super) client: LinkClient,
 }
 
 impl Links {
@@ -60,8 +54,7 @@ impl Links {
             clock,
             events,
             heartbeat: None,
-            peers: BTreeMap::new(),
-            siblings: Vec::new(),
+            links: BTreeMap::new(),
         }
     }
 
@@ -72,102 +65,119 @@ impl Links {
         siblings: &[Address],
         heartbeat: Duration,
     ) {
-        let timeouts = LinkTimeouts::of(heartbeat);
         if self.heartbeat.replace(heartbeat) != Some(heartbeat) {
             self.clear();
         }
         self.identity
             .set_peers(peers.iter().map(|(_, peer)| peer.name.as_str()));
-        let mut before = std::mem::take(&mut self.peers);
-        for (id, config) in peers {
-            let kept = before.remove(id);
-            let kept = kept.filter(|link| link.config.address == config.address);
-            let link = kept.unwrap_or_else(|| PeerLink {
-                config: config.clone(),
-                state: LinkState::Dialling,
-                client: self.call(&config.name, &config.address, timeouts, LinkKey::Peer(*id)),
-            });
-            let config = config.clone();
-            self.peers.insert(*id, PeerLink { config, ..link });
-        }
-        let mut before = std::mem::take(&mut self.siblings);
-        for address in siblings {
-            let kept = before.iter().position(|link| link.address == *address);
-            let link = match kept {
-                Some(kept) => before.swap_remove(kept),
-                None => SiblingLink {
-                    address: address.clone(),
-                    state: LinkState::Dialling,
-                    sibling: Sibling::default(),
-                    client: self.call(
-                        self.identity.region(),
-                        address,
-                        timeouts,
-                        LinkKey::Sibling(address.clone()),
-                    ),
-                },
-            };
-            self.siblings.push(link);
-        }
-    }
-
-    pub(super) fn clear(&mut self) {
-        self.peers.clear();
-        self.siblings.clear();
-    }
-
-    /// Sends a message to a peer. A message that cannot be sent counts as lost on the way.
-    pub(super) fn send_to_peer(&self, peer: PeerId, message: &Message) {
-        if let Some(link) = self.peers.get(&peer)
-            && let Err(error) = link.client.send(message)
-        {
-            tracing::debug!(region = link.config.name, %error, "message not sent");
-        }
-    }
-
-    pub(super) fn sibling(&mut self, address: &Address) -> Option<&mut SiblingLink> {
-        self.siblings
-            .iter_mut()
-            .find(|link| link.address == *address)
-    }
-
-    fn call(
-        &self,
-        region: &str,
-        address: &Address,
-        timeouts: LinkTimeouts,
-        key: LinkKey,
-    ) -> LinkClient {
-        let peer = PeerEndpoint {
+        let endpoint = |region: &str, address: &Address| PeerEndpoint {
             region: region.to_owned(),
             address: address.to_string(),
         };
-        LinkClient::spawn(
+        let peers = peers.iter().map(|(id, config)| {
+            let endpoint = endpoint(&config.name, &config.address);
+            (LinkKey::Peer(*id), endpoint)
+        });
+        let own = self.identity.region();
+        let siblings = siblings.iter().map(|address| {
+            let key = LinkKey::Sibling(address.to_string());
+            (key, endpoint(own, address))
+        });
+        let mut before = std::mem::take(&mut self.links);
+        let links = peers.chain(siblings).map(|(key, endpoint)| {
+            let kept = before.remove(&key);
+            let kept = kept.filter(|link| link.endpoint == endpoint);
+            let link = kept.unwrap_or_else(|| self.call(&key, endpoint, heartbeat));
+            (key, link)
+        });
+        self.links = links.collect();
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.links.clear();
+    }
+
+    pub(super) fn get_mut(&mut self, key: &LinkKey) -> Option<&mut Link> {
+        self.links.get_mut(key)
+    }
+
+    /// The links to peers, in order of id.
+    pub(super) fn peers(&self) -> impl Iterator<Item = (PeerId, &Link)> {
+        self.links.iter().filter_map(|(key, link)| match key {
+            LinkKey::Peer(id) => Some((*id, link)),
+            LinkKey::Sibling(_) => None,
+        })
+    }
+
+    /// The links to siblings, in order of address.
+    pub(super) fn siblings(&self) -> impl Iterator<Item = &Link> {
+        let links = self.links.iter();
+        let siblings = links.filter(|(key, _)| matches!(key, LinkKey::Sibling(_)));
+        siblings.map(|(_, link)| link)
+    }
+
+    /// Sends a message to every service. A message that cannot be sent counts as lost on the way.
+    pub(super) fn send_to_all(&self, message: &Message) {
+        for link in self.links.values() {
+            link.send(message);
+        }
+    }
+
+    fn call(&self, key: &LinkKey, endpoint: PeerEndpoint, heartbeat: Duration) -> Link {
+        let client = LinkClient::spawn(
             Arc::clone(&self.identity),
-            peer,
-            timeouts,
+            endpoint.clone(),
+            LinkTimeouts::of(heartbeat),
             self.clock,
-            (key, self.events.clone()),
-        )
+            (key.clone(), self.events.clone()),
+        );
+        Link {
+            endpoint,
+            state: LinkState::Dialling,
+            heard: HeardService::default(),
+            client,
+        }
     }
 }
 
-impl LinkState {
-    /// Applies an event of the link to `peer`, and logs a change.
-    pub(super) fn update(&mut self, peer: &str, event: &LinkEvent) {
+impl Link {
+    /// Sends a message. Returns whether the link took it.
+    pub(super) fn send(&self, message: &Message) -> bool {
+        let sent = self.client.send(message);
+        if let Err(error) = &sent {
+            let PeerEndpoint { region, address } = &self.endpoint;
+            tracing::debug!(region, address, %error, "message not sent");
+        }
+        sent.is_ok()
+    }
+
+    /// Applies an event to the state of the link, and logs a change. Returns whether the link was up.
+    pub(super) fn update(&mut self, event: &LinkEvent) -> bool {
         let next = match event {
-            LinkEvent::Heartbeat(..) => Self::Up,
+            LinkEvent::Heartbeat(..) => LinkState::Up,
             LinkEvent::Down { error } if matches!(error, LinkError::Refused(_)) => {
-                Self::Refused(error.to_string())
+                LinkState::Refused(error.to_string())
             }
-            LinkEvent::Down { error } => Self::Unreachable(error.to_string()),
+            LinkEvent::Down { error } => LinkState::Unreachable(error.to_string()),
         };
-        if next.as_ref() != self.as_ref() {
+        if next.as_ref() != self.state.as_ref() {
+            let PeerEndpoint { region, address } = &self.endpoint;
             match next.reason() {
-                None => tracing::info!(to = peer, "link up"),
-                Some(reason) => tracing::warn!(to = peer, reason, "link down"),
+                None => tracing::info!(region, address, "link up"),
+                Some(reason) => tracing::warn!(region, address, reason, "link down"),
             }
         }
-        *self = next;
+        std::mem::replace(&mut self.state, next) == LinkState::Up
+    }
+
+    /// The state of the region at the other end.
+    pub(super) fn region_state(&self, now: Time, silence_max: Duration) -> RegionState {
+        match self.heard.fresh(now, silence_max) {
+            _ if matches!(self.state, LinkState::Refused(_)) => RegionState::Refused,
+            None if self.heard.as_of.is_none() => RegionState::NeverHeard,
+            None => RegionState::Lost,
+            Some(heartbeat) if heartbeat.has_gateway => RegionState::Up,
+            Some(_) => RegionState::NoGateway,
+        }
     }
 }

@@ -1,7 +1,7 @@
-//! Drives the core across regions, [`Regions`] and [`Leases`], over the links of [`crate::peering`] and a store.
+//! This service among the others: the links of [`crate::peering`], and the leases of replicas in a store.
 //!
-//! The core decides which regions are heard and whose replicas this region uses. This module gives it time, links and the store,
-//! passes the reports of peers to the pools, and moves leased replicas into and out of them. Other regions learn from this
+//! The core, [`Leases`], decides whose replicas this region uses. This module gives it time, the store and the regions that are
+//! heard. It passes the reports of peers to the pools, and moves leased replicas into and out of them. Other regions learn from this
 //! service:
 //!
 //! - the reports of its pools, with the queues of all services of the region;
@@ -12,15 +12,14 @@
 
 mod discovery;
 mod driver;
-mod effects;
 mod handle;
+mod heard;
 mod inbound;
 mod leased;
 mod links;
 mod placements;
 mod pools;
 mod scaling;
-mod sibling;
 mod state;
 mod status;
 mod store;
@@ -31,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isotherm_regions::{LeaseConfig, LeaseEffect, Leases, Regions};
+use isotherm_regions::{LeaseConfig, LeaseEffect, Leases};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::{mpsc, watch};
@@ -41,7 +40,7 @@ use crate::config::{Config, RegionConfig, StoreConfig};
 use crate::peering::{Credentials, LinkEvent, LinkServer, LocalIdentity, TransportSecurity};
 use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
-use driver::{RegionsDriver, regions_config};
+use driver::RegionsDriver;
 use inbound::InboundLinks;
 use leased::LeasedReplicas;
 use links::{LinkKey, Links};
@@ -51,8 +50,8 @@ use store::Store;
 pub use handle::RegionsHandle;
 pub(crate) use scaling::ReceivedShare;
 pub use status::{
-    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionsStatus,
-    SiblingState,
+    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionState,
+    RegionsCounters, RegionsStatus, SiblingState,
 };
 
 /// Limit of queued link events. A link with a full queue waits.
@@ -102,7 +101,6 @@ impl RegionsServer {
         let incarnation = rand::random();
         let identity = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
         let now = pool_registry.clock().now();
-        let regions = Regions::new(regions_config(config, &[]), now);
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         let clock = pool_registry.clock();
         let links = Links::new(Arc::clone(&identity), clock, sender);
@@ -115,7 +113,7 @@ impl RegionsServer {
                 (Some((leases, queue)), Some((Store::open(store)?, effects)))
             }
         };
-        let state = DriverState::new(now, config.clone(), regions, links, leased, leases);
+        let state = DriverState::new(now, config.clone(), links, leased, leases);
         let driver = RegionsDriver::new(Arc::clone(pool_registry), state);
         Ok(Self {
             driver,

@@ -17,7 +17,7 @@ const GATHER_TIME: Duration = Duration::from_millis(10);
 /// Longest time until a new sibling gets placements.
 const IDLE_TIME: Duration = Duration::from_secs(1);
 /// Placements per message; with the longest chains of a header, half of the size limit.
-const BATCH_MAX: usize = 128;
+const BATCH_MAX: usize = 64;
 /// Messages of one pool in one round; the rest waits for the next round.
 const BATCHES_MAX: usize = 8;
 
@@ -29,7 +29,7 @@ pub(super) async fn follow(driver: Weak<RegionsDriver>) {
         let Some(driver) = driver.upgrade() else {
             return;
         };
-        let has_no_siblings = driver.lock().links.siblings.is_empty();
+        let has_no_siblings = driver.lock().links.siblings().next().is_none();
         pause = if has_no_siblings {
             IDLE_TIME
         } else {
@@ -57,10 +57,10 @@ fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     let message = Message::Placements(named.collect());
     let mut core = driver.lock();
     let core = &mut *core;
-    for link in &core.links.siblings {
-        match link.client.send(&message) {
-            Ok(()) => core.counts.sent += 1,
-            Err(_) => core.counts.dropped += 1,
+    for link in core.links.siblings() {
+        match link.send(&message) {
+            true => core.counts.sent += 1,
+            false => core.counts.dropped += 1,
         }
     }
 }

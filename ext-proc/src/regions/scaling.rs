@@ -31,13 +31,7 @@ impl RegionsHandle {
     /// Sends a share to every sibling and every peer. A share that cannot be sent counts as lost on the way.
     pub(crate) fn share_scaling(&self, share: ScalingShare) {
         let message = Message::Scaling(Arc::new(share));
-        let core = self.0.lock();
-        for link in &core.links.siblings {
-            let _ = link.client.send(&message);
-        }
-        for peer in core.links.peers.keys() {
-            core.links.send_to_peer(*peer, &message);
-        }
+        self.0.lock().links.send_to_all(&message);
     }
 
     /// Returns a receiver of the shares of other services.
@@ -50,7 +44,7 @@ impl RegionsHandle {
         let core = self.0.lock();
         (
             core.config.name.clone(),
-            !core.links.siblings.is_empty() || core.config.siblings_service.is_some(),
+            core.links.siblings().next().is_some() || core.config.siblings_service.is_some(),
         )
     }
 }

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 use isotherm_regions::{
-    LeaseEffect, LeaseInputs, Leases, PoolReplicas, RegionEntry, RegionName, Regions, StoredEntry,
+    LeaseEffect, LeaseInputs, Leases, PoolReplicas, RegionEntry, RegionName, StoredEntry,
 };
 use isotherm_router::{PeerId, Time};
 use tokio::sync::{mpsc, watch};
 
 use super::leased::{HeldLease, LeasedReplicas, allowed};
 use super::links::Links;
-use super::status::{CertificateState, PlacementCounts};
+use super::status::{CertificateState, PlacementCounts, RegionState, RegionsCounters};
 use crate::config::{Address, PeerConfig, RegionConfig};
 
 /// Time after the start of this service in which its Envoy counts as connected. Otherwise a region gives its lease up while its
@@ -21,7 +21,6 @@ const GATEWAY_START_MAX: Duration = Duration::from_secs(5);
 /// State behind the driver's lock.
 #[derive(Debug)]
 pub(super) struct DriverState {
-    pub(super) regions: Regions,
     pub(super) config: RegionConfig,
     pub(super) links: Links,
     pub(super) leased: LeasedReplicas,
@@ -31,6 +30,7 @@ pub(super) struct DriverState {
     inputs: LeaseInputs,
     /// Regions that the store names.
     pub(super) members: watch::Sender<Vec<PeerConfig>>,
+    pub(super) counters: RegionsCounters,
     pub(super) counts: PlacementCounts,
     pub(super) certificate: CertificateState,
     /// Rejected inbound connections and requests since the start.
@@ -45,7 +45,6 @@ impl DriverState {
     pub(super) fn new(
         started: Time,
         config: RegionConfig,
-        regions: Regions,
         links: Links,
         leased: LeasedReplicas,
         leases: Option<(Leases, mpsc::UnboundedSender<LeaseEffect>)>,
@@ -56,7 +55,6 @@ impl DriverState {
             .and_then(|store| store.advertise.as_ref());
         let address = advertise.map(Address::to_string).unwrap_or_default();
         Self {
-            regions,
             config,
             links,
             leased,
@@ -66,6 +64,7 @@ impl DriverState {
                 ..LeaseInputs::default()
             },
             members: watch::Sender::default(),
+            counters: RegionsCounters::default(),
             counts: PlacementCounts::default(),
             certificate: CertificateState::default(),
             handshakes_rejected: 0,
@@ -85,10 +84,11 @@ impl DriverState {
     /// Whether an Envoy is connected to this service or to a sibling that is heard.
     pub(super) fn has_gateway(&self, now: Time) -> bool {
         let silence_max = self.config.silence_max();
-        let mut siblings = self.links.siblings.iter();
+        let siblings = self.links.siblings();
+        let mut siblings = siblings.filter_map(|link| link.heard.fresh(now, silence_max));
         self.own_gateway
             || self.gateway_expected_until.is_some_and(|until| now < until)
-            || siblings.any(|link| link.sibling.has_gateway(now, silence_max))
+            || siblings.any(|heartbeat| heartbeat.has_gateway)
     }
 
     /// Records this region's own replicas, for the store.
@@ -101,12 +101,23 @@ impl DriverState {
 
     /// Passes changes of the gateway and of the regions that are heard to the leases.
     pub(super) fn update_leases(&mut self, now: Time) {
-        let (has_gateway, heard) = (self.has_gateway(now), self.regions.heard());
+        let (has_gateway, heard) = (self.has_gateway(now), self.heard(now));
         if (self.inputs.has_gateway, &self.inputs.heard) != (has_gateway, &heard) {
             self.inputs.has_gateway = has_gateway;
             self.inputs.heard = heard;
             self.set_inputs(now);
         }
+    }
+
+    /// The regions that are heard with a gateway, nearest first.
+    fn heard(&self, now: Time) -> Vec<RegionName> {
+        let silence_max = self.config.silence_max();
+        let peers = self.links.peers().map(|(_, link)| link);
+        let up = peers.filter(|link| link.region_state(now, silence_max) == RegionState::Up);
+        let mut up: Vec<_> = up.collect();
+        up.sort_by_key(|link| (link.heard.round_trip, &link.endpoint.region));
+        let names = up.into_iter().map(|link| link.endpoint.region.as_str());
+        names.map(RegionName::from).collect()
     }
 
     /// Notes the regions of whose replicas this service may use none.
@@ -183,13 +194,8 @@ impl DriverState {
     }
 
     fn id_of(&self, region: &RegionName) -> Option<PeerId> {
-        let mut peers = self.links.peers.iter();
-        let (id, _) = peers.find(|(_, link)| link.config.name == region.as_str())?;
-        Some(*id)
-    }
-
-    pub(super) fn name_of(&self, peer: PeerId) -> &str {
-        let link = self.links.peers.get(&peer);
-        link.map_or("?", |link| &link.config.name)
+        let mut peers = self.links.peers();
+        let (id, _) = peers.find(|(_, link)| link.endpoint.region == region.as_str())?;
+        Some(id)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use isotherm_regions::{LeaseCounters, RegionState, RegionsCounters};
+use isotherm_regions::LeaseCounters;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, IntoStaticStr};
 
@@ -17,7 +17,7 @@ pub struct RegionsStatus {
     pub lease: Option<LeaseState>,
     /// Other regions, in order of name.
     pub peers: Vec<PeerState>,
-    /// Other services of this region, in the order of the configuration.
+    /// Other services of this region, in order of address.
     pub siblings: Vec<SiblingState>,
     /// Counters since the start.
     pub counters: RegionsCounters,
@@ -31,6 +31,47 @@ pub struct RegionsStatus {
     pub handshakes_rejected: u64,
     /// Addresses of leased replicas outside their configured networks.
     pub addresses_rejected: u64,
+}
+
+/// Counters of the links to other regions, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegionsCounters {
+    /// Accepted heartbeats.
+    pub heartbeats: u64,
+    /// Rejected heartbeats: late, repeated, or of another ping.
+    pub heartbeats_rejected: u64,
+    /// Times that a link which was up went down.
+    pub regions_lost: u64,
+}
+
+/// State of another region.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    AsRefStr,
+    IntoStaticStr,
+    Serialize,
+    Deserialize,
+)]
+#[strum(serialize_all = "snake_case")]
+#[serde(rename_all = "snake_case")]
+pub enum RegionState {
+    /// The region has not been heard since the start.
+    NeverHeard,
+    /// The region is heard and has a gateway.
+    Up,
+    /// The region is heard and reports that it has no gateway.
+    NoGateway,
+    /// The region is no longer heard.
+    Lost,
+    /// The region runs and must not be used.
+    Refused,
 }
 
 /// The lease of a region's replicas.

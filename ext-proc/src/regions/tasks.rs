@@ -21,7 +21,7 @@ pub(super) async fn receive_events(
     mut events: mpsc::Receiver<(LinkKey, LinkEvent)>,
 ) {
     while let Some((key, event)) = events.recv().await {
-        driver.on_link_event(key, event);
+        driver.on_link_event(&key, event);
     }
 }
 

@@ -3,10 +3,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use isotherm_ext_proc::peering::wire::{self, Heartbeat, Payload, Ping, PoolReport};
-use isotherm_ext_proc::peering::{LinkError, LinkEvent, MESSAGE_BYTES_MAX, Message, SendError};
+use isotherm_ext_proc::peering::{
+    LinkError, LinkEvent, MESSAGE_BYTES_MAX, Message, PATH, SendError,
+};
 use isotherm_ext_proc::pool::{SharedPlacement, SharedTarget};
 use isotherm_fingerprint::BlockHash;
+use isotherm_regions::Heartbeat;
+use isotherm_router::PeerReport;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
@@ -68,7 +71,7 @@ async fn a_service_stops_replying_to_a_caller_that_does_not_read() {
     let eu = Service::start(plain("eu", &["us"])).await;
     eu.recorder.pools.store(1_000, Ordering::SeqCst);
     let mut socket = TcpStream::connect(eu.address).await.unwrap();
-    let ping = raw::request(wire::PATH, Payload::Ping(Ping { nonce: 1 }));
+    let ping = raw::request(PATH, &Message::Ping { nonce: 1 });
     // Each heartbeat has some 30 KB, so a few hundred would be ten megabytes.
     let pings = ping.repeat(200_000);
     let sent = socket.write_all(&pings);
@@ -82,20 +85,16 @@ async fn a_service_stops_replying_to_a_caller_that_does_not_read() {
 async fn a_message_that_is_too_long_or_not_valid_is_refused() {
     let eu = Service::start(plain("eu", &["us"])).await;
     // The names are short, so the message is not too long.
-    let pool = PoolReport {
-        model: "m".into(),
-        ..PoolReport::default()
-    };
     let many_pools = Heartbeat {
-        pools: vec![pool; 10_000],
+        pools: vec![("m".into(), PeerReport::default()); 2_000],
         ..Heartbeat::default()
     };
     let long = Heartbeat {
-        software_version: "r".repeat(2 * MESSAGE_BYTES_MAX),
+        version: "r".repeat(2 * MESSAGE_BYTES_MAX).into(),
         ..Heartbeat::default()
     };
     for (heartbeat, status) in [(many_pools, "400"), (long, "413")] {
-        let request = raw::request(wire::PATH, Payload::Heartbeat(heartbeat));
+        let request = raw::request(PATH, &Message::Heartbeat(heartbeat));
         assert_eq!(raw::status(eu.address, &request).await, status);
     }
     assert_eq!(eu.recorder.count(), 0);

@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::wire::{self, Envelope, Payload};
-use prost::Message as _;
+use isotherm_ext_proc::peering::{Message, REGION_HEADER, host};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::rustls::crypto::ring;
@@ -62,13 +61,11 @@ pub(crate) async fn tls_client(
         .await
 }
 
-/// A request of `us` to `eu`, without TLS.
-pub(crate) fn request(path: &str, payload: Payload) -> Vec<u8> {
-    let body = Envelope {
-        payload: Some(payload),
-    };
-    let body = body.encode_to_vec();
-    let (host, region, length) = (wire::host("eu"), wire::REGION_HEADER, body.len());
+/// A request of `us` to `eu`, without TLS and without the checks of a sender.
+pub(crate) fn request(path: &str, message: &Message) -> Vec<u8> {
+    let mut body = Vec::new();
+    ciborium::into_writer(message, &mut body).unwrap();
+    let (host, region, length) = (host("eu"), REGION_HEADER, body.len());
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: {host}\r\n{region}: us\r\ncontent-length: {length}\r\n\r\n"
     );

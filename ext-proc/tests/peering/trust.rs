@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use isotherm_ext_proc::peering::wire::{self, Payload, Ping};
-use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError};
+use isotherm_ext_proc::peering::{Credentials, CredentialsError, LinkError, Message, PATH};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -169,7 +168,7 @@ async fn a_caller_without_tls_is_refused() {
     let authority = Authority::new();
     let eu = Service::start_eu(&authority).await;
     let mut socket = TcpStream::connect(eu.address).await.unwrap();
-    let request = raw::request(wire::PATH, Payload::Ping(Ping { nonce: 1 }));
+    let request = raw::request(PATH, &Message::Ping { nonce: 1 });
     socket.write_all(&request).await.unwrap();
     let mut answer = Vec::new();
     // The service sends an alert at most, and closes.

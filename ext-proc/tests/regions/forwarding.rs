@@ -1,7 +1,7 @@
 //! Reports of peers reach the pools, and stop when a peer is lost.
 
 use isotherm_ext_proc::pool::RouteRequest;
-use isotherm_regions::RegionState;
+use isotherm_ext_proc::regions::RegionState;
 use isotherm_router::PeerAvailability;
 
 use super::world::{Node, connect, connected, place, wait_until};

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use isotherm_ext_proc::pool::RouteRequest;
+use isotherm_ext_proc::regions::RegionState;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
-use isotherm_regions::RegionState;
 use isotherm_router::Scope;
 
 use super::fake::{FakeEngine, vllm};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isotherm_regions::RegionState;
+use isotherm_ext_proc::regions::RegionState;
 use isotherm_router::PeerAvailability;
 
 use super::authority::Authority;

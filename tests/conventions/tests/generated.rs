@@ -11,9 +11,8 @@ use std::path::Path;
 use isotherm_conventions::root;
 
 /// The `.proto` files, and whether their services are generated besides their messages.
-const PROTOS: [(&str, bool); 3] = [
+const PROTOS: [(&str, bool); 2] = [
     ("wasm-filter/decision-proto/src/decisions.proto", false),
-    ("ext-proc/src/peering/wire/peering.proto", false),
     ("ext-proc/src/scaling/keda/externalscaler.proto", true),
 ];
 

@@ -1,21 +1,32 @@
 //! A service of another region that reports free capacity which it does not have.
 //!
-//! The peer implements the called side of the peering protocol, `peering.proto`, without TLS, and replies to each ping at once.
+//! The peer implements the called side of the peering protocol without TLS, and replies to each ping at once.
 
 use std::future::ready;
 use std::net::SocketAddr;
 
-use isotherm_ext_proc::peering::wire::{Envelope, Heartbeat, Payload, PoolReport};
+use bytes::Bytes;
+use isotherm_ext_proc::peering::{Message, decode, encode};
 use isotherm_harness::TcpServer;
-use prost::Message as _;
+use isotherm_regions::Heartbeat;
+use isotherm_router::PeerReport;
 
 use crate::MODEL;
 use crate::peering_server::serve_peering;
 
-/// More than any pool of these tests has.
-const FREE_CAPACITY: u32 = 1000;
-/// Replicas that the peer reports; all are available.
-const REPLICAS: u32 = 50;
+/// What the peer reports: more free capacity than any pool of these tests has.
+const REPORT: PeerReport = PeerReport {
+    available: 50,
+    replicas: 50,
+    free_capacity: 1000,
+    queue: 0,
+    drain_per_s: 1000.0,
+    prompt_cost: None,
+    utilisation: None,
+    kv_capacity_tokens: 0,
+    batch_credit: 0,
+    batch_queue: 0,
+};
 
 /// A running peer; it ends when it is dropped.
 #[derive(Debug)]
@@ -24,11 +35,7 @@ pub struct MisbehavingPeer(TcpServer);
 impl MisbehavingPeer {
     /// Starts a peer of any region: without TLS a caller does not check it.
     pub async fn start() -> anyhow::Result<Self> {
-        let server = serve_peering(|request| {
-            let message = Envelope::decode(request.into_body());
-            let reply = message.map(|message| reply_to(message).encode_to_vec().into());
-            ready(reply.map_err(anyhow::Error::from))
-        });
+        let server = serve_peering(|request| ready(reply_to(request.body())));
         Ok(Self(server.await?))
     }
 
@@ -38,25 +45,14 @@ impl MisbehavingPeer {
     }
 }
 
-fn reply_to(message: Envelope) -> Envelope {
-    let Some(Payload::Ping(ping)) = message.payload else {
-        return Envelope::default();
+fn reply_to(body: &[u8]) -> anyhow::Result<Bytes> {
+    let Some(Message::Ping { nonce }) = decode(body)? else {
+        return Ok(Bytes::new());
     };
-    let heartbeat = Heartbeat {
-        nonce: ping.nonce,
+    Ok(encode(&Message::Heartbeat(Heartbeat {
+        nonce,
+        version: "misbehaving".into(),
         has_gateway: true,
-        pools: vec![PoolReport {
-            model: MODEL.to_owned(),
-            available: REPLICAS,
-            replicas: REPLICAS,
-            free_capacity: FREE_CAPACITY,
-            queue: 0,
-            drain_per_s: 1000.0,
-            ..PoolReport::default()
-        }],
-        ..Heartbeat::default()
-    };
-    Envelope {
-        payload: Some(Payload::Heartbeat(heartbeat)),
-    }
+        pools: vec![(MODEL.into(), REPORT)],
+    }))?)
 }

@@ -1,4 +1,4 @@
-//! A server of the peering protocol, `peering.proto`, without TLS, whose replies a test decides.
+//! A server of the peering protocol, without TLS, whose replies a test decides.
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};

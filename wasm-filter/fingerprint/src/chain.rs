@@ -3,13 +3,28 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use serde::{Deserialize, Serialize};
+
 /// The hash of a prefix of the prompt that ends with a block, and the end of that block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "(u64, u32)", into = "(u64, u32)")]
 pub struct BlockHash {
     /// Hash of the whole prefix up to the end of this block, including the cache key (model, adapter, salt).
     pub hash: u64,
     /// End of the block, in bytes of the rendered prompt.
     pub end_bytes: u32,
+}
+
+impl From<(u64, u32)> for BlockHash {
+    fn from((hash, end_bytes): (u64, u32)) -> Self {
+        Self { hash, end_bytes }
+    }
+}
+
+impl From<BlockHash> for (u64, u32) {
+    fn from(block: BlockHash) -> Self {
+        (block.hash, block.end_bytes)
+    }
 }
 
 /// A prompt as a chain of prefix hashes, shallowest first.

@@ -14,15 +14,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
-use prost::Message as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::{ServerContext, stopped};
 use crate::peering::MESSAGE_BYTES_MAX;
-use crate::peering::convert::{decode, encode_within_bounds};
-use crate::peering::wire::{self, Envelope};
+use crate::peering::message::{self, decode, encode};
 
 /// The longest time without a new request: longer than the longest interval of heartbeats. It bounds a request and its response,
 /// too.
@@ -108,15 +106,14 @@ impl ServerContext {
                 ),
                 false => invalid(error),
             })?;
-        let envelope = Envelope::decode(body.to_bytes()).map_err(invalid)?;
-        let message = decode(envelope).map_err(invalid)?;
+        let message = decode(&body.to_bytes()).map_err(invalid)?;
         let reply = message.and_then(|message| self.handler.on_message(&region, message));
         let Some(reply) = reply else {
             return Ok((StatusCode::NO_CONTENT, Bytes::new()));
         };
-        let reply = encode_within_bounds(&reply).ok_or_else(|| {
-            tracing::error!("a reply is too long and is not sent");
-            let reason = "the reply is too long".to_owned();
+        let reply = encode(&reply).map_err(|error| {
+            tracing::error!(%error, "a reply is not sent");
+            let reason = format!("the reply is not valid: {error}");
             (StatusCode::INTERNAL_SERVER_ERROR, reason)
         })?;
         Ok((StatusCode::OK, reply))
@@ -137,21 +134,21 @@ impl ServerContext {
                 .unwrap_or_default()
         };
         let refuse = |status, reason: String| Err((status, reason));
-        if request.uri().path() != wire::PATH {
-            let reason = format!("this service speaks another protocol: {}", wire::PATH);
+        if request.uri().path() != message::PATH {
+            let reason = format!("this service speaks another protocol: {}", message::PATH);
             return refuse(StatusCode::NOT_FOUND, reason);
         }
-        if header(header::HOST.as_str()) != wire::host(own) {
+        if header(header::HOST.as_str()) != message::host(own) {
             let reason = format!("this is a service of the region `{own}`");
             return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
         }
-        if header(wire::INCARNATION_HEADER) == identity.incarnation().to_string() {
+        if header(message::INCARNATION_HEADER) == identity.incarnation().to_string() {
             let reason = "the address leads back to this service".to_owned();
             return refuse(StatusCode::CONFLICT, reason);
         }
         let region = verified
             .as_deref()
-            .unwrap_or_else(|| header(wire::REGION_HEADER));
+            .unwrap_or_else(|| header(message::REGION_HEADER));
         let allowed = identity.allowed().get(region);
         let reason = || format!("the region is no peer of `{own}`");
         allowed.ok_or_else(|| (StatusCode::FORBIDDEN, reason()))

@@ -1,0 +1,214 @@
+use isotherm_fingerprint::BlockHash;
+use isotherm_planner::Hold;
+use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
+use proptest::prelude::*;
+
+use super::*;
+use crate::pool::SharedTarget;
+
+const REPORT: PeerReport = PeerReport {
+    available: 1,
+    replicas: 20,
+    free_capacity: u32::MAX,
+    queue: 400,
+    drain_per_s: 12.3,
+    prompt_cost: Some(PromptCost {
+        first_token_s: 0.1,
+        prompt_token_s: 0.001,
+        others_s: 0.3,
+        others_token_s: 0.002,
+    }),
+    utilisation: Some(0.7),
+    kv_capacity_tokens: 1 << 40,
+    batch_credit: 2,
+    batch_queue: 300,
+};
+
+fn heartbeat(pools: Vec<(Arc<str>, PeerReport)>) -> Message {
+    Message::Heartbeat(Heartbeat {
+        nonce: u64::MAX,
+        version: "1.2.3".into(),
+        has_gateway: true,
+        pools,
+    })
+}
+
+fn placement(blocks: u32, charge_us: i64) -> Message {
+    let block = |n: u32| BlockHash {
+        hash: u64::MAX - u64::from(n),
+        end_bytes: n,
+    };
+    let placement = SharedPlacement {
+        target: SharedTarget::Replica(([10, 0, 0, 1], 8000).into()),
+        parent: Some(block(0)),
+        blocks: (0..blocks).map(block).collect(),
+        uncached_tokens: Some(0),
+        charge: Some(TenantCharge {
+            tenant: TenantId(u64::MAX),
+            work_us: charge_us,
+        }),
+    };
+    Message::Placements(vec![("llama".into(), placement)])
+}
+
+fn scaling(work_s: f64, drained: &str) -> Message {
+    let pool = PoolShare {
+        model: "llama".into(),
+        minute: 29_000_000,
+        interactive: DemandSums {
+            requests: 3.0,
+            work_s,
+            ..DemandSums::default()
+        },
+        plan: AdoptedPlan {
+            desired: 7,
+            epoch: 41,
+            drained: vec![drained.to_owned()],
+            hold: Some(Hold {
+                replicas: 7,
+                until: Time::from_nanos(1_750_000_000_000_000_000),
+            }),
+        },
+        ..PoolShare::default()
+    };
+    Message::Scaling(Arc::new(ScalingShare {
+        started_unix_ns: u64::MAX,
+        incarnation: 5,
+        pools: vec![pool],
+    }))
+}
+
+fn examples() -> [Message; 4] {
+    [
+        Message::Ping { nonce: 9 },
+        heartbeat(vec![("llama".into(), REPORT)]),
+        placement(300, -5),
+        scaling(2.5, "10.0.0.7:8000"),
+    ]
+}
+
+#[test]
+fn a_message_survives_encoding_and_decoding() {
+    for message in examples() {
+        let bytes = encode(&message).unwrap();
+        assert_eq!(decode(&bytes), Ok(Some(message)));
+    }
+}
+
+/// A heartbeat a fifth of a second makes 10,000 bytes of one 50 KB/s.
+#[test]
+fn a_heartbeat_of_fifty_pools_takes_less_than_10_000_bytes_whatever_their_replicas() {
+    let pool = |number| {
+        let model = format!("meta-llama/Llama-3.1-8B-Instruct-{number}");
+        (model.into(), REPORT)
+    };
+    let bytes = encode(&heartbeat((0..50).map(pool).collect())).unwrap();
+    assert!(bytes.len() < 10_000, "{}", bytes.len());
+}
+
+#[test]
+fn a_field_of_a_later_version_is_ignored_and_an_absent_one_is_zero() {
+    let other: ciborium::Value = ciborium::cbor!({
+        "heartbeat" => { "version" => "2.0.0", "later" => [1], "pools" => [["m", { "queue" => 3 }]] }
+    })
+    .unwrap();
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&other, &mut bytes).unwrap();
+    let report = PeerReport {
+        queue: 3,
+        ..PeerReport::default()
+    };
+    let expected = Message::Heartbeat(Heartbeat {
+        version: "2.0.0".into(),
+        pools: vec![("m".into(), report)],
+        ..Heartbeat::default()
+    });
+    assert_eq!(decode(&bytes), Ok(Some(expected)));
+}
+
+/// Whether a sender and a receiver both refuse the message.
+fn is_refused(message: &Message, error: &MessageError) -> bool {
+    let mut bytes = Vec::new();
+    ciborium::into_writer(message, &mut bytes).unwrap();
+    encode(message).as_ref() == Err(error) && decode(&bytes).as_ref() == Err(error)
+}
+
+#[test]
+fn a_figure_that_is_negative_or_no_number_is_refused() {
+    for invalid in [f32::NAN, f32::INFINITY, -0.001] {
+        let figure = MessageError::Figure;
+        let refused = |change: fn(&mut PeerReport, f32), of| {
+            let mut report = REPORT;
+            change(&mut report, invalid);
+            is_refused(&heartbeat(vec![("m".into(), report)]), &figure(of))
+        };
+        assert!(refused(
+            |pool, number| pool.drain_per_s = number,
+            "the drain rate"
+        ));
+        assert!(refused(
+            |pool, number| pool.utilisation = Some(number),
+            "the utilisation"
+        ));
+        let cost: fn(&mut PeerReport, f32) = |pool, number| {
+            pool.prompt_cost = Some(PromptCost {
+                others_token_s: number,
+                ..PromptCost::default()
+            });
+        };
+        assert!(refused(cost, "the cost of a prompt"));
+        let demand = scaling(invalid.into(), "10.0.0.7:8000");
+        assert!(is_refused(&demand, &figure("a figure of the demand")));
+    }
+}
+
+#[test]
+fn names_lists_and_charges_beyond_their_bounds_are_refused() {
+    let model = |bytes| heartbeat(vec![("m".repeat(bytes).into(), REPORT)]);
+    assert!(encode(&model(256)).is_ok());
+    for invalid in [model(0), model(257), scaling(1.0, "")] {
+        assert!(is_refused(&invalid, &MessageError::Name));
+    }
+    assert!(encode(&placement(512, 0)).is_ok());
+    assert!(is_refused(
+        &placement(513, 0),
+        &MessageError::Many("blocks", 512)
+    ));
+    for invalid in [i64::MIN, i64::MAX] {
+        assert!(is_refused(&placement(1, invalid), &MessageError::Charge));
+    }
+    let Message::Placements(one) = placement(512, 0) else {
+        unreachable!()
+    };
+    let many = Message::Placements(one.iter().cycle().take(200).cloned().collect());
+    assert_eq!(encode(&many), Err(MessageError::Long));
+}
+
+proptest! {
+    /// Arbitrary bytes decode to an error or to a message that encodes again.
+    #[test]
+    fn arbitrary_bytes_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        check_decoded(&bytes);
+    }
+
+    /// Messages with a few changed bytes decode to an error or to a message that encodes again.
+    #[test]
+    fn changed_messages_do_no_harm(
+        which in 0..4_usize,
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = encode(&examples()[which]).unwrap().to_vec();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        check_decoded(&bytes);
+    }
+}
+
+fn check_decoded(bytes: &[u8]) {
+    if let Ok(Some(message)) = decode(bytes) {
+        let again = encode(&message).and_then(|bytes| decode(&bytes));
+        assert_eq!(again, Ok(Some(message)));
+    }
+}
