@@ -20,6 +20,7 @@ pub struct PeerReport {
     /// Replicas in all.
     pub replicas: u32,
     /// Requests that the replicas could start at once, summed; `u32::MAX` for an unbounded pool.
+    #[serde(rename = "free")]
     pub free_capacity: u32,
     /// Queued requests.
     pub queue: u32,
@@ -31,6 +32,7 @@ pub struct PeerReport {
     /// that do not tell it.
     pub utilisation: Option<f32>,
     /// Capacity of all KV caches in tokens; 0 where the engines do not tell it.
+    #[serde(rename = "kv_tokens")]
     pub kv_capacity_tokens: u64,
     /// Batch requests that the pool would start now.
     pub batch_credit: u32,

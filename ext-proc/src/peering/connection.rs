@@ -17,9 +17,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::allowed_regions::region_dns_name;
+use super::identity::{host, server_name};
 use super::link_error::tls_error;
-use super::loopback::check_loopback;
 use super::message::{self, decode};
 use super::{
     LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message, TransportSecurity,
@@ -77,8 +76,10 @@ impl Connector {
     async fn open_to(&self, address: SocketAddr) -> Result<Connection, LinkError> {
         let until = Instant::now() + self.timeouts.attempt_max;
         let security = self.identity.security();
-        if matches!(security, TransportSecurity::Plaintext) {
-            check_loopback(address).map_err(|error| LinkError::Unreachable(error.to_string()))?;
+        let is_local = address.ip().to_canonical().is_loopback();
+        if matches!(security, TransportSecurity::Plaintext) && !is_local {
+            let reason = format!("{address} is not a loopback address, and there is no TLS");
+            return Err(LinkError::Unreachable(reason));
         }
         let socket = timeout_at(until, TcpStream::connect(address))
             .await
@@ -91,7 +92,7 @@ impl Connector {
         let connection = match security {
             TransportSecurity::Plaintext => Connection::new(socket).await?,
             TransportSecurity::Tls(credentials) => {
-                let name = region_dns_name(&self.peer.region).map_err(LinkError::Unreachable)?;
+                let name = server_name(&self.peer.region).map_err(LinkError::Unreachable)?;
                 let connector = TlsConnector::from(Arc::clone(&credentials.current().client));
                 let tls = timeout_at(until, connector.connect(name, socket))
                     .await
@@ -113,7 +114,7 @@ impl Connector {
         body: Bytes,
     ) -> Result<(Connection, Option<Message>), LinkError> {
         let request = Request::post(message::PATH)
-            .header(header::HOST, message::host(&self.peer.region))
+            .header(header::HOST, host(&self.peer.region))
             .header(message::REGION_HEADER, self.identity.region())
             .header(message::INCARNATION_HEADER, self.identity.incarnation())
             .body(Full::new(body))

@@ -1,39 +1,35 @@
 //! Certificate, key and authority of a region, by file.
 //!
 //! Loading checks the files as the other regions check them, so that a mistake shows here and not as a refusal there. When
-//! the files change, the service loads them again: later handshakes use the new files, and open connections stay open. If
-//! the new files are invalid, the service logs an error and keeps the old ones.
+//! the files change, the service loads them again: later handshakes use the new files, and open connections stay open.
 //!
 //! TLS 1.3 only: both ends are this program. No session is ever resumed: a resumed session skips the check of certificates,
 //! so an authority that was removed from the file would stay trusted until its last ticket expired.
 
 mod load;
-mod reload;
-mod verify;
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::RwLock;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
-use super::allowed_regions::AllowedRegions;
 use crate::config::TlsFiles;
+use crate::reloaded::Reloaded;
 pub(crate) use load::{authorities, certificates, key};
-pub(super) use verify::region_of;
-
-/// Why credentials cannot be used: the file, and the reason.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct CredentialsError(String);
 
 /// The current certificate, key and authority.
 #[derive(Debug)]
-pub struct Credentials {
-    region: String,
-    files: TlsFiles,
-    allowed: AllowedRegions,
-    current: RwLock<Arc<TlsConfigs>>,
+pub struct Credentials(Arc<Reloaded<TlsConfigs>>);
+
+/// Certificate of a region, and the reloads of its files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CertificateState {
+    /// Time of expiry, if known.
+    pub expires: Option<SystemTime>,
+    /// Successful reloads.
+    pub loaded: u64,
+    /// Rejected reloads, after which the previous files stay in use.
+    pub rejected: u64,
 }
 
 /// The TLS configurations that the files give.
@@ -47,34 +43,29 @@ pub(super) struct TlsConfigs {
 impl Credentials {
     /// Reads the files of `region`.
     /// Fails when a file cannot be read, or other regions would not accept the certificate.
-    pub fn load(region: &str, files: TlsFiles) -> Result<Self, CredentialsError> {
-        let allowed = AllowedRegions::only(region);
-        let loaded = load::load(region, &files, &allowed)?;
-        Ok(Self {
-            region: region.to_owned(),
-            files,
-            allowed,
-            current: RwLock::new(Arc::new(loaded)),
-        })
+    pub fn load(region: &str, files: TlsFiles) -> anyhow::Result<Self> {
+        let region = region.to_owned();
+        let watched = [&files.certificate, &files.key, &files.ca].map(Clone::clone);
+        let read = move || load::load(&region, &files);
+        Ok(Self(Arc::new(Reloaded::load(watched.into(), read)?)))
     }
 
-    /// Reads the files again. Later handshakes use their content; after an error they use the old content.
-    fn reload(&self) -> Result<(), CredentialsError> {
-        let loaded = load::load(&self.region, &self.files, &self.allowed)?;
-        *self.current.write() = Arc::new(loaded);
-        Ok(())
+    /// Reads the files again at each change. Never returns.
+    pub async fn follow(&self) {
+        Arc::clone(&self.0).follow().await;
     }
 
-    /// Expiry of the current certificate, where the system's clock can represent it.
-    pub fn expires(&self) -> Option<SystemTime> {
-        self.current().expires
-    }
-
-    pub(super) fn allowed(&self) -> &AllowedRegions {
-        &self.allowed
+    /// State of the certificate.
+    pub fn state(&self) -> CertificateState {
+        let (loaded, rejected) = self.0.reloads();
+        CertificateState {
+            expires: self.0.current().expires,
+            loaded,
+            rejected,
+        }
     }
 
     pub(super) fn current(&self) -> Arc<TlsConfigs> {
-        Arc::clone(&self.current.read())
+        self.0.current()
     }
 }

@@ -6,8 +6,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use parking_lot::RwLock;
+use tokio_rustls::rustls::client::verify_server_name;
+use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
+use tokio_rustls::rustls::server::ParsedCertificate;
+
 use super::Credentials;
-use super::allowed_regions::AllowedRegions;
 
 /// The identity of this service, which all its connections share.
 #[derive(Debug)]
@@ -15,7 +19,8 @@ pub struct LocalIdentity {
     region: Arc<str>,
     incarnation: u64,
     security: TransportSecurity,
-    allowed: AllowedRegions,
+    /// The regions that may call.
+    allowed: RwLock<BTreeSet<Arc<str>>>,
 }
 
 /// The protection of links.
@@ -30,15 +35,12 @@ pub enum TransportSecurity {
 impl LocalIdentity {
     /// A service of `region`; `incarnation` is the number of this start of it.
     pub fn new(region: &str, incarnation: u64, security: TransportSecurity) -> Self {
-        let allowed = match &security {
-            TransportSecurity::Tls(credentials) => credentials.allowed().clone(),
-            TransportSecurity::Plaintext => AllowedRegions::only(region),
-        };
+        let region: Arc<str> = region.into();
         Self {
-            region: region.into(),
+            allowed: RwLock::new([Arc::clone(&region)].into()),
+            region,
             incarnation,
             security,
-            allowed,
         }
     }
 
@@ -46,7 +48,7 @@ impl LocalIdentity {
     pub fn set_peers<'a>(&self, peers: impl IntoIterator<Item = &'a str>) {
         let mut names: BTreeSet<Arc<str>> = peers.into_iter().map(Arc::from).collect();
         names.insert(Arc::clone(&self.region));
-        self.allowed.replace(names);
+        *self.allowed.write() = names;
     }
 
     /// Name of the region.
@@ -63,9 +65,40 @@ impl LocalIdentity {
         &self.security
     }
 
-    pub(super) fn allowed(&self) -> &AllowedRegions {
-        &self.allowed
+    /// The allowed region with this name.
+    pub(super) fn allowed(&self, region: &str) -> Option<Arc<str>> {
+        self.allowed.read().get(region).cloned()
     }
+
+    /// The one allowed region that a certificate is valid for; `None` when it is valid for none or for several: a wildcard
+    /// (`*.isotherm`) does not identify the caller.
+    pub(super) fn region_of(&self, certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
+        let parsed = ParsedCertificate::try_from(certificate).ok()?;
+        let is_valid_for = |region: &&Arc<str>| {
+            server_name(region).is_ok_and(|name| verify_server_name(&parsed, &name).is_ok())
+        };
+        let allowed = self.allowed.read();
+        let mut found = allowed.iter().filter(is_valid_for);
+        match (found.next(), found.next()) {
+            (Some(region), None) => Some(Arc::clone(region)),
+            _ => None,
+        }
+    }
+}
+
+/// The name of a region in its certificates, which is the `Host` of a request to it. No service resolves it.
+pub fn host(region: &str) -> String {
+    format!("{region}.isotherm")
+}
+
+/// The name of a region in its certificates.
+/// Fails when the region's name is not a DNS label.
+pub(super) fn server_name(region: &str) -> Result<ServerName<'static>, String> {
+    let name = ServerName::try_from(host(region));
+    let name = name.ok().filter(|_| !region.contains('.'));
+    name.ok_or_else(|| {
+        format!("`{region}` cannot be a region's name: it must be a DNS label, such as eu-west")
+    })
 }
 
 #[cfg(test)]
@@ -75,11 +108,25 @@ mod tests {
     #[test]
     fn the_own_region_is_always_allowed() {
         let identity = LocalIdentity::new("us", 1, TransportSecurity::Plaintext);
-        let is_allowed = |region| identity.allowed().get(region).is_some();
+        let is_allowed = |region| identity.allowed(region).is_some();
         assert!(is_allowed("us"));
         identity.set_peers(["eu", "asia"]);
         assert!(is_allowed("us") && is_allowed("eu"));
         identity.set_peers(["asia"]);
         assert!(is_allowed("us") && !is_allowed("eu"));
+    }
+
+    #[test]
+    fn a_region_name_is_one_dns_label() {
+        for (region, is_valid) in [
+            ("eu", true),
+            ("eu-west-1", true),
+            ("", false),
+            ("eu.west", false),
+            ("*", false),
+            ("e u", false),
+        ] {
+            assert_eq!(server_name(region).is_ok(), is_valid, "`{region}`");
+        }
     }
 }

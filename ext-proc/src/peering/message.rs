@@ -14,8 +14,8 @@ use isotherm_planner::{AdoptedPlan, DemandSums, RegionRow};
 use isotherm_regions::Heartbeat;
 use serde::{Deserialize, Serialize};
 
+use super::MESSAGE_BYTES_MAX;
 use super::bounds::{MessageError, check};
-use super::{MESSAGE_BYTES_MAX, allowed_regions::DOMAIN};
 use crate::pool::SharedPlacement;
 
 /// Path of every request, with the version of the protocol.
@@ -23,12 +23,7 @@ pub const PATH: &str = "/isotherm/peering/v2";
 /// Header with the caller's region, which counts without TLS only.
 pub const REGION_HEADER: &str = "x-isotherm-region";
 /// Header with a number that is new with each start of the caller.
-pub const INCARNATION_HEADER: &str = "x-isotherm-incarnation";
-
-/// The `Host` of a request to a region: the name in its certificates.
-pub fn host(region: &str) -> String {
-    format!("{region}.{DOMAIN}")
-}
+pub(super) const INCARNATION_HEADER: &str = "x-isotherm-incarnation";
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

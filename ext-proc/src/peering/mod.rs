@@ -15,14 +15,12 @@
 //! Everything is bounded: a message has at most [`MESSAGE_BYTES_MAX`], and each request, each queue and each number of
 //! connections has a limit.
 
-mod allowed_regions;
 mod bounds;
 mod client;
 mod connection;
 mod credentials;
 mod identity;
 mod link_error;
-mod loopback;
 mod message;
 mod server;
 mod timeouts;
@@ -30,12 +28,11 @@ mod timeouts;
 pub use bounds::MessageError;
 pub use client::{LinkClient, LinkEvent, SendError};
 pub use connection::PeerEndpoint;
-pub use credentials::{Credentials, CredentialsError};
+pub use credentials::{CertificateState, Credentials};
 pub(crate) use credentials::{authorities, certificates, key};
-pub use identity::{LocalIdentity, TransportSecurity};
+pub use identity::{LocalIdentity, TransportSecurity, host};
 pub use link_error::LinkError;
-pub use loopback::NotLoopback;
-pub use message::{Message, PATH, PoolShare, REGION_HEADER, ScalingShare, decode, encode, host};
+pub use message::{Message, PATH, PoolShare, REGION_HEADER, ScalingShare, decode, encode};
 pub use server::{InboundHandler, LinkServer};
 pub use timeouts::LinkTimeouts;
 

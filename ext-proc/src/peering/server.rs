@@ -17,8 +17,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::credentials::{Credentials, region_of};
-use super::loopback::{NotLoopback, check_loopback};
+use super::credentials::Credentials;
 use super::{LocalIdentity, Message, TransportSecurity};
 use limiter::ConnectionLimiter;
 
@@ -60,24 +59,18 @@ struct ServerContext {
 }
 
 impl LinkServer {
-    /// Creates a server on `listener`.
-    /// Fails without TLS when other machines reach the listener.
+    /// Creates a server on `listener`. Without TLS, only this machine must reach it: the service trusts every caller.
     pub fn new(
         identity: Arc<LocalIdentity>,
         listener: TcpListener,
         handler: Arc<dyn InboundHandler>,
-    ) -> Result<Self, NotLoopback> {
-        if matches!(identity.security(), TransportSecurity::Plaintext) {
-            // A socket without a known address may be reachable by other machines.
-            let unknown = SocketAddr::from(([0, 0, 0, 0], 0));
-            check_loopback(listener.local_addr().unwrap_or(unknown))?;
-        }
+    ) -> Self {
         let context = Arc::new(ServerContext {
             identity,
             handler,
             limiter: ConnectionLimiter::default(),
         });
-        Ok(Self { context, listener })
+        Self { context, listener }
     }
 
     /// Serves until `stopping` turns true and the requests under way have ended.
@@ -144,36 +137,33 @@ impl ServerContext {
         };
         drop(handshake);
         match accepted {
-            Ok(Ok(Some((tls, region)))) => {
-                self.serve_requests(tls, Some(region), from, stopping).await;
+            Ok(Ok(Some(tls))) => {
+                let certificate = tls.get_ref().1.peer_certificates();
+                let certificate = certificate.and_then(<[_]>::first).cloned();
+                self.serve_requests(tls, certificate, from, stopping).await;
             }
             // For example a health check.
             Ok(Ok(None)) => tracing::debug!(%from, "caller disconnected"),
-            Ok(Err(reason)) => self.reject(from, &reason),
+            Ok(Err(error)) => self.reject(from, &error.to_string()),
             Err(_) => self.reject(from, "the TLS handshake took too long"),
         }
     }
 
-    /// Runs the handshake of a connection, and returns the caller's region; `None` when the caller disconnects.
+    /// Runs the handshake of a connection; `None` when the caller disconnects.
     async fn accept_tls(
         &self,
         credentials: &Credentials,
         socket: TcpStream,
-    ) -> Result<Option<(TlsStream<TcpStream>, Arc<str>)>, String> {
+    ) -> io::Result<Option<TlsStream<TcpStream>>> {
         let acceptor = TlsAcceptor::from(Arc::clone(&credentials.current().server));
-        let tls = match acceptor.accept(socket).into_fallible().await {
-            Ok(tls) => tls,
-            Err((error, _)) if is_disconnect(&error) => return Ok(None),
+        match acceptor.accept(socket).into_fallible().await {
+            Ok(tls) => Ok(Some(tls)),
+            Err((error, _)) if is_disconnect(&error) => Ok(None),
             Err((error, socket)) => {
                 drain(socket).await;
-                return Err(error.to_string());
+                Err(error)
             }
-        };
-        let certificate = tls.get_ref().1.peer_certificates();
-        let certificate = certificate.and_then(<[_]>::first).ok_or("no certificate")?;
-        let region = region_of(certificate, self.identity.allowed());
-        let region = region.map_err(|error| error.to_string())?;
-        Ok(Some((tls, region)))
+        }
     }
 
     fn reject(&self, from: SocketAddr, reason: &str) {

@@ -53,7 +53,7 @@ impl RegionsHandle {
             counters: core.counters,
             lease_counters: leases.map(|leases| leases.counters()).unwrap_or_default(),
             placements: core.counts,
-            certificate: core.certificate,
+            certificate: core.links.certificate(),
             handshakes_rejected: core.handshakes_rejected,
             addresses_rejected: core.leased.addresses_rejected,
         }

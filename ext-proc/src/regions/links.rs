@@ -12,7 +12,8 @@ use super::status::{LinkState, RegionState};
 use crate::clock::Clock;
 use crate::config::{Address, PeerConfig};
 use crate::peering::{
-    LinkClient, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message, PeerEndpoint,
+    CertificateState, LinkClient, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message,
+    PeerEndpoint, TransportSecurity,
 };
 
 /// Other end of a link.
@@ -114,6 +115,14 @@ impl Links {
         let links = self.links.iter();
         let siblings = links.filter(|(key, _)| matches!(key, LinkKey::Sibling(_)));
         siblings.map(|(_, link)| link)
+    }
+
+    /// Certificate of this region; the default without TLS.
+    pub(super) fn certificate(&self) -> CertificateState {
+        match self.identity.security() {
+            TransportSecurity::Tls(credentials) => credentials.state(),
+            TransportSecurity::Plaintext => CertificateState::default(),
+        }
     }
 
     /// Sends a message to every service. A message that cannot be sent counts as lost on the way.

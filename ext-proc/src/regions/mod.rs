@@ -47,11 +47,12 @@ use links::{LinkKey, Links};
 use state::DriverState;
 use store::Store;
 
+pub use crate::peering::CertificateState;
 pub use handle::RegionsHandle;
 pub(crate) use scaling::ReceivedShare;
 pub use status::{
-    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionState,
-    RegionsCounters, RegionsStatus, SiblingState,
+    LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionState, RegionsCounters,
+    RegionsStatus, SiblingState,
 };
 
 /// Limit of queued link events. A link with a full queue waits.
@@ -137,15 +138,14 @@ impl RegionsServer {
 
     /// Calls peers and siblings, and answers their requests. `config` follows the whole configuration through reloads; `envoys`
     /// counts the Envoys that are connected to this service.
-    /// Fails without TLS when other machines can reach the socket.
     pub fn start(
         self,
         mut config: watch::Receiver<Arc<Config>>,
         envoys: watch::Receiver<usize>,
-    ) -> anyhow::Result<RegionsRuntime> {
+    ) -> RegionsRuntime {
         let (stopping, stopped) = watch::channel(false);
         let handler = Arc::new(InboundLinks::new(&self.driver, &self.config.name));
-        let server = LinkServer::new(Arc::clone(&self.identity), self.listener, handler)?;
+        let server = LinkServer::new(Arc::clone(&self.identity), self.listener, handler);
         let mut closing = JoinSet::new();
         closing.spawn(server.run(stopped));
         let current = config.borrow_and_update().region.clone();
@@ -162,7 +162,7 @@ impl RegionsServer {
         tasks.spawn(placements::follow(Arc::downgrade(&self.driver)));
         if let TransportSecurity::Tls(credentials) = self.identity.security() {
             let credentials = Arc::clone(credentials);
-            tasks.spawn(tasks::follow_certificate(driver(), credentials));
+            tasks.spawn(async move { credentials.follow().await });
         }
         if let Some(((store, effects), config)) = self.store.zip(self.config.store.as_ref()) {
             let wait_max = lease_config(&self.config, config).list_interval();
@@ -174,12 +174,12 @@ impl RegionsServer {
                 stopping.subscribe(),
             ));
         }
-        Ok(RegionsRuntime {
+        RegionsRuntime {
             driver: self.driver,
             stopping,
             closing,
             tasks,
-        })
+        }
     }
 }
 

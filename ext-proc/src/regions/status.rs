@@ -1,10 +1,10 @@
 //! Status of the regions as this service sees them, for operators and metrics.
 
-use std::time::SystemTime;
-
 use isotherm_regions::LeaseCounters;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, IntoStaticStr};
+
+use crate::peering::CertificateState;
 
 /// Status of all regions.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,17 +143,6 @@ pub struct SiblingState {
     pub heartbeat_age_ms: Option<u64>,
     /// Queued requests in all pools by the last heartbeat; zero when it is too old.
     pub queue: u32,
-}
-
-/// Certificate of this region, and the reloads of its files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CertificateState {
-    /// Time of expiry, if known.
-    pub expires: Option<SystemTime>,
-    /// Successful reloads.
-    pub loaded: u64,
-    /// Rejected reloads, after which the previous files stay in use.
-    pub rejected: u64,
 }
 
 /// Messages with placements, sent to and received from siblings. A message counts once per sibling.

@@ -9,10 +9,9 @@ use super::RegionsDriver;
 use super::discovery::{sibling_source, siblings};
 use super::links::LinkKey;
 use super::pools::own_pools;
-use super::status::CertificateState;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::kubernetes::KubernetesClient;
-use crate::peering::{Credentials, CredentialsError, LinkEvent};
+use crate::peering::LinkEvent;
 use crate::pool::{Discovery, PoolTable};
 use crate::sans_io::Driver;
 
@@ -23,22 +22,6 @@ pub(super) async fn receive_events(
     while let Some((key, event)) = events.recv().await {
         driver.on_link_event(&key, event);
     }
-}
-
-/// Reloads certificates when their files change, and counts the reloads.
-pub(super) async fn follow_certificate(driver: Arc<RegionsDriver>, credentials: Arc<Credentials>) {
-    let known = Arc::clone(&credentials);
-    let note = move |change: fn(&mut CertificateState)| {
-        let mut core = driver.lock();
-        change(&mut core.certificate);
-        core.certificate.expires = known.expires();
-    };
-    note(|_| {});
-    let counted = move |loaded: &Result<(), CredentialsError>| match loaded {
-        Ok(()) => note(|certificate| certificate.loaded += 1),
-        Err(_) => note(|certificate| certificate.rejected += 1),
-    };
-    credentials.follow(counted).await;
 }
 
 /// Passes this region's own replicas to the core, and lets the core apply its leases to new pools.

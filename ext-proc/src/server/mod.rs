@@ -216,7 +216,7 @@ impl Server {
         Ok(ServerTasks {
             drain_max,
             pool_registry,
-            region: region.transpose()?,
+            region,
             listeners,
             stopping,
             admin,

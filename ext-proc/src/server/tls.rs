@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use parking_lot::RwLock;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -22,8 +21,8 @@ use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier}
 use tokio_rustls::server::TlsStream;
 
 use crate::config::ListenTls;
-use crate::file_watcher::FileWatcher;
 use crate::peering::{authorities, certificates, key};
+use crate::reloaded::Reloaded;
 
 /// Longest time of a handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -34,19 +33,17 @@ const ALPN: &[u8] = b"h2";
 
 /// The certificate of the service, and the authorities of its clients.
 #[derive(Debug)]
-pub(super) struct GatewayTls {
-    config: ListenTls,
-    current: RwLock<Arc<ServerConfig>>,
-}
+pub(super) struct GatewayTls(Arc<Reloaded<ServerConfig>>);
 
 impl GatewayTls {
     /// Reads the files, or makes a certificate.
     /// Fails when a file cannot be read, or the key does not belong to the certificate.
     pub(super) fn load(config: &ListenTls) -> anyhow::Result<Self> {
-        Ok(Self {
-            config: config.clone(),
-            current: RwLock::new(server_config(config)?),
-        })
+        let config = config.clone();
+        let files = [&config.certificate, &config.key, &config.client_ca];
+        let files = files.into_iter().flatten().cloned().collect();
+        let read = move || server_config(&config);
+        Ok(Self(Arc::new(Reloaded::load(files, read)?)))
     }
 
     /// Encrypts an accepted connection.
@@ -55,46 +52,19 @@ impl GatewayTls {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let acceptor = TlsAcceptor::from(Arc::clone(&self.current.read()));
+        let acceptor = TlsAcceptor::from(self.0.current());
         let handshake = tokio::time::timeout(HANDSHAKE_TIME_MAX, acceptor.accept(stream));
         let handshake = handshake.await.context("the TLS handshake took too long")?;
         handshake.context("the TLS handshake failed")
     }
 
-    /// Reads changed files again. Later connections use their content; after an error they use the old content.
+    /// Reads changed files again. Later connections use their content.
     pub(super) async fn follow(self: Arc<Self>) {
-        let ListenTls {
-            certificate,
-            key,
-            client_ca,
-            ..
-        } = self.config.clone();
-        let files = Vec::from_iter([certificate, key, client_ca].into_iter().flatten());
-        if files.is_empty() {
-            return;
-        }
-        let mut watcher = FileWatcher::new(files);
-        loop {
-            watcher.changed().await;
-            let this = Arc::clone(&self);
-            let loaded = tokio::task::spawn_blocking(move || server_config(&this.config));
-            // The runtime is shutting down.
-            let Ok(loaded) = loaded.await else { return };
-            match loaded {
-                Ok(config) => {
-                    *self.current.write() = config;
-                    tracing::info!("the files of `tls` are loaded");
-                }
-                Err(error) => tracing::error!(
-                    error = format!("{error:#}"),
-                    "the new files of `tls` are refused; the old ones stay in use"
-                ),
-            }
-        }
+        Arc::clone(&self.0).follow().await;
     }
 }
 
-fn server_config(config: &ListenTls) -> anyhow::Result<Arc<ServerConfig>> {
+fn server_config(config: &ListenTls) -> anyhow::Result<ServerConfig> {
     let (chain, key) = match (&config.certificate, &config.key) {
         (Some(chain_file), Some(key_file)) => (certificates(chain_file)?, key(key_file)?),
         _ => self_signed()?,
@@ -117,7 +87,7 @@ fn server_config(config: &ListenTls) -> anyhow::Result<Arc<ServerConfig>> {
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     config.alpn_protocols = vec![ALPN.to_vec()];
-    Ok(Arc::new(config))
+    Ok(config)
 }
 
 fn self_signed() -> anyhow::Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>)> {

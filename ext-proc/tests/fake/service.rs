@@ -94,7 +94,7 @@ impl Service {
         // One Envoy stays connected.
         let (_, envoys) = watch::channel(1);
         let config = reloader.config();
-        let region = region.map(|region| region.start(config, envoys).unwrap());
+        let region = region.map(|region| region.start(config, envoys));
         Self {
             pool_registry,
             admin,

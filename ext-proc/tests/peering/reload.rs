@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use isotherm_ext_proc::peering::{
-    Credentials, CredentialsError, LinkError, LinkEvent, LocalIdentity, TransportSecurity,
+    CertificateState, Credentials, LinkError, LinkEvent, LocalIdentity, TransportSecurity,
 };
 use tokio::task::JoinHandle;
 
@@ -15,35 +15,37 @@ use crate::service::{Client, Service, file_identity, identity, timeouts, wait_un
 /// A region that reloads its files on changes.
 struct ReloadingRegion {
     identity: Arc<LocalIdentity>,
-    reloads: Arc<Mutex<Vec<Result<(), CredentialsError>>>>,
+    credentials: Arc<Credentials>,
+    /// State of the certificate at the last change.
+    before: Mutex<CertificateState>,
     task: JoinHandle<()>,
 }
 
 impl ReloadingRegion {
     fn start(region: &str, folder: &Path, peers: &[&str]) -> Self {
         let credentials = Arc::new(Credentials::load(region, paths(folder)).unwrap());
-        let reloads = Arc::new(Mutex::new(Vec::new()));
-        let results = Arc::clone(&reloads);
-        let follow = Arc::clone(&credentials)
-            .follow(move |result| results.lock().unwrap().push(result.clone()));
+        let security = TransportSecurity::Tls(Arc::clone(&credentials));
+        let followed = Arc::clone(&credentials);
         Self {
-            identity: identity(region, TransportSecurity::Tls(credentials), peers),
-            reloads,
-            task: tokio::spawn(follow),
+            identity: identity(region, security, peers),
+            before: Mutex::new(credentials.state()),
+            credentials,
+            task: tokio::spawn(async move { followed.follow().await }),
         }
     }
 
     async fn wait_for_success(&self) {
-        wait_until(|| self.reloads.lock().unwrap().last() == Some(&Ok(()))).await;
+        let before = self.before.lock().unwrap().loaded;
+        wait_until(|| self.credentials.state().loaded > before).await;
     }
 
     async fn wait_for_error(&self) {
-        let reloads = || self.reloads.lock().unwrap();
-        wait_until(|| reloads().last().is_some_and(Result::is_err)).await;
+        let before = self.before.lock().unwrap().rejected;
+        wait_until(|| self.credentials.state().rejected > before).await;
     }
 
     fn clear(&self) {
-        self.reloads.lock().unwrap().clear();
+        *self.before.lock().unwrap() = self.credentials.state();
     }
 }
 

@@ -159,7 +159,7 @@ impl Service {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let recorder = Arc::new(Recorder::default());
-        let server = LinkServer::new(identity, listener, recorder.clone()).unwrap();
+        let server = LinkServer::new(identity, listener, recorder.clone());
         let (stop, stopping) = watch::channel(false);
         Self {
             address,

@@ -17,9 +17,11 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::{ServerContext, stopped};
 use crate::peering::MESSAGE_BYTES_MAX;
+use crate::peering::identity::host;
 use crate::peering::message::{self, decode, encode};
 
 /// The longest time without a new request: longer than the longest interval of heartbeats. It bounds a request and its response,
@@ -36,15 +38,17 @@ type Refusal = (StatusCode, String);
 impl ServerContext {
     /// Answers the requests of one connection until the caller closes it, sends nothing for too long, or the service stops.
     ///
-    /// `region` is the region in the caller's certificate; `None` without TLS.
+    /// `certificate` is the caller's, which the authority has signed; `None` without TLS.
     pub(super) async fn serve_requests(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin,
-        region: Option<Arc<str>>,
+        certificate: Option<CertificateDer<'static>>,
         from: SocketAddr,
         mut stopping: watch::Receiver<bool>,
     ) {
-        let permit = match self.limiter.acquire(region.clone()) {
+        let caller = certificate.as_ref();
+        let region = caller.and_then(|caller| self.identity.region_of(caller));
+        let permit = match self.limiter.acquire(region) {
             Ok(permit) => permit,
             Err(reason) => return self.reject(from, reason),
         };
@@ -52,7 +56,7 @@ impl ServerContext {
         let service = service_fn(async |request| {
             requests.fetch_add(1, Ordering::Relaxed);
             let answer = match permit.is_within_limit {
-                true => self.answer(region.clone(), request).await,
+                true => self.answer(certificate.as_ref(), request).await,
                 false => {
                     let reason = "the region has too many connections".to_owned();
                     Err((StatusCode::TOO_MANY_REQUESTS, reason))
@@ -92,10 +96,10 @@ impl ServerContext {
     /// Checks a request, hands its message on, and returns the reply.
     async fn answer(
         &self,
-        verified: Option<Arc<str>>,
+        certificate: Option<&CertificateDer<'_>>,
         request: Request<Incoming>,
     ) -> Result<(StatusCode, Bytes), Refusal> {
-        let region = self.check(verified, &request)?;
+        let region = self.check(certificate, &request)?;
         let body = Limited::new(request.into_body(), MESSAGE_BYTES_MAX).collect();
         let body = body
             .await
@@ -122,7 +126,7 @@ impl ServerContext {
     /// Returns the caller's region. Each request is checked, since the region may have been removed since the handshake.
     fn check(
         &self,
-        verified: Option<Arc<str>>,
+        certificate: Option<&CertificateDer<'_>>,
         request: &Request<Incoming>,
     ) -> Result<Arc<str>, Refusal> {
         let identity = &self.identity;
@@ -138,7 +142,7 @@ impl ServerContext {
             let reason = format!("this service speaks another protocol: {}", message::PATH);
             return refuse(StatusCode::NOT_FOUND, reason);
         }
-        if header(header::HOST.as_str()) != message::host(own) {
+        if header(header::HOST.as_str()) != host(own) {
             let reason = format!("this is a service of the region `{own}`");
             return refuse(StatusCode::MISDIRECTED_REQUEST, reason);
         }
@@ -146,12 +150,12 @@ impl ServerContext {
             let reason = "the address leads back to this service".to_owned();
             return refuse(StatusCode::CONFLICT, reason);
         }
-        let region = verified
-            .as_deref()
-            .unwrap_or_else(|| header(message::REGION_HEADER));
-        let allowed = identity.allowed().get(region);
-        let reason = || format!("the region is no peer of `{own}`");
-        allowed.ok_or_else(|| (StatusCode::FORBIDDEN, reason()))
+        let region = match certificate {
+            Some(certificate) => identity.region_of(certificate),
+            None => identity.allowed(header(message::REGION_HEADER)),
+        };
+        let reason = || format!("the caller's certificate is for no peer of `{own}`");
+        region.ok_or_else(|| (StatusCode::FORBIDDEN, reason()))
     }
 }
 
