@@ -38,7 +38,7 @@ pub mod pool;
 pub mod probe;
 pub mod recorder;
 pub mod regions;
-mod reloaded;
+mod reloaded_value;
 mod sans_io;
 pub mod scaling;
 pub mod server;

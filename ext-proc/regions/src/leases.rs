@@ -173,7 +173,7 @@ impl Leases {
                 self.listed = Some(sent);
                 self.apply(sent, found);
             }
-            None => self.counters.failures += 1,
+            None => self.counters.lease_store_failures += 1,
         }
         self.step();
     }
@@ -192,20 +192,20 @@ impl Leases {
                 known.written = self.now;
                 let is_held = entry.is_held_by(&self.config.name);
                 if is_held && known.entry.holder != entry.holder && *region != self.config.name {
-                    self.counters.taken += 1;
+                    self.counters.leases_taken += 1;
                 }
                 known.renewed = is_held.then_some((sent, entry.revision));
                 known.observe(entry, Some(version), self.now);
             }
             WriteResult::Conflict => {
-                self.counters.conflicts += 1;
+                self.counters.lease_conflicts += 1;
                 known.is_outdated = true;
                 // Two regions whose writes are in step would else collide again and again.
                 known.beat_sent = None;
                 self.next_list = self.now;
             }
             WriteResult::Unknown => {
-                self.counters.failures += 1;
+                self.counters.lease_store_failures += 1;
                 known.is_outdated = true;
             }
         }

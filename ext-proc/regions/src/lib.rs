@@ -12,4 +12,4 @@ pub use entry::{PoolReplicas, RegionEntry, StoreVersion, StoredEntry};
 pub use leases::{
     EntryStatus, LeaseConfig, LeaseCounters, LeaseEffect, LeaseInputs, Leases, WriteResult,
 };
-pub use message::{Heartbeat, Ping, RegionName};
+pub use message::{Heartbeat, RegionName};

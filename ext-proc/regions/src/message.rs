@@ -1,13 +1,13 @@
 //! Messages between the services of different regions.
 //!
-//! A service sends each peer a [`Ping`] every interval; the peer replies with a [`Heartbeat`]. The sender of the ping therefore
+//! A service sends each peer a ping every interval; the peer replies with a [`Heartbeat`]. The sender of the ping therefore
 //! measures the age of a heartbeat by its own clock.
 
 use core::borrow::Borrow;
 use core::fmt;
 use std::sync::Arc;
 
-use isotherm_router::{PeerReport, Time};
+use isotherm_router::PeerReport;
 use serde::{Deserialize, Serialize};
 
 /// Name of a region, the same everywhere.
@@ -39,21 +39,10 @@ impl fmt::Display for RegionName {
     }
 }
 
-/// Request for a heartbeat.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ping {
-    /// Random number, which the heartbeat repeats: an old heartbeat is the reply to no new ping.
-    pub nonce: u64,
-    /// Time of the ping, by the sender's clock.
-    pub sent: Time,
-}
-
 /// Reply to a ping.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Heartbeat {
-    /// Number in the ping.
-    pub nonce: u64,
     /// Version of the software, for operators.
     pub version: Arc<str>,
     /// Whether the gateway is connected. A region without one serves no requests.

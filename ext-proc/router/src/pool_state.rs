@@ -269,18 +269,18 @@ impl PoolState {
     }
 
     /// Registers a request that a sibling dispatched, with so many prompt tokens to compute, if it told them.
-    pub(crate) fn pushed_by_sibling(&mut self, replica: ReplicaIndex, tokens: Option<u32>) {
+    pub(crate) fn on_sibling_push(&mut self, replica: ReplicaIndex, tokens: Option<u32>) {
         let tokens = tokens.map(|tokens| f64::from(tokens.min(PLACEMENT_TOKENS_MAX)));
         let service = self.service();
         let replicas = &mut self.replicas;
-        replicas.pushed_by_sibling(replica, tokens, service, self.now);
+        replicas.on_sibling_push(replica, tokens, service, self.now);
     }
 
     /// Applies a probe; returns whether it is newer than the last one.
-    pub(crate) fn probed(&mut self, replica: ReplicaId, load: Load, sent: Time) -> bool {
+    pub(crate) fn on_probe(&mut self, replica: ReplicaId, load: Load, sent: Time) -> bool {
         let service = self.service();
         let replicas = &mut self.replicas;
-        replicas.probed(replica, load, sent, service, self.now)
+        replicas.on_probe(replica, load, sent, service, self.now)
     }
 
     /// Applies a probe that the replica answered without metrics.

@@ -9,19 +9,16 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::{ReplicaId, ReplicaStatus, Role, Time};
+use isotherm_router::{ReplicaStatus, Role, Time};
 use serde::Deserialize;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::error::ApiError;
 use super::pools::{PoolQueryResult, find, find_all};
 use super::server::{ConnectionLifetime, DRAIN_WAIT_MS_MAX};
 use super::{AdminState, view};
 use crate::clock::millis;
-use crate::pool::{Pool, ReplicaAdapters};
-
-/// Time between two looks at a draining replica.
-const DRAIN_POLL: Duration = Duration::from_millis(100);
+use crate::pool::ReplicaAdapters;
 
 pub(super) async fn list(
     State(admin): AdminState,
@@ -106,23 +103,16 @@ pub(super) async fn drain(
     }
     let _kept_open = lifetime.extend().await;
     let deadline = Instant::now() + Duration::from_millis(query.wait_ms);
-    loop {
-        let left = requests_at(&pool, replica);
-        if left == 0 {
-            return Ok(StatusCode::NO_CONTENT);
-        }
-        if Instant::now() >= deadline {
+    match pool.wait_until_empty(replica, deadline).await {
+        0 => Ok(StatusCode::NO_CONTENT),
+        left => {
             let message = format!(
                 "{addr} drains and still has {left} requests after {} ms: ask again",
                 query.wait_ms
             );
-            return Err(ApiError::new(
-                StatusCode::REQUEST_TIMEOUT,
-                "still_busy",
-                message,
-            ));
+            let status = StatusCode::REQUEST_TIMEOUT;
+            Err(ApiError::new(status, "still_busy", message))
         }
-        sleep_until(deadline.min(Instant::now() + DRAIN_POLL)).await;
     }
 }
 
@@ -137,15 +127,6 @@ pub(super) async fn undrain(
     pool.resume_replica(addr)?;
     tracing::info!(pool = %pool.name(), replica = %addr, "operator lets a replica serve again");
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Requests at a replica, those of siblings included. A replica that has left has none.
-fn requests_at(pool: &Pool, replica: ReplicaId) -> u32 {
-    let replicas = pool.replicas();
-    let status = replicas.iter().find(|status| status.id == replica);
-    status.map_or(0, |status| {
-        status.outstanding.saturating_add(status.of_others)
-    })
 }
 
 /// Reads a body, and its address and role.

@@ -31,9 +31,6 @@ pub(super) fn encode(
     encode_own_region(&mut page, status)?;
     encode_peers(&mut page, status)?;
     encode_siblings(&mut page, status)?;
-    for (name, help, read) in LINK_COUNTERS {
-        page.total(name, help, status.map_or(0, read))?;
-    }
     for (name, help, read) in COUNTERS {
         page.total(
             name,
@@ -52,71 +49,23 @@ pub(super) fn encode(
 type Counter<T> = (&'static str, &'static str, fn(&T) -> u64);
 
 const COUNTERS: &[Counter<RegionsCounters>] = counters! {
-    heartbeats: "Heartbeats of other regions that were accepted",
-    heartbeats_rejected: "Heartbeats of other regions that were rejected: late, repeated, or the reply to another ping",
+    peer_handshakes_rejected: "Inbound connections and requests rejected: no certificate, a wrong certificate, too many connections, or a malformed message",
+    peer_addresses_rejected: "Addresses of leased replicas that were not used, because they are outside the configured networks",
+    certificate_loads: "Times that changed certificate files were loaded",
+    certificate_failures: "Times that changed certificate files were rejected; the previous ones stay in use until they expire",
+    sharing_sent: "Messages with placements sent to siblings",
+    sharing_received: "Messages with placements received from siblings",
+    sharing_dropped: "Messages with placements dropped because the link to the sibling was down or full",
+    heartbeats: "Heartbeats of other regions",
     regions_lost: "Times that the link to another region went down",
 };
 
-const LEASE_COUNTERS: [Counter<LeaseCounters>; 4] = [
-    (
-        "leases_taken",
-        "Leases of other regions' replicas that this service took",
-        |c| c.taken,
-    ),
-    (
-        "leases_given_back",
-        "Leases that this service gave back to an owner that is well",
-        |c| c.given_back,
-    ),
-    (
-        "lease_conflicts",
-        "Writes to the store that failed because the record had changed",
-        |c| c.conflicts,
-    ),
-    (
-        "lease_store_failures",
-        "Calls of the store of leases without an answer",
-        |c| c.failures,
-    ),
-];
-
-const LINK_COUNTERS: [Counter<RegionsStatus>; 7] = [
-    (
-        "peer_handshakes_rejected",
-        "Inbound connections and requests rejected: no certificate, a wrong certificate, too many connections, or a malformed message",
-        |s| s.handshakes_rejected,
-    ),
-    (
-        "peer_addresses_rejected",
-        "Addresses of leased replicas that were not used, because they are outside the configured networks",
-        |s| s.addresses_rejected,
-    ),
-    (
-        "certificate_loads",
-        "Times that changed certificate files were loaded",
-        |s| s.certificate.loaded,
-    ),
-    (
-        "certificate_failures",
-        "Times that changed certificate files were rejected; the previous ones stay in use until they expire",
-        |s| s.certificate.rejected,
-    ),
-    (
-        "sharing_sent",
-        "Messages with placements sent to siblings",
-        |s| s.placements.sent,
-    ),
-    (
-        "sharing_received",
-        "Messages with placements received from siblings",
-        |s| s.placements.received,
-    ),
-    (
-        "sharing_dropped",
-        "Messages with placements dropped because the link to the sibling was down or full",
-        |s| s.placements.dropped,
-    ),
-];
+const LEASE_COUNTERS: &[Counter<LeaseCounters>] = counters! {
+    leases_taken: "Leases of other regions' replicas that this service took",
+    leases_given_back: "Leases that this service gave back to an owner that is well",
+    lease_conflicts: "Writes to the store that failed because the record had changed",
+    lease_store_failures: "Calls of the store of leases without an answer",
+};
 
 fn encode_own_region(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Result {
     let own = || status.map(|status| (status, [("region", status.name.as_str())]));
@@ -129,7 +78,7 @@ fn encode_own_region(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt
         "certificate_expires_seconds",
         "Expiry of this region's certificate, in seconds since 1970",
         own().and_then(|(status, labels)| {
-            let since = status.certificate.expires?.duration_since(UNIX_EPOCH);
+            let since = status.certificate_expires?.duration_since(UNIX_EPOCH);
             Some((labels, since.ok()?.as_secs_f64()))
         }),
     )?;

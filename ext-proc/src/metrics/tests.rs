@@ -20,8 +20,8 @@ use crate::generated::assert_generated;
 use crate::pool::{PoolDecision, PoolRegistry, RouteRequest, Submission};
 use crate::probe::ReportedAdapters;
 use crate::regions::{
-    CertificateState, LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionState,
-    RegionsCounters, RegionsStatus, SiblingState,
+    LeaseState, LinkState, PeerSource, PeerState, RegionState, RegionsCounters, RegionsStatus,
+    SiblingState,
 };
 use crate::scaling::{PoolScalingStatus, ScalingStatus};
 
@@ -204,12 +204,6 @@ fn region() -> RegionsStatus {
         }],
         counters: RegionsCounters::default(),
         lease_counters: LeaseCounters::default(),
-        placements: PlacementCounts::default(),
-        certificate: CertificateState {
-            expires: Some(UNIX_EPOCH),
-            ..CertificateState::default()
-        },
-        handshakes_rejected: 0,
-        addresses_rejected: 0,
+        certificate_expires: Some(UNIX_EPOCH),
     }
 }

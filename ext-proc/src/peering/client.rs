@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-use isotherm_regions::{Heartbeat, Ping};
+use isotherm_regions::Heartbeat;
+use isotherm_router::Time;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -29,8 +30,8 @@ const PINGS_MAX: usize = SILENCE_INTERVALS as usize;
 /// The outcome of a ping.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkEvent {
-    /// The peer has the right identity and has answered a ping. The link is up.
-    Heartbeat(Ping, Heartbeat),
+    /// The peer has the right identity and has answered the ping of this time. The link is up.
+    Heartbeat(Time, Heartbeat),
     /// A ping or an attempt to connect failed. The client reports *each* failure.
     Down {
         /// Why the link is down.
@@ -193,9 +194,9 @@ impl<K: Clone> Pinger<K> {
             tokio::select! {
                 _ = ticks.tick(), if pings.len() < PINGS_MAX => pings.push(self.ping()),
                 Some(outcome) = pings.next() => match outcome {
-                    Ok((ping, heartbeat)) => {
+                    Ok((sent, heartbeat)) => {
                         self.is_up.store(true, Ordering::Relaxed);
-                        self.report(LinkEvent::Heartbeat(ping, heartbeat)).await?;
+                        self.report(LinkEvent::Heartbeat(sent, heartbeat)).await?;
                     }
                     Err(error) => return Ok(error),
                 },
@@ -204,17 +205,13 @@ impl<K: Clone> Pinger<K> {
         }
     }
 
-    async fn ping(&self) -> Result<(Ping, Heartbeat), LinkError> {
+    async fn ping(&self) -> Result<(Time, Heartbeat), LinkError> {
         let connection = match self.take_idle() {
             Some(connection) => connection,
             None => self.connector.open().await?,
         };
-        let ping = Ping {
-            nonce: rand::random(),
-            sent: self.clock.now(),
-        };
-        let message = Message::Ping { nonce: ping.nonce };
-        let message = encode(&message).unwrap_or_default();
+        let sent = self.clock.now();
+        let message = encode(&Message::Ping).unwrap_or_default();
         let silence_max = self.connector.timeouts.silence_max;
         let answered = timeout(silence_max, self.connector.exchange(connection, message)).await;
         let (connection, answer) = answered.map_err(|_| {
@@ -222,7 +219,7 @@ impl<K: Clone> Pinger<K> {
         })??;
         self.idle.lock().push(connection);
         match answer {
-            Some(Message::Heartbeat(heartbeat)) => Ok((ping, heartbeat)),
+            Some(Message::Heartbeat(heartbeat)) => Ok((sent, heartbeat)),
             _ => Err(LinkError::protocol(
                 "the response to a ping is no heartbeat",
             )),

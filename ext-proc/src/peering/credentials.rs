@@ -14,12 +14,12 @@ use std::time::SystemTime;
 use tokio_rustls::rustls::{ClientConfig, ServerConfig};
 
 use crate::config::TlsFiles;
-use crate::reloaded::Reloaded;
+use crate::reloaded_value::ReloadedValue;
 pub(crate) use load::{authorities, certificates, key};
 
 /// The current certificate, key and authority.
 #[derive(Debug)]
-pub struct Credentials(Arc<Reloaded<TlsConfigs>>);
+pub struct Credentials(Arc<ReloadedValue<TlsConfigs>>);
 
 /// Certificate of a region, and the reloads of its files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Credentials {
         let region = region.to_owned();
         let watched = [&files.certificate, &files.key, &files.ca].map(Clone::clone);
         let read = move || load::load(&region, &files);
-        Ok(Self(Arc::new(Reloaded::load(watched.into(), read)?)))
+        Ok(Self(Arc::new(ReloadedValue::load(watched.into(), read)?)))
     }
 
     /// Reads the files again at each change. Never returns.

@@ -30,11 +30,8 @@ pub(super) const INCARNATION_HEADER: &str = "x-isotherm-incarnation";
 #[serde(rename_all = "snake_case")]
 pub enum Message {
     /// A request for a heartbeat.
-    Ping {
-        /// Number that the heartbeat repeats.
-        nonce: u64,
-    },
-    /// The reply to one ping.
+    Ping,
+    /// The response to a ping.
     Heartbeat(Heartbeat),
     /// Placements of a sibling since its last message, each with the model of its pool.
     Placements(Vec<(Arc<str>, SharedPlacement)>),

@@ -41,6 +41,7 @@ use isotherm_router::{
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
 use crate::config::{PoolConfig, PriorityHeader, Sources};
@@ -68,6 +69,9 @@ pub(crate) use sources::Discovery;
 pub use tasks::follow_sources;
 pub(crate) use tasks::for_each_pool;
 pub(crate) use tenants::NamedTenant;
+
+/// Time between two looks at a draining replica.
+const DRAIN_POLL: Duration = Duration::from_millis(100);
 
 /// A pool and everything that drives it.
 #[derive(Debug)]
@@ -242,6 +246,21 @@ impl Pool {
             }
             Ok(replica)
         })
+    }
+
+    /// Waits until a replica has no requests, those of siblings included. Returns the requests that are left at the deadline.
+    pub(crate) async fn wait_until_empty(&self, replica: ReplicaId, deadline: Instant) -> u32 {
+        loop {
+            let replicas = self.replicas();
+            let status = replicas.iter().find(|status| status.id == replica);
+            let left = status.map_or(0, |status| {
+                status.outstanding.saturating_add(status.of_others)
+            });
+            if left == 0 || Instant::now() >= deadline {
+                return left;
+            }
+            sleep_until(deadline.min(Instant::now() + DRAIN_POLL)).await;
+        }
     }
 
     /// Gives a draining replica requests again. What the router knows of its cache still holds.

@@ -62,28 +62,23 @@ impl RegionsDriver {
     /// Handles an event of a link. A link that comes back brings a report at once.
     pub(super) fn on_link_event(&self, key: &LinkKey, event: LinkEvent) {
         self.drive(|core, now| {
-            let silence_max = core.config.silence_max();
             let Some(link) = core.links.get_mut(key) else {
                 return;
             };
             let was_up = link.update(&event);
-            let accepted = match event {
-                LinkEvent::Heartbeat(ping, heartbeat) => {
-                    Some(link.heard.on_heartbeat(now, ping, heartbeat, silence_max))
+            match (key, event) {
+                (key, LinkEvent::Heartbeat(sent, heartbeat)) => {
+                    let is_newer = link.heard.on_heartbeat(now, sent, heartbeat);
+                    if let (LinkKey::Peer(peer), true) = (key, is_newer) {
+                        core.counters.heartbeats += 1;
+                        self.update_peer(*peer, &link.heard);
+                    }
                 }
-                LinkEvent::Down { .. } => None,
-            };
-            let LinkKey::Peer(peer) = key else { return };
-            match accepted {
-                Some(true) => {
-                    core.counters.heartbeats += 1;
-                    self.update_peer(*peer, &link.heard);
-                }
-                Some(false) => core.counters.heartbeats_rejected += 1,
-                None => {
+                (LinkKey::Peer(peer), LinkEvent::Down { .. }) => {
                     core.counters.regions_lost += u64::from(was_up);
                     self.mark_lost(*peer);
                 }
+                (LinkKey::Sibling(_), LinkEvent::Down { .. }) => {}
             }
         });
     }
@@ -112,7 +107,7 @@ impl RegionsDriver {
     }
 
     /// Replies to a ping: to a peer with the state of the region, to a sibling with that of this service alone.
-    pub(super) fn reply(&self, nonce: u64, is_sibling: bool) -> Message {
+    pub(super) fn reply(&self, is_sibling: bool) -> Message {
         let mut pools = reports(&self.pool_registry.table());
         let core = self.lock();
         let now = self.clock().now();
@@ -123,7 +118,6 @@ impl RegionsDriver {
             add_queues(&mut pools, heard.flat_map(|heartbeat| &heartbeat.pools));
         }
         Message::Heartbeat(Heartbeat {
-            nonce,
             version: env!("CARGO_PKG_VERSION").into(),
             has_gateway: match is_sibling {
                 true => core.own_gateway,

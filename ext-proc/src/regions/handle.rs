@@ -10,7 +10,9 @@ use super::RegionsDriver;
 use super::heard::HeardService;
 use super::links::Link;
 use super::state::DriverState;
-use super::status::{LeaseState, PeerSource, PeerState, RegionsStatus, SiblingState};
+use super::status::{
+    LeaseState, PeerSource, PeerState, RegionsCounters, RegionsStatus, SiblingState,
+};
 use crate::clock::millis;
 
 /// Handle on this service's state among regions. Clones share it.
@@ -44,18 +46,21 @@ impl RegionsHandle {
                 queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
             }
         });
+        let certificate = core.links.certificate();
         RegionsStatus {
             name: core.config.name.clone(),
             has_gateway: core.has_gateway(now),
             lease: lease_state(&core, entries.get(&core.config.name), now),
             peers,
             siblings: siblings.collect(),
-            counters: core.counters,
+            counters: RegionsCounters {
+                certificate_loads: certificate.loaded,
+                certificate_failures: certificate.rejected,
+                peer_addresses_rejected: core.leased.addresses_rejected,
+                ..core.counters
+            },
             lease_counters: leases.map(|leases| leases.counters()).unwrap_or_default(),
-            placements: core.counts,
-            certificate: core.links.certificate(),
-            handshakes_rejected: core.handshakes_rejected,
-            addresses_rejected: core.leased.addresses_rejected,
+            certificate_expires: certificate.expires,
         }
     }
 }

@@ -46,7 +46,7 @@ impl InboundHandler for InboundLinks {
         let driver = self.driver.upgrade()?;
         let is_sibling = *region == self.region;
         match message {
-            Message::Ping { nonce } => return Some(driver.reply(nonce, is_sibling)),
+            Message::Ping => return Some(driver.reply(is_sibling)),
             // Only siblings send placements.
             Message::Placements(placements) if is_sibling => {
                 placements::receive(&driver, placements);
@@ -62,7 +62,7 @@ impl InboundHandler for InboundLinks {
 
     fn on_rejected(&self, from: SocketAddr, reason: &str) {
         if let Some(driver) = self.driver.upgrade() {
-            driver.lock().handshakes_rejected += 1;
+            driver.lock().counters.peer_handshakes_rejected += 1;
         }
         if self.should_warn() {
             tracing::warn!(%from, reason, "inbound link rejected");

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
@@ -15,9 +15,6 @@ use tokio::time::Instant;
 
 use super::pools::pool_of;
 use crate::pool::{Member, Pool, PoolRegistry, PoolTable, ReplicaLease};
-
-/// Time between two looks at a draining replica.
-const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Name of a pool and address of a replica in it.
 type ReplicaKey = (Arc<str>, SocketAddr);
@@ -164,33 +161,20 @@ impl LeasedReplicas {
         for (pool, member) in self.members_of(owner) {
             let is_wanted = wanted.contains(&(Arc::clone(pool.name()), member.addr));
             if !is_wanted && !member.draining && pool.drain_replica(member.addr).is_ok() {
-                let removal =
-                    remove_drained(Arc::downgrade(&pool), member.addr, owner, self.drain_max);
-                tokio::spawn(removal);
+                tokio::spawn(remove_drained(pool, member, owner, self.drain_max));
             }
         }
     }
 }
 
-/// Removes a draining replica when its requests have ended. Ends early when the replica is leased again.
-async fn remove_drained(pool: Weak<Pool>, address: SocketAddr, owner: PeerId, drain_max: Duration) {
+/// Removes a draining replica when its requests have ended, unless it is leased again meanwhile.
+async fn remove_drained(pool: Arc<Pool>, drained: Member, owner: PeerId, drain_max: Duration) {
     let deadline = Instant::now() + drain_max;
-    loop {
-        let Some(pool) = pool.upgrade() else { return };
-        let members = Arc::clone(&pool.members().borrow());
-        let mut drained = members.iter().filter(|member| member.addr == address);
-        if !drained.any(|member| member.draining && member.owner() == Some(owner)) {
-            return;
-        }
-        let name = address.to_string();
-        let replicas = pool.replicas();
-        let busy = replicas.iter().any(|r| r.name == name && r.outstanding > 0);
-        if !busy || Instant::now() >= deadline {
-            // The replica may have been removed already.
-            let _ = pool.release_replica(address, owner);
-            return;
-        }
-        drop(pool);
-        tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
+    pool.wait_until_empty(drained.id, deadline).await;
+    let members = Arc::clone(&pool.members().borrow());
+    let mut left = members.iter().filter(|member| member.id == drained.id);
+    if left.any(|member| member.draining) {
+        // The replica may have been removed already.
+        let _ = pool.release_replica(drained.addr, owner);
     }
 }

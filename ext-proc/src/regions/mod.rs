@@ -47,12 +47,11 @@ use links::{LinkKey, Links};
 use state::DriverState;
 use store::Store;
 
-pub use crate::peering::CertificateState;
 pub use handle::RegionsHandle;
 pub(crate) use scaling::ReceivedShare;
 pub use status::{
-    LeaseState, LinkState, PeerSource, PeerState, PlacementCounts, RegionState, RegionsCounters,
-    RegionsStatus, SiblingState,
+    LeaseState, LinkState, PeerSource, PeerState, RegionState, RegionsCounters, RegionsStatus,
+    SiblingState,
 };
 
 /// Limit of queued link events. A link with a full queue waits.

@@ -59,15 +59,15 @@ fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     let core = &mut *core;
     for link in core.links.siblings() {
         match link.send(&message) {
-            true => core.counts.sent += 1,
-            false => core.counts.dropped += 1,
+            true => core.counters.sharing_sent += 1,
+            false => core.counters.sharing_dropped += 1,
         }
     }
 }
 
 /// Applies placements of a sibling, each with the model of its pool.
 pub(super) fn receive(driver: &RegionsDriver, placements: Vec<(Arc<str>, SharedPlacement)>) {
-    driver.lock().counts.received += 1;
+    driver.lock().counters.sharing_received += 1;
     let table = driver.pool_registry().table();
     let mut by_pool: BTreeMap<&str, (&Pool, Vec<_>)> = BTreeMap::new();
     for (model, placement) in placements {

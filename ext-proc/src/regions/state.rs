@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::leased::{HeldLease, LeasedReplicas, allowed};
 use super::links::Links;
-use super::status::{PlacementCounts, RegionState, RegionsCounters};
+use super::status::{RegionState, RegionsCounters};
 use crate::config::{Address, PeerConfig, RegionConfig};
 
 /// Time after the start of this service in which its Envoy counts as connected. Otherwise a region gives its lease up while its
@@ -31,9 +31,6 @@ pub(super) struct DriverState {
     /// Regions that the store names.
     pub(super) members: watch::Sender<Vec<PeerConfig>>,
     pub(super) counters: RegionsCounters,
-    pub(super) counts: PlacementCounts,
-    /// Rejected inbound connections and requests since the start.
-    pub(super) handshakes_rejected: u64,
     /// Whether an Envoy is connected to this service.
     pub(super) own_gateway: bool,
     /// End of the time in which the first Envoy counts as connected.
@@ -64,8 +61,6 @@ impl DriverState {
             },
             members: watch::Sender::default(),
             counters: RegionsCounters::default(),
-            counts: PlacementCounts::default(),
-            handshakes_rejected: 0,
             own_gateway: false,
             gateway_expected_until: Some(started.after(GATEWAY_START_MAX)),
         }

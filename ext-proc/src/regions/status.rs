@@ -1,10 +1,10 @@
 //! Status of the regions as this service sees them, for operators and metrics.
 
+use std::time::SystemTime;
+
 use isotherm_regions::LeaseCounters;
 use serde::{Deserialize, Serialize};
 use strum::{AsRefStr, IntoStaticStr};
-
-use crate::peering::CertificateState;
 
 /// Status of all regions.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,25 +23,31 @@ pub struct RegionsStatus {
     pub counters: RegionsCounters,
     /// Counters of leases since the start.
     pub lease_counters: LeaseCounters,
-    /// Placements exchanged with siblings since the start.
-    pub placements: PlacementCounts,
-    /// Certificate of this region; the default without TLS.
-    pub certificate: CertificateState,
-    /// Inbound links rejected since the start: no certificate, a wrong one, too many links, or a malformed message.
-    pub handshakes_rejected: u64,
-    /// Addresses of leased replicas outside their configured networks.
-    pub addresses_rejected: u64,
+    /// Time of expiry of this region's certificate, if known; absent without TLS.
+    pub certificate_expires: Option<SystemTime>,
 }
 
-/// Counters of the links to other regions, since the start.
+/// Counters since the start, by the names of their metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionsCounters {
-    /// Accepted heartbeats.
+    /// Heartbeats of other regions that were newer than the last one.
     pub heartbeats: u64,
-    /// Rejected heartbeats: late, repeated, or of another ping.
-    pub heartbeats_rejected: u64,
-    /// Times that a link which was up went down.
+    /// Times that the link to another region went down.
     pub regions_lost: u64,
+    /// Inbound connections and requests rejected.
+    pub peer_handshakes_rejected: u64,
+    /// Addresses of leased replicas outside their configured networks.
+    pub peer_addresses_rejected: u64,
+    /// Reloads of the certificate.
+    pub certificate_loads: u64,
+    /// Rejected reloads, after which the previous files stay in use.
+    pub certificate_failures: u64,
+    /// Messages with placements sent to siblings. A message counts once per sibling.
+    pub sharing_sent: u64,
+    /// Messages with placements received from siblings.
+    pub sharing_received: u64,
+    /// Messages with placements dropped because the link was down or slow.
+    pub sharing_dropped: u64,
 }
 
 /// State of another region.
@@ -143,17 +149,6 @@ pub struct SiblingState {
     pub heartbeat_age_ms: Option<u64>,
     /// Queued requests in all pools by the last heartbeat; zero when it is too old.
     pub queue: u32,
-}
-
-/// Messages with placements, sent to and received from siblings. A message counts once per sibling.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PlacementCounts {
-    /// Messages sent.
-    pub sent: u64,
-    /// Messages dropped because the link was down or slow.
-    pub dropped: u64,
-    /// Messages received.
-    pub received: u64,
 }
 
 /// State of a link to another service.

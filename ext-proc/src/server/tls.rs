@@ -22,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::config::ListenTls;
 use crate::peering::{authorities, certificates, key};
-use crate::reloaded::Reloaded;
+use crate::reloaded_value::ReloadedValue;
 
 /// Longest time of a handshake.
 const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ const ALPN: &[u8] = b"h2";
 
 /// The certificate of the service, and the authorities of its clients.
 #[derive(Debug)]
-pub(super) struct GatewayTls(Arc<Reloaded<ServerConfig>>);
+pub(super) struct GatewayTls(Arc<ReloadedValue<ServerConfig>>);
 
 impl GatewayTls {
     /// Reads the files, or makes a certificate.
@@ -43,7 +43,7 @@ impl GatewayTls {
         let files = [&config.certificate, &config.key, &config.client_ca];
         let files = files.into_iter().flatten().cloned().collect();
         let read = move || server_config(&config);
-        Ok(Self(Arc::new(Reloaded::load(files, read)?)))
+        Ok(Self(Arc::new(ReloadedValue::load(files, read)?)))
     }
 
     /// Encrypts an accepted connection.

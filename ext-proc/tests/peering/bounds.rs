@@ -71,7 +71,7 @@ async fn a_service_stops_replying_to_a_caller_that_does_not_read() {
     let eu = Service::start(plain("eu", &["us"])).await;
     eu.recorder.pools.store(1_000, Ordering::SeqCst);
     let mut socket = TcpStream::connect(eu.address).await.unwrap();
-    let ping = raw::request(PATH, &Message::Ping { nonce: 1 });
+    let ping = raw::request(PATH, &Message::Ping);
     // Each heartbeat has some 30 KB, so a few hundred would be ten megabytes.
     let pings = ping.repeat(200_000);
     let sent = socket.write_all(&pings);

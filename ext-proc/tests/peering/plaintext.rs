@@ -63,7 +63,7 @@ async fn a_caller_that_is_no_peer_is_refused() {
 #[tokio::test]
 async fn a_caller_with_another_protocol_version_is_refused() {
     let eu = Service::start(plain("eu", &["us"])).await;
-    let request = raw::request("/isotherm/peering/v1", &Message::Ping { nonce: 1 });
+    let request = raw::request("/isotherm/peering/v1", &Message::Ping);
     assert_eq!(raw::status(eu.address, &request).await, "404");
     assert_eq!(eu.recorder.count(), 0);
 }

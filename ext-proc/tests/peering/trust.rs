@@ -169,7 +169,7 @@ async fn a_caller_without_tls_is_refused() {
     let authority = Authority::new();
     let eu = Service::start_eu(&authority).await;
     let mut socket = TcpStream::connect(eu.address).await.unwrap();
-    let request = raw::request(PATH, &Message::Ping { nonce: 1 });
+    let request = raw::request(PATH, &Message::Ping);
     socket.write_all(&request).await.unwrap();
     let mut answer = Vec::new();
     // The service sends an alert at most, and closes.

@@ -79,7 +79,8 @@ async fn a_placement_of_one_service_is_known_to_the_other() {
         .await;
         drop(ticket);
     }
-    assert!(first.status().placements.sent > 0 && first.status().placements.received > 0);
+    let counters = first.status().counters;
+    assert!(counters.sharing_sent > 0 && counters.sharing_received > 0);
 }
 
 #[tokio::test]

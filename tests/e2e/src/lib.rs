@@ -15,10 +15,8 @@ pub mod lease_history;
 pub mod lease_monitor;
 pub mod load;
 pub mod misbehaving_peer;
-mod peering_server;
 pub mod permit;
 pub mod regions;
-pub mod replaying_proxy;
 pub mod scripted_replica;
 pub mod slice_server;
 
@@ -30,7 +28,6 @@ pub use isotherm_harness::{MODEL, WAIT_MAX};
 pub use lease_monitor::LeaseMonitor;
 pub use load::Load;
 pub use misbehaving_peer::MisbehavingPeer;
-pub use replaying_proxy::ReplayingProxy;
 pub use scripted_replica::{Action, ScriptedReplica};
 
 /// The Envoy cluster of the model's replicas.

@@ -91,7 +91,7 @@ impl Leases {
         }
         known.renewed = None;
         if is_well {
-            self.counters.given_back += 1;
+            self.counters.leases_given_back += 1;
         }
         Some(with_holder(&known.entry, is_beating.then_some(region)))
     }

@@ -25,17 +25,17 @@ pub struct EntryStatus {
     pub is_member: bool,
 }
 
-/// Counters since the start.
+/// Counters since the start, by the names of their metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeaseCounters {
     /// Leases of other regions taken.
-    pub taken: u64,
+    pub leases_taken: u64,
     /// Leases given back to an owner that is well.
-    pub given_back: u64,
+    pub leases_given_back: u64,
     /// Writes that failed because the record had changed.
-    pub conflicts: u64,
+    pub lease_conflicts: u64,
     /// Lists and writes without an answer.
-    pub failures: u64,
+    pub lease_store_failures: u64,
 }
 
 impl Leases {

@@ -155,7 +155,7 @@ impl Adapters {
     }
 
     /// Registers a dispatched request; returns the state of its adapter before.
-    pub(crate) fn dispatched(
+    pub(crate) fn on_dispatch(
         &mut self,
         replica: ReplicaIndex,
         adapter: AdapterKey,
@@ -166,13 +166,13 @@ impl Adapters {
         match self.replicas.get_mut(&replica) {
             // The sets of holders stay as they are.
             Some(place) if before == AdapterState::Loaded => place.slots.use_loaded(adapter, now),
-            _ => self.change(replica, |slots| slots.dispatched(adapter, load_s, now)),
+            _ => self.change(replica, |slots| slots.on_dispatch(adapter, load_s, now)),
         }
         before
     }
 
     /// Registers the end of a request.
-    pub(crate) fn released(
+    pub(crate) fn on_release(
         &mut self,
         replica: ReplicaIndex,
         adapter: AdapterKey,
@@ -180,7 +180,7 @@ impl Adapters {
         now: Time,
     ) {
         if let Some(place) = self.replicas.get_mut(&replica)
-            && place.slots.released(adapter)
+            && place.slots.on_release(adapter)
         {
             self.change(replica, |slots| slots.settle(load_s, now));
         }

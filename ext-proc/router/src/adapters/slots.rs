@@ -123,7 +123,7 @@ impl AdapterSlots {
     }
 
     /// Registers a request for an adapter.
-    pub(super) fn dispatched(&mut self, adapter: AdapterKey, load_s: f64, now: Time) {
+    pub(super) fn on_dispatch(&mut self, adapter: AdapterKey, load_s: f64, now: Time) {
         let known = self.entries.iter().position(|e| e.adapter == adapter);
         if let Some(at) = known {
             self.use_at(at, now);
@@ -140,7 +140,7 @@ impl AdapterSlots {
     }
 
     /// Registers the end of a request; returns whether an adapter that waits may take the slot.
-    pub(super) fn released(&mut self, adapter: AdapterKey) -> bool {
+    pub(super) fn on_release(&mut self, adapter: AdapterKey) -> bool {
         let known = self.entries.iter_mut().find(|e| e.adapter == adapter);
         let Some(entry) = known else {
             return false;

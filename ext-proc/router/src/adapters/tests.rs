@@ -46,12 +46,12 @@ impl World {
     fn dispatch(&mut self, adapter: u64) -> AdapterState {
         self.sleep(1);
         let key = AdapterKey(adapter);
-        self.adapters.dispatched(REPLICA, key, LOAD_S, self.now)
+        self.adapters.on_dispatch(REPLICA, key, LOAD_S, self.now)
     }
 
     fn end(&mut self, adapter: u64) {
         let key = AdapterKey(adapter);
-        self.adapters.released(REPLICA, key, LOAD_S, self.now);
+        self.adapters.on_release(REPLICA, key, LOAD_S, self.now);
     }
 
     fn sleep(&mut self, ms: u64) {
@@ -237,8 +237,8 @@ proptest::proptest! {
         for (i, (replica, adapter, op)) in (0..).zip(ops) {
             let (replica, adapter, now) = (ReplicaIndex(replica), AdapterKey(adapter), at(i));
             match op {
-                0 | 1 => drop(adapters.dispatched(replica, adapter, LOAD_S, now)),
-                2 => adapters.released(replica, adapter, LOAD_S, now),
+                0 | 1 => drop(adapters.on_dispatch(replica, adapter, LOAD_S, now)),
+                2 => adapters.on_release(replica, adapter, LOAD_S, now),
                 _ => {
                     let other = AdapterKey((adapter.0 + 1) % 6);
                     let report = AdapterReport { slots: Some(2), running: vec![adapter], waiting: vec![other] };

@@ -121,13 +121,13 @@ impl Peer {
         }
     }
 
-    pub(super) const fn on_lost(&mut self) {
+    pub(super) const fn on_loss(&mut self) {
         self.is_lost = true;
     }
 
     /// Handles a request that this service forwards to the peer.
-    pub(super) fn on_forwarded(&mut self, load: ForwardedLoad, now: Time) -> BreakerPermit {
-        self.on_sent(now);
+    pub(super) fn on_forward(&mut self, load: ForwardedLoad, now: Time) -> BreakerPermit {
+        self.on_send(now);
         self.tokens_sent.add(now, load.tokens);
         if load.is_batch {
             self.batch_sent.push(now);
@@ -139,12 +139,12 @@ impl Peer {
     }
 
     /// Handles a request that this service or a sibling sends to the peer.
-    pub(super) fn on_sent(&mut self, now: Time) {
+    pub(super) fn on_send(&mut self, now: Time) {
         self.sent.push(now);
         self.sent_since = self.sent_since.saturating_add(1);
     }
 
-    pub(super) fn on_returned(&mut self, now: Time) {
+    pub(super) fn on_return(&mut self, now: Time) {
         self.returned += 1;
         self.returned_at = Some(now);
         self.own_returned.push(now);
@@ -153,7 +153,7 @@ impl Peer {
     }
 
     /// Handles the end of a request that this service forwarded to the peer.
-    pub(super) fn on_ended(&mut self, permit: BreakerPermit, end: ForwardEnd, now: Time) {
+    pub(super) fn on_end(&mut self, permit: BreakerPermit, end: ForwardEnd, now: Time) {
         self.outstanding = self.outstanding.saturating_sub(1);
         let (evidence, has_returned) = match end {
             ForwardEnd::Ended(evidence) => (evidence, false),
@@ -163,7 +163,7 @@ impl Peer {
                 (Evidence::None, has_returned)
             }
         };
-        self.breaker.ended(permit, evidence, now);
+        self.breaker.on_end(permit, evidence, now);
         if has_returned {
             self.outstanding_returned = self.outstanding_returned.saturating_sub(1);
         }
@@ -211,7 +211,7 @@ impl Peer {
         self.refuted_at = Some(now);
         self.window.shrink(self.sent_since);
         if !self.is_holding_requests(now) {
-            self.breaker.returned(now);
+            self.breaker.on_return(now);
         }
     }
 

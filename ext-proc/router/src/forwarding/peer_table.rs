@@ -146,17 +146,17 @@ impl PeerTable {
         });
     }
 
-    pub(crate) fn on_lost(&mut self, id: PeerId, now: Time) {
-        self.change(id, now, Peer::on_lost);
+    pub(crate) fn on_loss(&mut self, id: PeerId, now: Time) {
+        self.change(id, now, Peer::on_loss);
     }
 
     /// Handles a request that a peer returned. Returns whether the peer is known.
-    pub(crate) fn on_returned(&mut self, id: PeerId, now: Time) -> bool {
-        self.change(id, now, |peer| peer.on_returned(now)).is_some()
+    pub(crate) fn on_return(&mut self, id: PeerId, now: Time) -> bool {
+        self.change(id, now, |peer| peer.on_return(now)).is_some()
     }
 
     /// Handles a request that is forwarded to the peer at `slot`, which holds the `matched` blocks.
-    pub(crate) fn on_forwarded(
+    pub(crate) fn on_forward(
         &mut self,
         slot: ReplicaIndex,
         matched: &PrefixMatch,
@@ -165,19 +165,13 @@ impl PeerTable {
         now: Time,
     ) -> Option<(BreakerPermit, PredictionRecord)> {
         let id = self.get(slot)?.id;
-        let permit = self.change(id, now, |peer| peer.on_forwarded(load, now))?;
+        let permit = self.change(id, now, |peer| peer.on_forward(load, now))?;
         Some((permit, self.index.record(blocks, slot, matched)))
     }
 
     /// Handles the end of a forwarded request.
-    pub(crate) fn on_ended(
-        &mut self,
-        id: PeerId,
-        permit: BreakerPermit,
-        end: ForwardEnd,
-        now: Time,
-    ) {
-        self.change(id, now, |peer| peer.on_ended(permit, end, now));
+    pub(crate) fn on_end(&mut self, id: PeerId, permit: BreakerPermit, end: ForwardEnd, now: Time) {
+        self.change(id, now, |peer| peer.on_end(permit, end, now));
     }
 
     /// Removes the index entries of a request that did not reach the peer.
@@ -196,7 +190,12 @@ impl PeerTable {
     ///
     /// After the request, some engine of the peer holds the prompt, so a single false hit says nothing about the next turn.
     /// After several in a row the peer does not keep its prompts, and its entries of this prompt are removed.
-    pub(crate) fn on_predicted(&mut self, id: PeerId, blocks: &[BlockHash], cached: Option<usize>) {
+    pub(crate) fn on_prediction(
+        &mut self,
+        id: PeerId,
+        blocks: &[BlockHash],
+        cached: Option<usize>,
+    ) {
         let Some(slot) = self.slots.get(&id).copied() else {
             return;
         };
@@ -222,7 +221,7 @@ impl PeerTable {
         blocks: &[BlockHash],
         now: Time,
     ) -> bool {
-        self.change(id, now, |peer| peer.on_sent(now));
+        self.change(id, now, |peer| peer.on_send(now));
         let slot = self.slots.get(&id).copied();
         slot.is_some_and(|slot| self.index.attach(slot, parent, blocks))
     }

@@ -125,7 +125,7 @@ impl Answers {
     }
 
     /// Forgets the answers of the ended process of a replica.
-    pub(crate) fn restarted(&mut self, replica: ReplicaId) {
+    pub(crate) fn on_restart(&mut self, replica: ReplicaId) {
         self.processes.restart(replica);
     }
 
@@ -243,7 +243,7 @@ mod tests {
         let (before, after) = (key(Some(7), None), key(Some(8), None));
         answers.record(before, REPLICA, 100);
         answers.record(after, ReplicaId(2), 100);
-        answers.restarted(REPLICA);
+        answers.on_restart(REPLICA);
         assert_eq!(answers.at(before, 500.0), None);
         assert!(answers.remembered(after, ReplicaId(2), 500.0) > 0.0);
         answers.record(after, REPLICA, 100);

@@ -50,7 +50,7 @@ impl Sessions {
     }
 
     /// Forgets which sessions the ended process of a replica served.
-    pub(crate) fn restarted(&mut self, replica: ReplicaId) {
+    pub(crate) fn on_restart(&mut self, replica: ReplicaId) {
         self.processes.restart(replica);
     }
 
@@ -94,7 +94,7 @@ mod tests {
         let mut sessions = Sessions::new(1 << 16, 1);
         assert_eq!(sessions.record(session, replica), None);
         assert_eq!(sessions.record(session, replica), Some(true));
-        sessions.restarted(replica);
+        sessions.on_restart(replica);
         assert_eq!(sessions.last(session), None);
         assert_eq!(sessions.record(session, replica), None);
         assert_eq!(sessions.last(session), Some(replica));

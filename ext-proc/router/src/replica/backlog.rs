@@ -81,12 +81,12 @@ impl Backlog {
     }
 
     /// Accounts for a dispatched prompt with `tokens` to compute, at this speed.
-    pub(crate) fn pushed(&mut self, tokens: f64, token_s: f64, now: Time) -> BacklogClaim {
+    pub(crate) fn on_push(&mut self, tokens: f64, token_s: f64, now: Time) -> BacklogClaim {
         self.add(tokens, token_s, false, now)
     }
 
     /// Accounts for a prompt that a sibling dispatched.
-    pub(crate) fn pushed_by_sibling(&mut self, tokens: f64, token_s: f64, now: Time) {
+    pub(crate) fn on_sibling_push(&mut self, tokens: f64, token_s: f64, now: Time) {
         self.add(tokens, token_s, true, now);
     }
 
@@ -119,7 +119,7 @@ impl Backlog {
     }
 
     /// Applies a probe, sent at `at`, that found `pending` requests waiting: the last ones that the replica can have seen.
-    pub(crate) fn probed(&mut self, pending: u32, at: Time, token_s: f64) {
+    pub(crate) fn on_probe(&mut self, pending: u32, at: Time, token_s: f64) {
         let seen = self.sent.partition_point(|claim| claim.at <= at);
         let pending = usize::try_from(pending).unwrap_or(usize::MAX);
         let waiting = self.sent.range(seen.saturating_sub(pending)..seen);
@@ -131,7 +131,7 @@ impl Backlog {
     }
 
     /// Registers that the response to a request begins: its prompt is computed, and so are those of siblings before it.
-    pub(crate) fn began(&mut self, claim: &BacklogClaim, token_s: f64, now: Time) {
+    pub(crate) fn on_begin(&mut self, claim: &BacklogClaim, token_s: f64, now: Time) {
         self.forget(claim);
         self.sent
             .retain(|sent| !sent.is_of_sibling || sent.at > claim.at);
@@ -139,7 +139,7 @@ impl Backlog {
     }
 
     /// Registers that a request ended before its response began. Returns the work that the replica was spared.
-    pub(crate) fn ended(
+    pub(crate) fn on_end(
         &mut self,
         claim: &BacklogClaim,
         computed: ComputedShare,
@@ -210,8 +210,8 @@ mod tests {
     fn a_backlog_empties_as_time_passes() {
         let mut backlog = Backlog::default();
         let start = at(5);
-        backlog.pushed(1_000.0, TOKEN_S, start);
-        backlog.pushed(1_000.0, TOKEN_S, start);
+        backlog.on_push(1_000.0, TOKEN_S, start);
+        backlog.on_push(1_000.0, TOKEN_S, start);
         assert!(near(tokens(&backlog, start), 2_000.0));
         let later = start.after(prefill_time(1_000.0, TOKEN_S));
         assert!(near(tokens(&backlog, later), 1_000.0));
@@ -223,15 +223,15 @@ mod tests {
     fn what_a_probe_finds_waiting_is_not_computed_however_much_time_has_passed() {
         let mut backlog = Backlog::default();
         for tokens in [4_000.0, 3_000.0, 2_000.0] {
-            backlog.pushed(tokens, TOKEN_S, at(1));
+            backlog.on_push(tokens, TOKEN_S, at(1));
         }
         assert!(near(tokens(&backlog, at(59)), 0.0));
-        backlog.probed(2, at(59), TOKEN_S);
+        backlog.on_probe(2, at(59), TOKEN_S);
         let whole = tokens(&backlog, at(59));
         assert!(near(whole, 5_000.0), "{whole}");
         backlog.emptied();
-        backlog.pushed(500.0, TOKEN_S, at(70));
-        backlog.probed(7, at(71), TOKEN_S);
+        backlog.on_push(500.0, TOKEN_S, at(70));
+        backlog.on_probe(7, at(71), TOKEN_S);
         let others = tokens(&backlog, at(71));
         assert!(
             near(others, 500.0),
@@ -242,30 +242,30 @@ mod tests {
     #[test]
     fn a_refused_prompt_gives_all_of_its_tokens_back() {
         let mut backlog = Backlog::default();
-        backlog.pushed(1_000.0, TOKEN_S, at(1));
-        let refused = backlog.pushed(200_000.0, TOKEN_S, at(1));
-        backlog.pushed(500.0, TOKEN_S, at(1));
-        backlog.ended(&refused, ComputedShare::Nothing, TOKEN_S, at(1));
+        backlog.on_push(1_000.0, TOKEN_S, at(1));
+        let refused = backlog.on_push(200_000.0, TOKEN_S, at(1));
+        backlog.on_push(500.0, TOKEN_S, at(1));
+        backlog.on_end(&refused, ComputedShare::Nothing, TOKEN_S, at(1));
         assert!(near(tokens(&backlog, at(1)), 1_500.0));
     }
 
     #[test]
     fn an_aborted_prompt_gives_back_what_was_not_computed() {
         let mut backlog = Backlog::default();
-        let aborted = backlog.pushed(50_000.0, TOKEN_S, at(1));
-        backlog.pushed(500.0, TOKEN_S, at(1));
-        backlog.ended(&aborted, ComputedShare::Partly, TOKEN_S, at(3));
+        let aborted = backlog.on_push(50_000.0, TOKEN_S, at(1));
+        backlog.on_push(500.0, TOKEN_S, at(1));
+        backlog.on_end(&aborted, ComputedShare::Partly, TOKEN_S, at(3));
         assert!(near(tokens(&backlog, at(3)), 500.0));
     }
 
     #[test]
     fn no_more_is_left_than_the_prompts_that_have_not_begun() {
         let mut backlog = Backlog::default();
-        let first = backlog.pushed(90_000.0, TOKEN_S, at(1));
-        let second = backlog.pushed(30_000.0, TOKEN_S, at(1));
-        backlog.began(&first, TOKEN_S, at(2));
+        let first = backlog.on_push(90_000.0, TOKEN_S, at(1));
+        let second = backlog.on_push(30_000.0, TOKEN_S, at(1));
+        backlog.on_begin(&first, TOKEN_S, at(2));
         assert!(near(tokens(&backlog, at(2)), 30_000.0), "a faster engine");
-        backlog.began(&second, TOKEN_S, at(3));
+        backlog.on_begin(&second, TOKEN_S, at(3));
         assert!(near(tokens(&backlog, at(3)), 0.0));
     }
 
@@ -273,26 +273,26 @@ mod tests {
     fn a_probe_with_nothing_pending_caps_the_backlog_at_what_can_be_left() {
         let mut backlog = Backlog::default();
         for s in 1..=20 {
-            let claim = backlog.pushed(20_000.0, TOKEN_S, at(s));
-            backlog.ended(&claim, ComputedShare::Whole, TOKEN_S, at(s));
+            let claim = backlog.on_push(20_000.0, TOKEN_S, at(s));
+            backlog.on_end(&claim, ComputedShare::Whole, TOKEN_S, at(s));
         }
         assert!(tokens(&backlog, at(20)) > 100_000.0);
-        backlog.pushed(700.0, TOKEN_S, at(20));
-        backlog.probed(0, at(20), TOKEN_S);
+        backlog.on_push(700.0, TOKEN_S, at(20));
+        backlog.on_probe(0, at(20), TOKEN_S);
         assert!(near(tokens(&backlog, at(20)), 700.0));
     }
 
     #[test]
     fn a_probe_with_nothing_pending_leaves_what_siblings_sent_last() {
         let mut backlog = Backlog::default();
-        backlog.pushed_by_sibling(60_000.0, TOKEN_S, at(1));
-        backlog.pushed(10_000.0, TOKEN_S, at(1));
+        backlog.on_sibling_push(60_000.0, TOKEN_S, at(1));
+        backlog.on_push(10_000.0, TOKEN_S, at(1));
         backlog.keep_of_siblings(1);
-        backlog.probed(0, at(3), TOKEN_S);
+        backlog.on_probe(0, at(3), TOKEN_S);
         let left = tokens(&backlog, at(3));
         assert!(near(left, 50_000.0), "two seconds are computed: {left}");
         backlog.keep_of_siblings(0);
-        backlog.probed(0, at(3), TOKEN_S);
+        backlog.on_probe(0, at(3), TOKEN_S);
         let left = tokens(&backlog, at(3));
         assert!(near(left, 10_000.0), "the sibling's has ended: {left}");
     }
@@ -300,10 +300,10 @@ mod tests {
     #[test]
     fn a_prompt_that_begins_shows_that_those_of_siblings_before_it_are_computed() {
         let mut backlog = Backlog::default();
-        backlog.pushed_by_sibling(60_000.0, TOKEN_S, at(1));
-        let own = backlog.pushed(10_000.0, TOKEN_S, at(1));
-        backlog.pushed_by_sibling(5_000.0, TOKEN_S, at(2));
-        backlog.began(&own, TOKEN_S, at(2));
+        backlog.on_sibling_push(60_000.0, TOKEN_S, at(1));
+        let own = backlog.on_push(10_000.0, TOKEN_S, at(1));
+        backlog.on_sibling_push(5_000.0, TOKEN_S, at(2));
+        backlog.on_begin(&own, TOKEN_S, at(2));
         assert!(near(tokens(&backlog, at(2)), 5_000.0), "a faster engine");
     }
 }

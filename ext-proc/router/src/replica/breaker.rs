@@ -114,7 +114,7 @@ impl Breaker {
     }
 
     /// Registers that the response to a request begins, which shows that a hung replica works again.
-    pub(crate) fn began(&mut self, sent: BreakerPermit) {
+    pub(crate) fn on_begin(&mut self, sent: BreakerPermit) {
         if self.is_hung && sent.trial && self.is_of_epoch(sent) {
             self.close();
         }
@@ -139,7 +139,7 @@ impl Breaker {
     }
 
     /// Applies the verdict of a finished request.
-    pub(crate) fn ended(&mut self, sent: BreakerPermit, evidence: Evidence, now: Time) {
+    pub(crate) fn on_end(&mut self, sent: BreakerPermit, evidence: Evidence, now: Time) {
         if sent.epoch != self.epoch {
             return;
         }
@@ -172,12 +172,12 @@ impl Breaker {
     }
 
     /// Counts a returned request as a failure. Its permit is unknown, so it counts for the present epoch.
-    pub(crate) fn returned(&mut self, now: Time) {
+    pub(crate) fn on_return(&mut self, now: Time) {
         let sent = BreakerPermit {
             epoch: self.epoch,
             trial: true,
         };
-        self.ended(sent, Evidence::Failure, now);
+        self.on_end(sent, Evidence::Failure, now);
     }
 
     /// Closes the breaker of a peer that is seen to serve.
@@ -252,7 +252,7 @@ mod tests {
 
     fn try_once(breaker: &mut Breaker, now: Time, evidence: Evidence) {
         let sent = breaker.sent(now);
-        breaker.ended(sent, evidence, now);
+        breaker.on_end(sent, evidence, now);
     }
 
     fn opened() -> Breaker {
@@ -282,7 +282,7 @@ mod tests {
         assert!(breaker.admits(s(1)));
         let trial = breaker.sent(s(1));
         assert!(!breaker.admits(s(1)));
-        breaker.ended(trial, Evidence::Success, s(2));
+        breaker.on_end(trial, Evidence::Success, s(2));
         assert!(breaker.is_closed());
     }
 
@@ -315,7 +315,7 @@ mod tests {
         assert!(!breaker.admits(s(10)));
         assert!(breaker.admits(s(11)), "a long answer is no failure");
         breaker.sent(s(11));
-        breaker.ended(long, Evidence::Success, s(12));
+        breaker.on_end(long, Evidence::Success, s(12));
         assert!(breaker.is_closed());
     }
 
@@ -328,7 +328,7 @@ mod tests {
         }
         breaker.sent(s(1));
         for evidence in [Evidence::Success, Evidence::Failure, Evidence::None] {
-            breaker.ended(old, evidence, s(1));
+            breaker.on_end(old, evidence, s(1));
             breaker.served_retry(evidence, s(1));
             assert_eq!(breaker.next_trial(), Some(s(11)));
         }
@@ -357,15 +357,15 @@ mod tests {
         breaker.on_hang(s(0));
         assert_eq!(breaker.next_trial(), Some(s(16)));
         let early = breaker.sent(s(1));
-        breaker.began(early);
+        breaker.on_begin(early);
         assert!(breaker.is_hung(), "panic mode dispatched it");
         let trial = breaker.sent(s(16));
         assert_eq!(breaker.trial_since(), Some(s(16)));
-        breaker.began(trial);
+        breaker.on_begin(trial);
         assert!(breaker.is_closed() && !breaker.is_hung());
         let mut failing = opened();
         let trial = failing.sent(s(1));
-        failing.began(trial);
+        failing.on_begin(trial);
         assert!(!failing.is_closed(), "it may still fail");
     }
 

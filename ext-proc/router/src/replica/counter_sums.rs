@@ -77,7 +77,7 @@ pub(crate) struct CounterSums {
 
 impl CounterSums {
     /// Adds what an engine did between two reports.
-    pub(crate) fn counted(&mut self, grown: &EngineCounters, now: Time) {
+    pub(crate) fn on_counters(&mut self, grown: &EngineCounters, now: Time) {
         self.fade(now);
         let seconds = |total: Option<Total>| total.map(|total| total.seconds);
         let count = |total: Option<Total>| total.map(|total| total.count);
@@ -273,7 +273,7 @@ mod tests {
     fn means(seconds: u64) -> CounterSums {
         let mut means = CounterSums::default();
         for s in 0..seconds {
-            means.counted(
+            means.on_counters(
                 &EngineCounters {
                     started_ms: None,
                     prompt_tokens: Some(2_000.0),

@@ -66,7 +66,7 @@ impl Default for Headroom {
 
 impl Headroom {
     /// Registers a dispatched request.
-    pub(crate) fn pushed(&mut self, now: Time) {
+    pub(crate) fn on_push(&mut self, now: Time) {
         self.pushes.push(now);
     }
 
@@ -85,7 +85,7 @@ impl Headroom {
     }
 
     /// Registers a request that a sibling dispatched. It counts until a probe includes it.
-    pub(crate) fn pushed_by_sibling(&mut self, now: Time) {
+    pub(crate) fn on_sibling_push(&mut self, now: Time) {
         self.siblings.push(now);
         self.siblings_since = self.siblings_since.saturating_add(1);
     }
@@ -96,20 +96,20 @@ impl Headroom {
     }
 
     /// Forgets what a process that is gone has shown of its limit.
-    pub(crate) fn restarted(&mut self) {
+    pub(crate) fn on_restart(&mut self) {
         self.sequence_limit = SequenceLimit::default();
         self.sequences_max = None;
     }
 
     /// Registers the end of a request.
-    pub(crate) const fn ended(&mut self) {
-        self.sequence_limit.ended();
+    pub(crate) const fn on_end(&mut self) {
+        self.sequence_limit.on_end();
     }
 
     /// Applies a probe that was sent at `sent`. `outstanding` counts the requests dispatched and not finished, `unbegun` those of
     /// them without a response. `is_silent` says that the replica shows no sign of life: then nothing tells whether it admitted
     /// what was sent to it.
-    pub(crate) fn probed(
+    pub(crate) fn on_probe(
         &mut self,
         load: &Load,
         sent: Time,
@@ -130,7 +130,7 @@ impl Headroom {
         let in_step = in_step.saturating_add(self.siblings.since(settled));
         let is_at_limit = load.pending > in_step;
         self.sequence_limit
-            .probed(load, sent, is_at_limit, older_unbegun);
+            .on_probe(load, sent, is_at_limit, older_unbegun);
         let running = load.running.unwrap_or_default();
         let theirs = running.saturating_sub(older);
         let most = self.sequence_limit.get(sent);
@@ -146,7 +146,7 @@ impl Headroom {
     }
 
     /// Registers that the response to a request begins. One that the last probe does not count as admitted is admitted now.
-    pub(crate) fn began(&mut self, dispatched_at: Time) {
+    pub(crate) fn on_begin(&mut self, dispatched_at: Time) {
         if self.clear.is_some_and(|clear| dispatched_at >= clear) {
             self.set_admitted(self.admitted.saturating_add(1));
         }
@@ -154,7 +154,7 @@ impl Headroom {
 
     /// Registers that `admitted` of the outstanding requests are admitted, and that the engine has admitted every request
     /// that the last probe showed as pending.
-    pub(crate) fn cleared(&mut self, now: Time, admitted: u32) {
+    pub(crate) fn on_clear(&mut self, now: Time, admitted: u32) {
         self.stuck = false;
         self.clear = Some(now);
         self.set_admitted(admitted);
@@ -262,7 +262,7 @@ mod tests {
     /// Sends as much as allowed; how many are outstanding then.
     fn fill(headroom: &mut Headroom, now: Time, mut outstanding: u32) -> u32 {
         while headroom.admits(outstanding, false) {
-            headroom.pushed(now);
+            headroom.on_push(now);
             outstanding += 1;
         }
         outstanding
@@ -275,7 +275,7 @@ mod tests {
         let mut outstanding = 0;
         let mut seen = Vec::new();
         for i in 1..=5 {
-            headroom.probed(&pending(0), ms(100 * i), (outstanding, 0), false);
+            headroom.on_probe(&pending(0), ms(100 * i), (outstanding, 0), false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
             seen.push(outstanding);
         }
@@ -297,20 +297,20 @@ mod tests {
     #[test]
     fn what_was_pushed_after_a_probe_was_sent_counts_against_its_answer() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), (0, 0), false);
+        headroom.on_probe(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(5), (outstanding, 0), false);
+        headroom.on_probe(&pending(0), ms(5), (outstanding, 0), false);
         assert_eq!(headroom.left(outstanding), 0);
     }
 
     #[test]
     fn a_request_that_has_just_arrived_does_not_make_a_replica_full() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), (0, 0), false);
+        headroom.on_probe(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(2), ms(100), (outstanding, 0), false);
+        headroom.on_probe(&pending(2), ms(100), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), None);
-        headroom.probed(&pending(1), ms(300), (outstanding, 0), false);
+        headroom.on_probe(&pending(1), ms(300), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), Some(1), "but one that stays does");
     }
 
@@ -319,20 +319,20 @@ mod tests {
         let mut headroom = Headroom::default();
         let mut outstanding = 0;
         for i in 0..4 {
-            headroom.probed(&pending(0), ms(100 * i), (outstanding, 0), false);
+            headroom.on_probe(&pending(0), ms(100 * i), (outstanding, 0), false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
         }
         assert_eq!(outstanding, 30);
-        headroom.probed(&pending(10), ms(900), (outstanding, 0), false);
+        headroom.on_probe(&pending(10), ms(900), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), Some(20));
         // Ten finish, the stuck ones go in; then one more finishes.
-        headroom.probed(&pending(0), ms(1_500), (20, 0), false);
+        headroom.on_probe(&pending(0), ms(1_500), (20, 0), false);
         assert_eq!(
             headroom.left(20),
             2,
             "a little more than it was seen to hold"
         );
-        headroom.probed(&pending(0), ms(1_600), (21, 0), false);
+        headroom.on_probe(&pending(0), ms(1_600), (21, 0), false);
         assert_eq!(headroom.left(21), 1);
         assert!(
             headroom.admits(20, false),
@@ -343,16 +343,16 @@ mod tests {
     #[test]
     fn slow_to_take_in_is_not_full() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), (0, 0), false);
+        headroom.on_probe(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(1), 0);
         let load = Load {
             pending: 1,
             kv_usage: Some(0.2),
             ..Load::default()
         };
-        headroom.probed(&load, ms(400), (outstanding, 0), false);
+        headroom.on_probe(&load, ms(400), (outstanding, 0), false);
         assert_eq!(headroom.capacity(), None);
-        headroom.probed(&pending(0), ms(500), (outstanding, 0), false);
+        headroom.on_probe(&pending(0), ms(500), (outstanding, 0), false);
         assert_eq!(headroom.left(outstanding), 1, "but it is fed more slowly");
     }
 
@@ -361,10 +361,10 @@ mod tests {
         let mut headroom = Headroom::default();
         let mut outstanding = 0;
         for i in 0..3 {
-            headroom.probed(&pending(0), ms(100 * i), (outstanding, 0), false);
+            headroom.on_probe(&pending(0), ms(100 * i), (outstanding, 0), false);
             outstanding = fill(&mut headroom, ms(100 * i + 1), outstanding);
         }
-        headroom.probed(&pending(0), ms(300), (outstanding, 0), false);
+        headroom.on_probe(&pending(0), ms(300), (outstanding, 0), false);
         assert!(headroom.admits(outstanding + 1, true));
         assert!(!headroom.admits(outstanding + 2, true));
         assert!(headroom.admits(outstanding + 2, false));
@@ -373,35 +373,35 @@ mod tests {
     #[test]
     fn a_response_that_begins_makes_room_before_the_next_probe() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), (0, 0), false);
+        headroom.on_probe(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
         assert_eq!(headroom.left(outstanding), 0);
-        headroom.began(ms(10));
+        headroom.on_begin(ms(10));
         assert_eq!(headroom.left(outstanding), 1);
-        headroom.began(Time::ZERO.after(Duration::from_micros(1)));
+        headroom.on_begin(Time::ZERO.after(Duration::from_micros(1)));
         assert_eq!(headroom.left(outstanding), 2);
     }
 
     #[test]
     fn a_response_to_a_request_that_the_probe_counts_makes_no_room() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), (0, 0), false);
+        headroom.on_probe(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(100), (outstanding, 0), false);
+        headroom.on_probe(&pending(0), ms(100), (outstanding, 0), false);
         let left = headroom.left(outstanding);
-        headroom.began(ms(10));
+        headroom.on_begin(ms(10));
         assert_eq!(headroom.left(outstanding), left);
     }
 
     #[test]
     fn the_window_of_a_silent_replica_does_not_grow() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), (0, 0), true);
+        headroom.on_probe(&pending(0), ms(0), (0, 0), true);
         let outstanding = fill(&mut headroom, ms(10), 0);
-        headroom.probed(&pending(0), ms(100), (outstanding, 0), true);
+        headroom.on_probe(&pending(0), ms(100), (outstanding, 0), true);
         assert_eq!(headroom.left(outstanding), 2);
         let outstanding = fill(&mut headroom, ms(110), outstanding);
-        headroom.probed(&pending(0), ms(200), (outstanding, 0), false);
+        headroom.on_probe(&pending(0), ms(200), (outstanding, 0), false);
         assert_eq!(headroom.left(outstanding), 4);
         headroom.reset_window();
         assert_eq!(headroom.left(outstanding), 2);
@@ -410,13 +410,13 @@ mod tests {
     #[test]
     fn a_gauge_that_lags_does_not_open_the_gate() {
         let mut headroom = Headroom::default();
-        headroom.probed(&pending(0), ms(0), (0, 0), false);
+        headroom.on_probe(&pending(0), ms(0), (0, 0), false);
         let outstanding = fill(&mut headroom, ms(95), 0);
         let unseen = Load {
             running: Some(0),
             ..Load::default()
         };
-        headroom.probed(&unseen, ms(100), (outstanding, 0), false);
+        headroom.on_probe(&unseen, ms(100), (outstanding, 0), false);
         assert_eq!(
             headroom.left(outstanding),
             2,

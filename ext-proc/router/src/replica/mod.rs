@@ -279,20 +279,20 @@ impl Replica {
     fn on_pending(&mut self, pending: u32, sent: Time) {
         let since = self.headroom.pushes_since(sent);
         let is_ours = !self.headroom.may_show_siblings(sent);
-        self.unbegun.probed(pending, sent, since, is_ours);
+        self.unbegun.on_probe(pending, sent, since, is_ours);
     }
 
     /// Registers that the response to a request begins. The replica admits requests without waiting for the next probe.
-    pub(crate) fn began(&mut self, claim: &BacklogClaim, permit: BreakerPermit, now: Time) {
-        self.breaker.began(permit);
+    pub(crate) fn on_begin(&mut self, claim: &BacklogClaim, permit: BreakerPermit, now: Time) {
+        self.breaker.on_begin(permit);
         self.signs.responded(now.since(claim.at), now);
         if self.unbegun.begun(claim.at) {
             self.admitted_pending(now);
         } else {
-            self.headroom.began(claim.at);
+            self.headroom.on_begin(claim.at);
         }
         self.stall.computed(now);
-        self.backlog.began(claim, self.token_s(), now);
+        self.backlog.on_begin(claim, self.token_s(), now);
     }
 
     /// Requests at the replica: those of this service that have not finished, and those of others, by estimate.
@@ -309,14 +309,14 @@ impl Replica {
         now: Time,
     ) -> Option<(f64, f64)> {
         self.outstanding = self.outstanding.saturating_sub(1);
-        self.headroom.ended();
+        self.headroom.on_end();
         self.others.own_ended();
         let mut unused = None;
         if let Some(computed) = computed {
             if self.unbegun.begun(claim.at) {
                 self.admitted_pending(now);
             }
-            let spared = self.backlog.ended(claim, computed, self.token_s(), now);
+            let spared = self.backlog.on_end(claim, computed, self.token_s(), now);
             let requests = f64::from(u8::from(computed == ComputedShare::Nothing));
             if !spared.is_zero() || requests > 0.0 {
                 let work_s = spared.as_secs_f64();
@@ -347,7 +347,7 @@ impl Replica {
         if let Some((load, _)) = &mut self.probe {
             load.pending = 0;
             let admitted = self.outstanding.saturating_sub(self.unbegun.count());
-            self.headroom.cleared(now, admitted);
+            self.headroom.on_clear(now, admitted);
         }
     }
 

@@ -42,7 +42,7 @@ impl OtherRequests {
     }
 
     /// Registers a request that a sibling dispatched. A request occupies the replica for about `service`.
-    pub(crate) fn pushed(&mut self, service: Duration, now: Time) {
+    pub(crate) fn on_push(&mut self, service: Duration, now: Time) {
         self.service = service;
         self.shared.push(now);
         self.last_shared = Some(now);
@@ -57,7 +57,7 @@ impl OtherRequests {
 
     /// Applies a probe that was sent at `sent`, when the replica had at most `own` of the present requests of this service.
     /// A request occupies the replica for about `service`.
-    pub(crate) fn probed(
+    pub(crate) fn on_probe(
         &mut self,
         load: &Load,
         sent: Time,
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn a_gauge_beyond_the_own_requests_shows_those_of_siblings() {
         let mut others = OtherRequests::default();
-        others.pushed(SERVICE, ms(0));
-        others.probed(&load(Some(7), 2), ms(1_000), 4, SERVICE, ms(1_001));
+        others.on_push(SERVICE, ms(0));
+        others.on_probe(&load(Some(7), 2), ms(1_000), 4, SERVICE, ms(1_001));
         assert_eq!(others.count(), 5);
-        others.probed(&load(Some(3), 0), ms(1_100), 4, SERVICE, ms(1_101));
+        others.on_probe(&load(Some(3), 0), ms(1_100), 4, SERVICE, ms(1_101));
         assert_eq!(others.count(), 0);
     }
 
@@ -142,7 +142,7 @@ mod tests {
             others.own_ended();
         }
         for at in 1..100 {
-            others.probed(&load(Some(24), 0), ms(100 * at), 0, SERVICE, ms(100 * at));
+            others.on_probe(&load(Some(24), 0), ms(100 * at), 0, SERVICE, ms(100 * at));
             assert_eq!(others.count(), 0);
         }
     }
@@ -150,34 +150,34 @@ mod tests {
     #[test]
     fn an_own_request_that_has_just_ended_is_not_taken_for_one_of_others() {
         let mut others = OtherRequests::default();
-        others.pushed(SERVICE, ms(0));
+        others.on_push(SERVICE, ms(0));
         others.own_ended();
         for at in [1_100, 1_200] {
-            others.probed(&load(Some(1), 0), ms(at), 0, SERVICE, ms(at));
+            others.on_probe(&load(Some(1), 0), ms(at), 0, SERVICE, ms(at));
             assert_eq!(others.count(), 0);
         }
-        others.probed(&load(Some(1), 0), ms(1_300), 0, SERVICE, ms(1_300));
+        others.on_probe(&load(Some(1), 0), ms(1_300), 0, SERVICE, ms(1_300));
         assert_eq!(others.count(), 1);
     }
 
     #[test]
     fn a_shared_request_counts_until_the_gauge_can_show_it_and_then_as_the_gauge_says() {
         let mut others = OtherRequests::default();
-        others.pushed(SERVICE, ms(90));
-        others.probed(&load(Some(0), 0), ms(100), 0, SERVICE, ms(101));
+        others.on_push(SERVICE, ms(90));
+        others.on_probe(&load(Some(0), 0), ms(100), 0, SERVICE, ms(101));
         assert_eq!(others.count(), 1, "the gauge lags");
-        others.pushed(SERVICE, ms(150));
+        others.on_push(SERVICE, ms(150));
         assert_eq!(others.count(), 2);
-        others.probed(&load(Some(1), 0), ms(500), 0, SERVICE, ms(501));
+        others.on_probe(&load(Some(1), 0), ms(500), 0, SERVICE, ms(501));
         assert_eq!(others.count(), 1, "one has ended");
     }
 
     #[test]
     fn without_a_gauge_a_shared_request_counts_for_the_time_of_a_request() {
         let mut others = OtherRequests::default();
-        others.pushed(SERVICE, ms(0));
-        others.pushed(SERVICE, ms(1_500));
-        others.probed(&load(None, 0), ms(1_900), 0, SERVICE, ms(1_900));
+        others.on_push(SERVICE, ms(0));
+        others.on_push(SERVICE, ms(1_500));
+        others.on_probe(&load(None, 0), ms(1_900), 0, SERVICE, ms(1_900));
         assert_eq!(others.count(), 2);
         others.refresh(ms(2_500));
         assert_eq!(others.count(), 1);

@@ -45,13 +45,13 @@ impl Default for SequenceLimit {
 
 impl SequenceLimit {
     /// Registers the end of a request.
-    pub(super) const fn ended(&mut self) {
+    pub(super) const fn on_end(&mut self) {
         self.has_ended = true;
     }
 
     /// Applies a probe that was sent at `sent`. `is_stuck`: it shows a pending request that is older than [`STEP`]. `unbegun`
     /// requests have no response yet, as far as this service knows.
-    pub(super) fn probed(&mut self, load: &Load, sent: Time, is_stuck: bool, unbegun: u32) {
+    pub(super) fn on_probe(&mut self, load: &Load, sent: Time, is_stuck: bool, unbegun: u32) {
         let Some(running) = load.running else {
             return;
         };
@@ -119,10 +119,10 @@ mod tests {
     fn a_replica_that_replaces_each_ended_request_is_at_its_limit() {
         let mut limit = SequenceLimit::default();
         for probe in 1..=12 {
-            limit.probed(&load(2, 20), at(100 * probe), true, 2);
+            limit.on_probe(&load(2, 20), at(100 * probe), true, 2);
             let is_known = probe > PROBES_MIN.into();
             assert_eq!(limit.get(at(1_200)), is_known.then_some(20), "{probe}");
-            limit.ended();
+            limit.on_end();
         }
     }
 
@@ -131,8 +131,8 @@ mod tests {
         let mut limit = SequenceLimit::default();
         for probe in 1..=20 {
             let running = if probe % 3 == 0 { 16 } else { 20 };
-            limit.probed(&load(2, running), at(100 * probe), true, 2);
-            limit.ended();
+            limit.on_probe(&load(2, running), at(100 * probe), true, 2);
+            limit.on_end();
         }
         assert_eq!(limit.get(at(2_000)), Some(20));
     }
@@ -141,7 +141,7 @@ mod tests {
     fn probes_without_an_end_between_them_say_nothing() {
         let mut limit = SequenceLimit::default();
         for probe in 1..=20 {
-            limit.probed(&load(2, 20), at(100 * probe), true, 2);
+            limit.on_probe(&load(2, 20), at(100 * probe), true, 2);
         }
         assert_eq!(limit.get(at(2_000)), None);
     }
@@ -150,8 +150,8 @@ mod tests {
     fn a_replica_that_computes_prompts_is_not_at_its_limit() {
         let mut limit = SequenceLimit::default();
         for probe in 1..=20 {
-            limit.probed(&load(2, 3), at(100 * probe), true, 5);
-            limit.ended();
+            limit.on_probe(&load(2, 3), at(100 * probe), true, 5);
+            limit.on_end();
         }
         assert_eq!(limit.get(at(2_000)), None);
     }
@@ -160,18 +160,18 @@ mod tests {
     fn one_more_request_is_tried_ever_more_rarely() {
         let mut limit = SequenceLimit::default();
         for probe in 1..=10 {
-            limit.probed(&load(1, 20), at(100 * probe), true, 1);
-            limit.ended();
+            limit.on_probe(&load(1, 20), at(100 * probe), true, 1);
+            limit.on_end();
         }
         let most = |limit: &SequenceLimit, ms| limit.get(at(ms));
         assert_eq!(most(&limit, 2_999), Some(20));
         assert_eq!(most(&limit, 3_000), Some(21), "one more is tried");
-        limit.probed(&load(1, 20), at(3_000), true, 1);
+        limit.on_probe(&load(1, 20), at(3_000), true, 1);
         assert_eq!(
             (most(&limit, 6_999), most(&limit, 7_000)),
             (Some(20), Some(21))
         );
-        limit.probed(&load(0, 21), at(7_100), false, 0);
+        limit.on_probe(&load(0, 21), at(7_100), false, 0);
         assert_eq!(most(&limit, 7_100), None, "it runs more");
     }
 }

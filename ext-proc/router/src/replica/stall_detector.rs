@@ -16,7 +16,7 @@ pub(crate) struct StallDetector {
 }
 
 impl StallDetector {
-    pub(crate) fn probed(&mut self, load: &Load, sent: Time) {
+    pub(crate) fn on_probe(&mut self, load: &Load, sent: Time) {
         let more_run = load.running > self.running;
         let begun = load.pending < self.pending || more_run;
         if load.pending == 0 {
@@ -59,24 +59,24 @@ mod tests {
     #[test]
     fn a_replica_where_the_same_ones_wait_stalls_since_they_were_first_seen() {
         let mut stall = StallDetector::default();
-        stall.probed(&load(0, 8), at(1));
+        stall.on_probe(&load(0, 8), at(1));
         assert_eq!(stall.stalled_since(), None);
-        stall.probed(&load(2, 8), at(2));
-        stall.probed(&load(3, 7), at(3));
+        stall.on_probe(&load(2, 8), at(2));
+        stall.on_probe(&load(3, 7), at(3));
         assert_eq!(stall.stalled_since(), Some(at(2)), "ends do not count");
     }
 
     #[test]
     fn one_that_begins_ends_it() {
         let mut stall = StallDetector::default();
-        stall.probed(&load(2, 8), at(1));
-        stall.probed(&load(1, 8), at(2));
+        stall.on_probe(&load(2, 8), at(1));
+        stall.on_probe(&load(1, 8), at(2));
         assert_eq!(stall.stalled_since(), Some(at(2)), "fewer wait");
-        stall.probed(&load(4, 9), at(3));
+        stall.on_probe(&load(4, 9), at(3));
         assert_eq!(stall.stalled_since(), Some(at(3)), "more run");
         stall.computed(at(4));
         assert_eq!(stall.stalled_since(), Some(at(4)), "a first token");
-        stall.probed(&load(0, 9), at(5));
+        stall.on_probe(&load(0, 9), at(5));
         assert_eq!(stall.stalled_since(), None, "no request waits");
     }
 }

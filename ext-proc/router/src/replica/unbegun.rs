@@ -18,13 +18,13 @@ pub(crate) struct UnbegunRequests {
 
 impl UnbegunRequests {
     /// Registers a dispatched request.
-    pub(crate) const fn pushed(&mut self) {
+    pub(crate) const fn on_push(&mut self) {
         self.count = self.count.saturating_add(1);
     }
 
     /// Applies a probe that was sent at `sent`; `since` requests were dispatched at or after that time. `is_ours` says that no
     /// sibling dispatched one shortly before.
-    pub(crate) fn probed(&mut self, pending: u32, sent: Time, since: u32, is_ours: bool) {
+    pub(crate) fn on_probe(&mut self, pending: u32, sent: Time, since: u32, is_ours: bool) {
         let older = self.count.saturating_sub(since);
         let is_explained = is_ours && (1..=older).contains(&pending);
         self.shown = is_explained.then_some((older, sent));
@@ -65,14 +65,14 @@ mod tests {
 
     fn with(requests: u32) -> UnbegunRequests {
         let mut unbegun = UnbegunRequests::default();
-        (0..requests).for_each(|_| unbegun.pushed());
+        (0..requests).for_each(|_| unbegun.on_push());
         unbegun
     }
 
     #[test]
     fn pending_requests_are_admitted_when_every_older_response_has_begun() {
         let mut unbegun = with(3);
-        unbegun.probed(2, ms(100), 0, true);
+        unbegun.on_probe(2, ms(100), 0, true);
         assert!(!unbegun.begun(ms(10)));
         assert!(!unbegun.begun(ms(20)));
         assert!(unbegun.begun(ms(30)));
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn a_request_of_after_the_probe_says_nothing_about_it() {
         let mut unbegun = with(2);
-        unbegun.probed(1, ms(100), 1, true);
+        unbegun.on_probe(1, ms(100), 1, true);
         assert!(!unbegun.begun(ms(101)), "the younger one");
         assert!(unbegun.begun(ms(50)));
     }
@@ -91,7 +91,7 @@ mod tests {
     fn pending_requests_of_another_router_stay_until_the_next_probe() {
         for (pending, is_ours) in [(2, true), (1, false)] {
             let mut unbegun = with(1);
-            unbegun.probed(pending, ms(100), 0, is_ours);
+            unbegun.on_probe(pending, ms(100), 0, is_ours);
             assert!(!unbegun.begun(ms(10)));
         }
     }

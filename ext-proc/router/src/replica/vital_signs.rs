@@ -114,7 +114,7 @@ impl VitalSigns {
     }
 
     /// Registers by how much the engine's counters grew between two probes.
-    pub(crate) fn counted(&mut self, grown: &EngineCounters, now: Time) {
+    pub(crate) fn on_counters(&mut self, grown: &EngineCounters, now: Time) {
         if grown.work() <= 0.0 {
             return;
         }
@@ -241,11 +241,11 @@ mod tests {
             ..EngineCounters::default()
         };
         let mut signs = VitalSigns::default();
-        signs.counted(&grown(0.0, 0.0), at(1));
+        signs.on_counters(&grown(0.0, 0.0), at(1));
         assert!(!signs.has_sign_since(at(0)), "nothing moved");
-        signs.counted(&grown(200.0, 1.0), at(2));
+        signs.on_counters(&grown(200.0, 1.0), at(2));
         assert!(signs.has_sign_since(at(2)) && !signs.has_live_counters());
-        signs.counted(&grown(20.0, 0.0), at(3));
+        signs.on_counters(&grown(20.0, 0.0), at(3));
         assert!(signs.has_live_counters());
     }
 }

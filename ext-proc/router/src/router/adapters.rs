@@ -33,7 +33,7 @@ impl Router {
             return is_loading;
         };
         self.counters.adapter_requests += 1;
-        match adapters.dispatched(replica, adapter, load_s, now) {
+        match adapters.on_dispatch(replica, adapter, load_s, now) {
             AdapterState::Loaded => is_loading,
             AdapterState::Waiting => true,
             AdapterState::FreeSlot | AdapterState::Evicts | AdapterState::Full => {
@@ -51,7 +51,7 @@ impl Router {
         let (load_s, now) = (self.pool.adapter_load_s(), self.pool.now);
         if let Some(replica) = self.pool.replicas.slot_of(request.replica) {
             let adapters = &mut self.pool.adapters;
-            adapters.released(replica, adapter, load_s, now);
+            adapters.on_release(replica, adapter, load_s, now);
         }
     }
 }

@@ -11,8 +11,8 @@ impl Router {
         let Some(replica) = pool.replicas.slot_of(id) else {
             return;
         };
-        match pool.replicas.counted(replica, counters, sent.min(now)) {
-            Some(CounterEvent::Restarted) => self.restarted(id, replica),
+        match pool.replicas.on_counters(replica, counters, sent.min(now)) {
+            Some(CounterEvent::Restarted) => self.on_restart(id, replica),
             Some(CounterEvent::Grown(grown)) => self.learn_counters(replica, &grown),
             Some(CounterEvent::SeveralFound) => pool.replicas.forget_counters(replica),
             None => {}

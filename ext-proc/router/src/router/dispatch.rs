@@ -41,7 +41,7 @@ impl Router {
         let (now, pool) = (self.pool.now, &mut self.pool);
         pool.occupy(index, work.uncached);
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
-        let Some((permit, claim)) = pool.replicas.dispatched(index, computed, now) else {
+        let Some((permit, claim)) = pool.replicas.on_dispatch(index, computed, now) else {
             return;
         };
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
@@ -152,7 +152,7 @@ impl Router {
 
     fn announce(&mut self, request: &Request, tenant: TenantSlot, decision: Decision) {
         self.earn_share();
-        self.tier_counts.dispatched(self.tier_of(request.tier));
+        self.tier_counts.on_dispatch(self.tier_of(request.tier));
         let send = |tenant: &mut TenantStatus| tenant.in_flight += 1;
         self.pool.tenants.change(tenant, send);
         *self.counters.decisions.entry(decision.reason).or_default() += 1;

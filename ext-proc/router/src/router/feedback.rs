@@ -39,7 +39,7 @@ impl ResponseUsage {
 }
 
 impl Router {
-    pub(super) fn finished(
+    pub(super) fn on_finish(
         &mut self,
         id: RequestId,
         served_by: ServedBy,
@@ -141,7 +141,7 @@ impl Router {
             End::Errored | End::Failed | End::Broke => ComputedShare::Partly,
         };
         let (replicas, now) = (&mut self.pool.replicas, self.pool.now);
-        replicas.released(request, of_chosen, computed, now);
+        replicas.on_release(request, of_chosen, computed, now);
         if let Some(other) = other {
             replicas.served_retry(other, evidence, now);
         }
@@ -187,7 +187,7 @@ impl Router {
     }
 
     #[inline(never)]
-    pub(super) fn aborted(&mut self, id: RequestId) {
+    pub(super) fn on_abort(&mut self, id: RequestId) {
         if let Some(seq) = self.pool.queue.seq_of(id) {
             self.dequeue(seq);
             self.counters.aborted_waiting += 1;
@@ -206,7 +206,7 @@ impl Router {
                 self.take_back_claims(&request);
             }
             let replicas = &mut self.pool.replicas;
-            replicas.released(&request, evidence, ComputedShare::Partly, now);
+            replicas.on_release(&request, evidence, ComputedShare::Partly, now);
             if let Some(prefill) = &request.prefill {
                 self.end_prefill(prefill, Evidence::None, ComputedShare::Partly);
             }

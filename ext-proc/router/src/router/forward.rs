@@ -120,7 +120,7 @@ impl Router {
         self.charge_shared(placement);
         let is_attached = match placement.target {
             Target::Replica(id) => self.pool.replicas.slot_of(id).is_some_and(|slot| {
-                self.pool.pushed_by_sibling(slot, placement.uncached_tokens);
+                self.pool.on_sibling_push(slot, placement.uncached_tokens);
                 self.pool.index.attach(slot, parent, blocks)
             }),
             Target::Peer(id) => self.pool.peers.on_shared(id, parent, blocks, self.pool.now),
@@ -144,7 +144,7 @@ impl Router {
     }
 
     fn take_returned(&mut self, peer: PeerId, request: &Request) -> Option<(QueueSeq, Time, Time)> {
-        if self.pool.peers.on_returned(peer, self.pool.now) {
+        if self.pool.peers.on_return(peer, self.pool.now) {
             self.counters.returned += 1;
         }
         let forwarded = self.pool.forwarded.take_returned(peer, request)?;
@@ -285,7 +285,7 @@ impl Router {
         let sent = self
             .pool
             .peers
-            .on_forwarded(target.slot, matched, blocks, load, self.pool.now);
+            .on_forward(target.slot, matched, blocks, load, self.pool.now);
         let Some((permit, recorded)) = sent else {
             return;
         };
@@ -341,7 +341,7 @@ impl Router {
         if served_by != ServedBy::Unreported || forwarded.has_returned {
             let forwarded_at = forwarded.forwarded_at;
             let end = ForwardEnd::ServedElsewhere { forwarded_at };
-            self.pool.peers.on_ended(peer, permit, end, now);
+            self.pool.peers.on_end(peer, permit, end, now);
             if !forwarded.has_returned {
                 self.pool.peers.retract(peer, blocks, &forwarded.recorded);
             }
@@ -350,7 +350,7 @@ impl Router {
         let evidence = evidence_of(end);
         self.pool
             .peers
-            .on_ended(peer, permit, ForwardEnd::Ended(evidence), now);
+            .on_end(peer, permit, ForwardEnd::Ended(evidence), now);
         if end != End::Answered {
             self.pool.peers.retract(peer, blocks, &forwarded.recorded);
             self.counters.finished_failed += 1;
@@ -375,7 +375,7 @@ impl Router {
                 .then(|| blocks.partition_point(|block| f64::from(block.end_bytes) <= measured));
             self.pool
                 .peers
-                .on_predicted(forwarded.peer, blocks, cached_blocks);
+                .on_prediction(forwarded.peer, blocks, cached_blocks);
         }
     }
 
@@ -385,7 +385,7 @@ impl Router {
             let end = ForwardEnd::Aborted { has_returned };
             self.pool
                 .peers
-                .on_ended(forwarded.peer, forwarded.permit, end, self.pool.now);
+                .on_end(forwarded.peer, forwarded.permit, end, self.pool.now);
             self.counters.aborted_in_flight += 1;
         }
     }

@@ -10,8 +10,8 @@ use crate::replica_index::ReplicaIndex;
 use crate::{Load, PeerId, PeerReport, ReplicaId, Role, Time};
 
 impl Router {
-    pub(super) fn probed(&mut self, id: ReplicaId, load: Load, sent: Time) {
-        let news = self.pool.probed(id, load, sent);
+    pub(super) fn on_probe(&mut self, id: ReplicaId, load: Load, sent: Time) {
+        let news = self.pool.on_probe(id, load, sent);
         if news && let Some(tokens) = load.kv_capacity_tokens {
             self.budget(id, tokens);
         }

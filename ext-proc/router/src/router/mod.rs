@@ -153,15 +153,15 @@ impl Router {
             } => {
                 let tokens = [prompt_tokens, cached_tokens, completion_tokens];
                 let usage = feedback::ResponseUsage::new(ttft_us, tokens);
-                self.finished(id, served_by, end, &usage);
+                self.on_finish(id, served_by, end, &usage);
             }
-            Event::Began(id) => self.began(id),
-            Event::Aborted(id) => self.aborted(id),
+            Event::Began(id) => self.on_begin(id),
+            Event::Aborted(id) => self.on_abort(id),
             Event::Probed {
                 replica,
                 load,
                 sent,
-            } => self.probed(replica, load, sent),
+            } => self.on_probe(replica, load, sent),
             Event::AdaptersListed { replica, adapters } => self.list_adapters(replica, adapters),
             Event::AdaptersReported {
                 replica,
@@ -194,7 +194,7 @@ impl Router {
                 as_of,
                 round_trip,
             } => self.peer_reported(peer, report, as_of, round_trip),
-            Event::PeerLost(peer) => self.pool.peers.on_lost(peer, self.pool.now),
+            Event::PeerLost(peer) => self.pool.peers.on_loss(peer, self.pool.now),
             Event::Shared(placement) => self.shared(&placement),
             Event::Shutdown => self.shutdown(),
         }

@@ -82,7 +82,7 @@ impl Router {
 
     /// Registers that the response to a request begins: its replica has admitted it, and its prefill replica has computed the
     /// prompt.
-    pub(super) fn began(&mut self, id: RequestId) {
+    pub(super) fn on_begin(&mut self, id: RequestId) {
         let (now, pool) = (self.pool.now, &mut self.pool);
         let Some(request) = pool.in_flight.get_mut(&id) else {
             return;
@@ -96,7 +96,7 @@ impl Router {
         self.tier_counts
             .first_token(request.tier, now <= request.due);
         let (claim, permit) = (&request.claim, request.permit);
-        pool.replicas.began(request.replica, claim, permit, now);
+        pool.replicas.on_begin(request.replica, claim, permit, now);
         if !self.claims.is_empty()
             && let Some(replica) = pool.replicas.slot_of(request.replica)
         {

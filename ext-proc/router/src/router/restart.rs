@@ -54,11 +54,11 @@ impl ForgetQueue {
 
 impl Router {
     /// Forgets what the ended process of a replica held, queued and measured.
-    pub(super) fn restarted(&mut self, id: ReplicaId, replica: ReplicaIndex) {
+    pub(super) fn on_restart(&mut self, id: ReplicaId, replica: ReplicaIndex) {
         let (now, pool) = (self.pool.now, &mut self.pool);
-        pool.replicas.restarted(id, now);
-        pool.answers.restarted(id);
-        pool.sessions.restarted(id);
+        pool.replicas.on_restart(id, now);
+        pool.answers.on_restart(id);
+        pool.sessions.on_restart(id);
         pool.adapters.forget_loaded(replica);
         let tick = pool.index.last_tick();
         self.forgetting.add_empty(replica, tick, tick);

@@ -37,7 +37,7 @@ impl TierCounts {
         self.of(tier).arrived += 1;
     }
 
-    pub(super) const fn dispatched(&mut self, tier: Tier) {
+    pub(super) const fn on_dispatch(&mut self, tier: Tier) {
         self.of(tier).dispatched += 1;
     }
 

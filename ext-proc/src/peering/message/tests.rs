@@ -27,7 +27,6 @@ const REPORT: PeerReport = PeerReport {
 
 fn heartbeat(pools: Vec<(Arc<str>, PeerReport)>) -> Message {
     Message::Heartbeat(Heartbeat {
-        nonce: u64::MAX,
         version: "1.2.3".into(),
         has_gateway: true,
         pools,
@@ -81,7 +80,7 @@ fn scaling(work_s: f64, drained: &str) -> Message {
 
 fn examples() -> [Message; 4] {
     [
-        Message::Ping { nonce: 9 },
+        Message::Ping,
         heartbeat(vec![("llama".into(), REPORT)]),
         placement(300, -5),
         scaling(2.5, "10.0.0.7:8000"),

@@ -1,12 +1,11 @@
-//! Peers that cannot be trusted: one that never replies, one with a wrong certificate, one behind a network that repeats
-//! old messages.
+//! Peers that cannot be trusted: one that never replies, one with a wrong certificate.
 
 use isotherm_e2e::regions::{
     TAKEOVER_TIME, check_own_replicas, client, forwarded, occupy, peer_status, scripted_regions,
-    wait_for_peer_state, wait_until_available, wait_until_connected, wait_until_unavailable,
+    wait_until_available, wait_until_connected, wait_until_unavailable,
 };
-use isotherm_e2e::{ReplayingProxy, ScriptedReplica, WAIT_MAX, admin, chat, permit};
-use isotherm_harness::{Authority, Regions, wait_for, wait_until};
+use isotherm_e2e::{ScriptedReplica, WAIT_MAX, admin, chat, permit};
+use isotherm_harness::{Authority, Regions, wait_for};
 use tokio::net::TcpListener;
 
 /// Sends a request to us while it is full; returns the region that served it.
@@ -122,57 +121,4 @@ fn reconnect(regions: &Regions, region: &str) -> anyhow::Result<()> {
         }
     }
     Ok(())
-}
-
-#[tokio::test]
-async fn repeated_old_heartbeats_change_nothing() -> anyhow::Result<()> {
-    /// Heartbeats that the proxy keeps before the state changes.
-    const KEPT: usize = 4;
-    let _permit = permit::shared().await?;
-    let [us, eu] = ScriptedReplica::start_all(["us", "eu"]).await?;
-    let regions = scripted_regions("replay", &[&us, &eu], 1)
-        .plaintext()
-        .start()
-        .await?;
-    let link = regions.link("us", "eu")?;
-    let config = regions.region("eu")?.service().config_path();
-    let config = isotherm_harness::Document::read(&config)?;
-    let listen = config.get("region/listen")?.as_str().unwrap_or_default();
-    let proxy = ReplayingProxy::start(listen.parse()?).await?;
-    link.peering.connect_to(vec![proxy.address()]);
-    link.conditions.reset_connections();
-    wait_until_connected(&regions).await?;
-    // The proxy keeps heartbeats of an idle eu; then eu is full, and reports it to us.
-    wait_until(WAIT_MAX, "heartbeats to pass", || {
-        std::future::ready(proxy.kept() >= KEPT)
-    })
-    .await?;
-    let busy = occupy(&regions, &eu).await?;
-    let (service, labels) = (regions.region("us")?.service(), [("region", "eu")]);
-    let metric = "isotherm_peer_free_capacity";
-    admin::wait_for_metric(service, metric, &labels, |capacity| capacity < 0.5).await?;
-
-    proxy.start_replaying();
-
-    wait_for(WAIT_MAX, "repetitions", || async {
-        let capacity = admin::metric(service, metric, &labels).await?;
-        assert_eq!(capacity, Some(0.0), "us believed an old heartbeat");
-        Ok((proxy.replayed() >= 20).then_some(()))
-    })
-    .await?;
-
-    // Nor do they keep a suspended peer up.
-    regions.region("eu")?.service().process()?.suspend()?;
-    let replayed = proxy.replayed();
-    wait_for_peer_state(&regions, "us", "eu", &["lost"]).await?;
-    wait_until(WAIT_MAX, "a repetition", || {
-        std::future::ready(proxy.replayed() > replayed)
-    })
-    .await?;
-    wait_for_peer_state(&regions, "us", "eu", &["lost"]).await?;
-    regions.region("eu")?.service().process()?.resume()?;
-    wait_for_peer_state(&regions, "us", "eu", &["up"]).await?;
-    eu.release_all();
-    assert_eq!(busy.await??.status, 200);
-    admin::wait_for_pool(regions.region("eu")?.service(), "queue_length", 0).await
 }

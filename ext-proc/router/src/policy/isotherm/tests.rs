@@ -87,10 +87,10 @@ impl Pool {
                 let chain = request.fingerprint.blocks();
                 let matched = pool.index.deepest_of(chain, replica);
                 pool.replicas
-                    .dispatched(replica, f64::from(blocks) * 50.0, pool.now);
+                    .on_dispatch(replica, f64::from(blocks) * 50.0, pool.now);
                 pool.index.record(chain, replica, &matched);
                 if let Some(adapter) = request.adapter {
-                    pool.adapters.dispatched(replica, adapter, 0.3, pool.now);
+                    pool.adapters.on_dispatch(replica, adapter, 0.3, pool.now);
                 }
                 pool.sessions.record(request.session.unwrap(), id);
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
@@ -134,7 +134,7 @@ impl Pool {
                     kv_capacity_tokens: Some(10_000),
                     ..Load::default()
                 };
-                pool.probed(id, load, pool.now);
+                pool.on_probe(id, load, pool.now);
             }
         }
     }
@@ -208,7 +208,7 @@ fn a_prompt_finds_the_shortest_queue_of_prefill_though_other_replicas_have_fewer
             let state = &mut pool.0;
             let chain = prompt.fingerprint.blocks();
             let matched = state.index.deepest_of(chain, replica);
-            state.replicas.dispatched(replica, tokens, state.now);
+            state.replicas.on_dispatch(replica, tokens, state.now);
             state.index.record(chain, replica, &matched);
         }
     }

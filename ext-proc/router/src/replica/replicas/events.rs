@@ -70,7 +70,7 @@ impl Replicas {
     }
 
     /// Applies a probe; returns whether it is newer than the last one. A request occupies a replica for about `service`.
-    pub(crate) fn probed(
+    pub(crate) fn on_probe(
         &mut self,
         id: ReplicaId,
         load: Load,
@@ -96,15 +96,15 @@ impl Replicas {
             replica.on_pending(load.pending, sent);
             let is_silent = replica.signs.is_silent();
             let requests = (replica.outstanding, replica.unbegun.count());
-            replica.headroom.probed(&load, sent, requests, is_silent);
-            replica.stall.probed(&load, sent);
+            replica.headroom.on_probe(&load, sent, requests, is_silent);
+            replica.stall.on_probe(&load, sent);
             replica.age(pool, now);
             let since = replica.headroom.pushes_since(sent);
             let own = replica.outstanding.saturating_sub(since);
-            replica.others.probed(&load, sent, own, service, now);
+            replica.others.on_probe(&load, sent, own, service, now);
             replica.backlog.keep_of_siblings(replica.others.count());
             let token_s = replica.token_s();
-            replica.backlog.probed(load.pending, sent, token_s);
+            replica.backlog.on_probe(load.pending, sent, token_s);
             replica.sent_tokens.forget_before(sent);
             replica.probe = Some((load, sent));
             replica.failed = false;
@@ -113,7 +113,7 @@ impl Replicas {
     }
 
     /// Takes in the counters of a replica's engine; returns what they tell.
-    pub(crate) fn counted(
+    pub(crate) fn on_counters(
         &mut self,
         slot: ReplicaIndex,
         counters: &EngineCounters,
@@ -123,10 +123,10 @@ impl Replicas {
     }
 
     /// Registers that the process of a replica is a new one: it has nothing queued, and its speed is not known yet.
-    pub(crate) fn restarted(&mut self, id: ReplicaId, now: Time) {
+    pub(crate) fn on_restart(&mut self, id: ReplicaId, now: Time) {
         let pool = self.speed.model;
         self.change(id, now, |replica| {
-            replica.headroom.restarted();
+            replica.headroom.on_restart();
             replica.backlog = Backlog::default();
             replica.others = OtherRequests::default();
             replica.speed = ReplicaLatency::new(pool);
@@ -155,7 +155,7 @@ impl Replicas {
         self.change(id, now, |replica| replica.failed = true);
     }
 
-    /// Prefetches what [`Self::dispatched`] reads of a replica.
+    /// Prefetches what [`Self::on_dispatch`] reads of a replica.
     pub(crate) fn prefetch(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
             black_box((replica.headroom.last_push(), replica.backlog.last_push()));
@@ -164,7 +164,7 @@ impl Replicas {
     }
 
     /// Registers a dispatched request with `tokens` prompt tokens to compute.
-    pub(crate) fn dispatched(
+    pub(crate) fn on_dispatch(
         &mut self,
         slot: ReplicaIndex,
         tokens: f64,
@@ -192,9 +192,9 @@ impl Replicas {
             replica.age(pool, now);
             replica.outstanding += 1;
             replica.turn = turn;
-            replica.headroom.pushed(now);
-            replica.unbegun.pushed();
-            let claim = replica.backlog.pushed(tokens, replica.token_s(), now);
+            replica.headroom.on_push(now);
+            replica.unbegun.on_push();
+            let claim = replica.backlog.on_push(tokens, replica.token_s(), now);
             replica.arrivals.add(takes_s, now);
             sent = Some((replica.breaker.sent(now), claim));
         });
@@ -203,7 +203,7 @@ impl Replicas {
 
     /// Registers a request that a sibling dispatched, with `tokens` prompt tokens to compute. A sibling that does not tell
     /// them counts as the mean of the pool.
-    pub(crate) fn pushed_by_sibling(
+    pub(crate) fn on_sibling_push(
         &mut self,
         slot: ReplicaIndex,
         tokens: Option<f64>,
@@ -223,28 +223,28 @@ impl Replicas {
         self.change_slot(slot, now, |replica| {
             replica.age(pool, now);
             replica.turn = turn;
-            replica.headroom.pushed_by_sibling(now);
-            replica.others.pushed(service, now);
+            replica.headroom.on_sibling_push(now);
+            replica.others.on_push(service, now);
             let token_s = replica.token_s();
-            replica.backlog.pushed_by_sibling(tokens, token_s, now);
+            replica.backlog.on_sibling_push(tokens, token_s, now);
             replica.arrivals.add(takes_s, now);
         });
     }
 
     /// Registers that the response to a request begins.
-    pub(crate) fn began(
+    pub(crate) fn on_begin(
         &mut self,
         id: ReplicaId,
         claim: &BacklogClaim,
         permit: BreakerPermit,
         now: Time,
     ) {
-        self.change(id, now, |replica| replica.began(claim, permit, now));
+        self.change(id, now, |replica| replica.on_begin(claim, permit, now));
     }
 
     /// Registers the end of a request and its verdict. `computed` says what became of the prompt if the response had not
     /// begun.
-    pub(crate) fn released(
+    pub(crate) fn on_release(
         &mut self,
         request: &InFlightRequest,
         evidence: Evidence,
@@ -256,7 +256,7 @@ impl Replicas {
         let mut unused = None;
         self.change(request.replica, now, |replica| {
             unused = replica.end_prompt(claim, computed, now);
-            replica.breaker.ended(request.permit, evidence, now);
+            replica.breaker.on_end(request.permit, evidence, now);
             if evidence == Evidence::Success {
                 if request.has_begun {
                     replica.signs.add_sign(now);
@@ -292,7 +292,7 @@ impl Replicas {
         now: Time,
     ) {
         self.change(id, now, |replica| {
-            replica.breaker.ended(sent, evidence, now);
+            replica.breaker.on_end(sent, evidence, now);
         });
     }
 

@@ -79,9 +79,9 @@ impl Replicas {
             return;
         };
         let counted = replica.counted.get_or_insert_default();
-        counted.counted(grown, now);
+        counted.on_counters(grown, now);
         let hit_discount = 1.0 - counted.hit_credit(now);
-        self.counted.counted(grown, now);
+        self.counted.on_counters(grown, now);
         let speed = self.counted.speed(&LatencyModel::default());
         if speed.decode.is_some() {
             self.forget_presumed_decode();

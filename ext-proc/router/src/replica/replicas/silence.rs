@@ -44,7 +44,7 @@ impl Replicas {
     /// Registers by how much the counters of a replica's engine grew.
     pub(crate) fn counters_grew(&mut self, slot: ReplicaIndex, grown: &EngineCounters, now: Time) {
         if let Some(replica) = self.get_mut(slot) {
-            replica.signs.counted(grown, now);
+            replica.signs.on_counters(grown, now);
         }
     }
 

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 use crate::file_watcher::FileWatcher;
 
 /// A value from files. While the files are invalid, the previous value stays in use.
-pub(crate) struct Reloaded<T> {
+pub(crate) struct ReloadedValue<T> {
     files: Vec<PathBuf>,
     read: Box<dyn Fn() -> anyhow::Result<T> + Send + Sync>,
     current: RwLock<Arc<T>>,
@@ -18,7 +18,7 @@ pub(crate) struct Reloaded<T> {
     failures: AtomicU64,
 }
 
-impl<T: Send + Sync + 'static> Reloaded<T> {
+impl<T: Send + Sync + 'static> ReloadedValue<T> {
     /// Reads the value. `read` reads these files.
     /// Fails when the files are invalid.
     pub(crate) fn load(
@@ -73,9 +73,9 @@ impl<T: Send + Sync + 'static> Reloaded<T> {
     }
 }
 
-impl<T> Debug for Reloaded<T> {
+impl<T> Debug for ReloadedValue<T> {
     fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        let mut reloaded = f.debug_struct("Reloaded");
+        let mut reloaded = f.debug_struct("ReloadedValue");
         reloaded.field("files", &self.files).finish_non_exhaustive()
     }
 }
