@@ -1,4 +1,4 @@
-//! What a service hears of another one, a peer or a sibling: the last heartbeat, its age, and the round trip.
+//! The last heartbeat of another service, a peer or a sibling, with its age and the round trip.
 //!
 //! The age of a heartbeat starts at its *ping*, so that its content is never taken to be too young. Each sibling reports its own
 //! queue and its own Envoys only, since two services that repeat each other's reports would keep them alive.
@@ -12,7 +12,7 @@ use isotherm_router::{PeerReport, Time};
 /// Divisor of a new round trip's weight in the smoothed one, as in TCP.
 const SMOOTHING: u32 = 8;
 
-/// What is heard of one service. It outlives a connection that breaks: the client soon connects again.
+/// The last heartbeat of one service. It outlives a connection that breaks: the client soon connects again.
 #[derive(Debug, Default)]
 pub(super) struct HeardService {
     /// Time of the newest ping with a response.

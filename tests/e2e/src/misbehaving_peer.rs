@@ -18,7 +18,7 @@ use isotherm_router::PeerReport;
 
 use crate::MODEL;
 
-/// What the peer reports: more free capacity than any pool of these tests has.
+/// The peer's report: more free capacity than any pool of these tests has.
 const REPORT: PeerReport = PeerReport {
     available: 50,
     replicas: 50,
