@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use super::codec::encode;
 use super::connection::{Connection, Connector, PeerEndpoint};
-use super::message::encode;
 use super::timeouts::SILENCE_INTERVALS;
 use super::{LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message};
 use crate::backoff::Backoff;

@@ -17,9 +17,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
-use super::identity::{host, server_name};
+use super::codec::decode;
+use super::host::{host, server_name};
 use super::link_error::tls_error;
-use super::message::{self, decode};
+use super::message;
 use super::{
     LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message, TransportSecurity,
 };

@@ -9,13 +9,10 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use isotherm_planner::{AdoptedPlan, DemandSums, RegionRow};
 use isotherm_regions::Heartbeat;
 use serde::{Deserialize, Serialize};
 
-use super::MESSAGE_BYTES_MAX;
-use super::bounds::{MessageError, check};
 use crate::pool::SharedPlacement;
 
 /// Path of every request, with the version of the protocol.
@@ -70,29 +67,3 @@ pub struct PoolShare {
     /// The region's row of the program.
     pub row: RegionRow,
 }
-
-/// Returns the message on the wire.
-/// Fails beyond a bound that the receiver checks.
-pub fn encode(message: &Message) -> Result<Bytes, MessageError> {
-    check(message)?;
-    let mut bytes = Vec::new();
-    ciborium::into_writer(message, &mut bytes).map_err(MessageError::form)?;
-    match bytes.len() <= MESSAGE_BYTES_MAX {
-        true => Ok(bytes.into()),
-        false => Err(MessageError::Long),
-    }
-}
-
-/// Returns the message of a body; `None` for an empty one, with which a caller asks whether it is accepted.
-/// Fails when the message is not valid.
-pub fn decode(body: &[u8]) -> Result<Option<Message>, MessageError> {
-    if body.is_empty() {
-        return Ok(None);
-    }
-    let message = ciborium::from_reader(body).map_err(MessageError::form)?;
-    check(&message)?;
-    Ok(Some(message))
-}
-
-#[cfg(test)]
-mod tests;

@@ -15,24 +15,26 @@
 //! Everything is bounded: a message has at most [`MESSAGE_BYTES_MAX`], and each request, each queue and each number of
 //! connections has a limit.
 
-mod bounds;
 mod client;
+mod codec;
 mod connection;
 mod credentials;
+mod host;
 mod identity;
 mod link_error;
 mod message;
 mod server;
 mod timeouts;
 
-pub use bounds::MessageError;
 pub use client::{LinkClient, LinkEvent, SendError};
+pub use codec::{MessageError, decode, encode};
 pub use connection::PeerEndpoint;
 pub use credentials::{CertificateState, Credentials};
 pub(crate) use credentials::{authorities, certificates, key};
-pub use identity::{LocalIdentity, TransportSecurity, host};
+pub use host::host;
+pub use identity::{LocalIdentity, TransportSecurity};
 pub use link_error::LinkError;
-pub use message::{Message, PATH, PoolShare, REGION_HEADER, ScalingShare, decode, encode};
+pub use message::{Message, PATH, PoolShare, REGION_HEADER, ScalingShare};
 pub use server::{InboundHandler, LinkServer};
 pub use timeouts::LinkTimeouts;
 

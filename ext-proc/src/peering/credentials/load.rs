@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{
 
 use super::TlsConfigs;
 use crate::config::TlsFiles;
-use crate::peering::identity::server_name;
+use crate::peering::host::server_name;
 
 /// The longest file, in bytes; a chain of certificates has a few kilobytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;

@@ -21,8 +21,9 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::{ServerContext, stopped};
 use crate::peering::MESSAGE_BYTES_MAX;
-use crate::peering::identity::host;
-use crate::peering::message::{self, decode, encode};
+use crate::peering::codec::{decode, encode};
+use crate::peering::host::host;
+use crate::peering::message;
 
 /// The longest time without a new request: longer than the longest interval of heartbeats. It bounds a request and its response,
 /// too.

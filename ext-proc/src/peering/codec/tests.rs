@@ -1,10 +1,14 @@
+use std::sync::Arc;
+
 use isotherm_fingerprint::BlockHash;
-use isotherm_planner::Hold;
+use isotherm_planner::{AdoptedPlan, DemandSums, Hold};
+use isotherm_regions::Heartbeat;
 use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::peering::ScalingShare;
 use crate::pool::SharedTarget;
 
 const REPORT: PeerReport = PeerReport {

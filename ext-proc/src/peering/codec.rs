@@ -1,11 +1,11 @@
-//! Bounds of the messages between services.
-//!
-//! Both ends check every message, so that no other code has to: names are neither empty nor too long, lists are bounded,
-//! figures are finite.
+//! Messages as bytes, and the bounds that both ends check, so that no other code has to: names are neither empty nor too
+//! long, lists are bounded, figures are finite.
 
+use bytes::Bytes;
 use isotherm_planner::DemandSums;
 use isotherm_router::PeerReport;
 
+use super::MESSAGE_BYTES_MAX;
 use super::message::{Message, PoolShare};
 use crate::pool::{SharedPlacement, SharedTarget};
 
@@ -28,7 +28,7 @@ pub enum MessageError {
     /// The bytes are no message of this protocol.
     #[error("the message cannot be read: {0}")]
     Form(String),
-    /// The message is longer than [`MESSAGE_BYTES_MAX`](super::MESSAGE_BYTES_MAX).
+    /// The message is longer than [`MESSAGE_BYTES_MAX`].
     #[error("the message is too long")]
     Long,
     /// A name is empty or too long.
@@ -46,14 +46,37 @@ pub enum MessageError {
 }
 
 impl MessageError {
-    pub(super) fn form(error: impl ToString) -> Self {
+    fn form(error: impl ToString) -> Self {
         Self::Form(error.to_string())
     }
 }
 
+/// Returns the message on the wire.
+/// Fails beyond a bound that the receiver checks.
+pub fn encode(message: &Message) -> Result<Bytes, MessageError> {
+    check(message)?;
+    let mut bytes = Vec::new();
+    ciborium::into_writer(message, &mut bytes).map_err(MessageError::form)?;
+    match bytes.len() <= MESSAGE_BYTES_MAX {
+        true => Ok(bytes.into()),
+        false => Err(MessageError::Long),
+    }
+}
+
+/// Returns the message of a body; `None` for an empty one, with which a caller asks whether it is accepted.
+/// Fails when the message is not valid.
+pub fn decode(body: &[u8]) -> Result<Option<Message>, MessageError> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let message = ciborium::from_reader(body).map_err(MessageError::form)?;
+    check(&message)?;
+    Ok(Some(message))
+}
+
 /// Checks a message.
 /// Fails when a name, a list or a figure is beyond its bound.
-pub(super) fn check(message: &Message) -> Result<(), MessageError> {
+fn check(message: &Message) -> Result<(), MessageError> {
     match message {
         Message::Ping => Ok(()),
         Message::Heartbeat(heartbeat) => {
@@ -137,3 +160,6 @@ fn figure(of: &'static str, number: f64) -> Result<(), MessageError> {
     let is_figure = number.is_finite() && number >= 0.0;
     is_figure.then_some(()).ok_or(MessageError::Figure(of))
 }
+
+#[cfg(test)]
+mod tests;
