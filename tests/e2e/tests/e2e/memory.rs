@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 4;
 /// The test connects to the service as Envoy does: ten thousand clients of Envoy would measure Envoy and themselves.
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_queued_requests_fit_into_300_mb() -> anyhow::Result<()> {
-    let _permit = permit::exclusive().await?;
+    let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("memory", &[&replica], 1)
         .service(|config| {

@@ -13,7 +13,7 @@ use serde_json::json;
 #[tokio::test]
 async fn a_thousand_queued_requests_are_served_in_order_of_arrival() -> anyhow::Result<()> {
     const QUEUED: usize = 1_000;
-    let _permit = permit::exclusive().await?;
+    let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     replica.set_action(Action::Hold);
     let stack = scripted("thousand", &[&replica], 1)

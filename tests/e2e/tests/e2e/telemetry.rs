@@ -7,7 +7,7 @@ use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::json;
 
 const REQUESTS: usize = 100;
-const SPEED: f64 = 4.0;
+const SPEED: f64 = 8.0;
 /// Words of the shortest prompt, and of the steps to longer ones.
 const WORDS: usize = 300;
 /// Lengths of prompts.
