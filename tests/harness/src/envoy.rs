@@ -44,6 +44,8 @@ impl Envoy {
             .arg("--admin-address-path")
             .arg(admin_path(directory))
             .args(["--disable-hot-restart", "--log-level", "warning"])
+            // Access logs are written at once instead of every 10 s.
+            .args(["--file-flush-interval-msec", "200"])
             .args(["--concurrency", &workers.to_string()]);
         let client = admin_client()?;
         let (process, admin) = launch(&mut command, directory, &client).await?;
