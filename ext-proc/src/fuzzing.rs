@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use bytes::Bytes;
 use isotherm_decision_proto::ClientMessage;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{EngineCounters, Load};
@@ -11,7 +12,7 @@ use prost::Message as _;
 use crate::config::Engine;
 use crate::frontends::request::{ListenerKind, RequestHead};
 use crate::metrics::Metrics;
-use crate::peering::{Message, decode, encode};
+use crate::peering::{Message, MessageError, decode, encode};
 use crate::probe::{parse_model_list, parse_page};
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(|| Metrics::register(&mut Registry::default()));
@@ -33,10 +34,10 @@ pub fn parse_models_page(page: &[u8]) -> Option<Vec<String>> {
 
 /// Decodes a message of a peer, and encodes it again.
 #[must_use]
-pub fn decode_peer_message(bytes: &[u8]) -> Option<(Message, Vec<u8>)> {
+pub fn decode_peer_message(bytes: &[u8]) -> Option<(Message, Result<Bytes, MessageError>)> {
     let message = decode(bytes).ok()??;
-    let encoded = encode(&message).ok()?;
-    Some((message, encoded.to_vec()))
+    let encoded = encode(&message);
+    Some((message, encoded))
 }
 
 /// Reads a message of a filter as the service does: the headers of its requests, the outcomes of its ends. Returns the number

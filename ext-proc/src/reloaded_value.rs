@@ -19,7 +19,7 @@ pub(crate) struct ReloadedValue<T> {
 }
 
 impl<T: Send + Sync + 'static> ReloadedValue<T> {
-    /// Reads the value. `read` reads these files.
+    /// Reads the value. `files` are the files that `read` reads.
     /// Fails when the files are invalid.
     pub(crate) fn load(
         files: Vec<PathBuf>,
@@ -61,12 +61,16 @@ impl<T: Send + Sync + 'static> ReloadedValue<T> {
                 Ok(value) => {
                     *self.current.write() = Arc::new(value);
                     self.loads.fetch_add(1, Ordering::Relaxed);
-                    tracing::info!(?files, "files loaded");
+                    tracing::info!(?files, "TLS files read again");
                 }
                 Err(error) => {
                     self.failures.fetch_add(1, Ordering::Relaxed);
                     let error = format!("{error:#}");
-                    tracing::error!(?files, error, "new files refused; the old ones stay in use");
+                    tracing::error!(
+                        ?files,
+                        error,
+                        "changed TLS files are invalid; the previous ones stay in use until they expire"
+                    );
                 }
             }
         }

@@ -53,6 +53,7 @@ impl WorkModel {
 
 /// Sums over the requests of a minute. Sums of several services add up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct DemandSums {
     /// Requests.
     pub requests: f64,

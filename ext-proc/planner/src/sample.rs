@@ -87,6 +87,7 @@ pub struct PeerSample {
 
 /// One region's part of the program for one pool: what regions exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct RegionRow {
     /// Replicas that the region has ordered (the paper's n).
     pub replicas: u32,
@@ -115,7 +116,8 @@ pub struct AdoptedPlan {
 }
 
 /// A number that an operator holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Hold {
     /// Number of replicas; the bounds of the configuration still apply.
     pub replicas: u32,

@@ -1,4 +1,4 @@
-//! The core across regions: which region decides about the replicas of each, and the heartbeats that services tell each other.
+//! The core across regions: which region decides about the replicas of each, and the type of a heartbeat.
 //!
 //! [`Leases`] is *sans I/O* like the [`Router`](isotherm_router::Router): it takes events and times, and returns work for the
 //! driver. It holds the lease of this region's own replicas in a store, and takes those of a dead region.

@@ -131,7 +131,7 @@ pub enum PeerAvailability {
     Available,
     /// No report of this pool has arrived yet.
     NeverHeard,
-    /// The peer's heartbeats have stopped.
+    /// The link to the peer is down, or the peer has no such pool.
     Lost,
     /// The last report is too old.
     Stale,

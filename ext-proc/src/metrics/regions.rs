@@ -56,8 +56,8 @@ const COUNTERS: &[Counter<RegionsCounters>] = counters! {
     sharing_sent: "Messages with placements sent to siblings",
     sharing_received: "Messages with placements received from siblings",
     sharing_dropped: "Messages with placements dropped because the link to the sibling was down or full",
-    heartbeats: "Heartbeats of other regions",
-    regions_lost: "Times that the link to another region went down",
+    heartbeats: "Heartbeats of other regions, each newer than the one before",
+    regions_lost: "Times that another region was no longer heard",
 };
 
 const LEASE_COUNTERS: &[Counter<LeaseCounters>] = counters! {

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::codec::encode;
+use super::codec::{MessageError, encode};
 use super::connection::{Connection, Connector, PeerEndpoint};
 use super::timeouts::SILENCE_INTERVALS;
 use super::{LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message};
@@ -30,7 +30,7 @@ const PINGS_MAX: usize = SILENCE_INTERVALS as usize;
 /// The outcome of a ping.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LinkEvent {
-    /// The peer has the right identity and has answered the ping of this time. The link is up.
+    /// The peer has the right identity and has answered the ping that was sent at this time. The link is up.
     Heartbeat(Time, Heartbeat),
     /// A ping or an attempt to connect failed. The client reports *each* failure.
     Down {
@@ -40,7 +40,7 @@ pub enum LinkEvent {
 }
 
 /// Why a message was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The link is down.
     #[error("there is no such link")]
@@ -48,9 +48,9 @@ pub enum SendError {
     /// The peer reads more slowly than this service sends.
     #[error("the send queue is full")]
     Full,
-    /// The message is longer than [`MESSAGE_BYTES_MAX`], or beyond another bound that the peer checks.
-    #[error("the message is too long")]
-    TooLong,
+    /// The message is beyond a bound that the peer checks.
+    #[error("{0}")]
+    Invalid(MessageError),
 }
 
 /// The calling end of one link; dropping it closes its connections.
@@ -110,8 +110,8 @@ impl LinkClient {
         if !self.is_up.load(Ordering::Relaxed) {
             return Err(SendError::NoLink);
         }
-        let encoded = encode(message).map_err(|_| SendError::TooLong)?;
-        let bytes = u32::try_from(encoded.len()).map_err(|_| SendError::TooLong)?;
+        let encoded = encode(message).map_err(SendError::Invalid)?;
+        let bytes = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.bytes).try_acquire_many_owned(bytes);
         let permit = permit.map_err(|_| SendError::Full)?;
         let queued = self.queue.try_send((encoded, permit));

@@ -1,7 +1,10 @@
-//! Messages as bytes, and the bounds that both ends check, so that no other code has to: names are neither empty nor too
-//! long, lists are bounded, figures are finite.
+//! Messages as bytes, and their bounds.
+//!
+//! Both ends check every message, so that no other code has to. Names are neither empty nor too long, lists are bounded, and
+//! figures are finite.
 
 use bytes::Bytes;
+use ciborium::de;
 use isotherm_planner::DemandSums;
 use isotherm_router::PeerReport;
 
@@ -11,6 +14,8 @@ use crate::pool::{SharedPlacement, SharedTarget};
 
 /// The longest name of a region, a model or a replica, in bytes.
 const NAME_BYTES_MAX: usize = 256;
+/// The longest description of an error, in bytes.
+const ERROR_BYTES_MAX: usize = 256;
 /// The most pools in a message.
 const POOLS_MAX: usize = 1024;
 /// The most drained replicas of a pool.
@@ -46,8 +51,15 @@ pub enum MessageError {
 }
 
 impl MessageError {
-    fn form(error: impl ToString) -> Self {
-        Self::Form(error.to_string())
+    /// The error of a foreign message, whose text the other side may choose.
+    fn form(error: de::Error<std::io::Error>) -> Self {
+        let mut text = match error {
+            de::Error::Syntax(at) => format!("no CBOR at byte {at}"),
+            de::Error::Semantic(_, text) => text,
+            other => other.to_string(),
+        };
+        text.truncate(text.floor_char_boundary(ERROR_BYTES_MAX));
+        Self::Form(text)
     }
 }
 
@@ -56,7 +68,8 @@ impl MessageError {
 pub fn encode(message: &Message) -> Result<Bytes, MessageError> {
     check(message)?;
     let mut bytes = Vec::new();
-    ciborium::into_writer(message, &mut bytes).map_err(MessageError::form)?;
+    let written = ciborium::into_writer(message, &mut bytes);
+    written.map_err(|error| MessageError::Form(error.to_string()))?;
     match bytes.len() <= MESSAGE_BYTES_MAX {
         true => Ok(bytes.into()),
         false => Err(MessageError::Long),
@@ -69,7 +82,11 @@ pub fn decode(body: &[u8]) -> Result<Option<Message>, MessageError> {
     if body.is_empty() {
         return Ok(None);
     }
-    let message = ciborium::from_reader(body).map_err(MessageError::form)?;
+    let mut rest = body;
+    let message = ciborium::from_reader(&mut rest).map_err(MessageError::form)?;
+    if !rest.is_empty() {
+        return Err(MessageError::Form("bytes behind the message".to_owned()));
+    }
     check(&message)?;
     Ok(Some(message))
 }
@@ -80,7 +97,9 @@ fn check(message: &Message) -> Result<(), MessageError> {
     match message {
         Message::Ping => Ok(()),
         Message::Heartbeat(heartbeat) => {
-            name(&heartbeat.version)?;
+            if heartbeat.version.len() > NAME_BYTES_MAX {
+                return Err(MessageError::Name);
+            }
             many("pools", heartbeat.pools.len(), POOLS_MAX)?;
             let mut pools = heartbeat.pools.iter();
             pools.try_for_each(|(model, report)| name(model).and_then(|()| check_report(report)))

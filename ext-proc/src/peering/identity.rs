@@ -71,7 +71,7 @@ impl LocalIdentity {
         self.allowed.read().get(region).cloned()
     }
 
-    /// The one allowed region that a certificate is valid for; `None` when it is valid for none or for several: a wildcard
+    /// The one allowed region that a certificate is valid for; `None` when it is valid for none or for several. A wildcard
     /// (`*.isotherm`) does not identify the caller.
     pub(super) fn region_of(&self, certificate: &CertificateDer<'_>) -> Option<Arc<str>> {
         let parsed = ParsedCertificate::try_from(certificate).ok()?;

@@ -1,11 +1,11 @@
 //! The messages between services, and their form on the wire: CBOR (RFC 8949).
 //!
-//! A service posts each message to `/isotherm/peering/v2` of another service; the response to a ping is a heartbeat, and the
-//! response to any other message is empty. `Host` names the region that is called (`eu.isotherm`). A status of the 4xx class has
-//! the reason as its text. The certificates identify both services; without TLS a header names the caller.
+//! A service posts each message to `/isotherm/peering/v2` of another service. The response to a ping is a heartbeat; the response
+//! to any other message is empty. `Host` names the region that is called (`eu.isotherm`). A status of the 4xx class has the
+//! reason as its text. The certificates identify both services; without TLS a header names the caller.
 //!
-//! A service ignores fields that it does not know, and reads an absent field of a struct with `serde(default)` as zero. A field
-//! therefore keeps its name and its meaning; anything else needs a new path.
+//! A service ignores fields that it does not know, and reads an absent field with a default as zero. A field therefore keeps
+//! its name and its meaning, and a new one has a default. Anything else needs a new path.
 
 use std::sync::Arc;
 
@@ -50,20 +50,25 @@ pub struct ScalingShare {
 
 /// Demand and number of replicas of one pool.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct PoolShare {
-    /// Model of the pool.
+    /// Model of the pool. It has no default: pools of no bytes would make a short message a long list.
     pub model: Arc<str>,
     /// The last complete minute, in minutes since the Unix epoch; zero before the first.
+    #[serde(default)]
     pub minute: u64,
     /// Demand of interactive requests in the minute.
+    #[serde(default)]
     pub interactive: DemandSums,
     /// Demand of non-interactive requests in the minute.
+    #[serde(default)]
     pub batch: DemandSums,
     /// Work of the requests that waited at the end of the minute, in seconds of one replica.
+    #[serde(default)]
     pub waiting_s: f64,
     /// Number of replicas that the sender plans.
+    #[serde(default)]
     pub plan: AdoptedPlan,
     /// The region's row of the program.
+    #[serde(default)]
     pub row: RegionRow,
 }

@@ -10,7 +10,7 @@
 //!   ([`LinkError`]).
 //! - [`LinkServer`] answers requests, and hands the messages of verified callers to an [`InboundHandler`].
 //!
-//! This module does not judge heartbeats: the core (`isotherm_regions`) drops what is late or the reply to another ping.
+//! This module does not judge heartbeats: `crate::regions` drops a heartbeat that a newer one has overtaken.
 //!
 //! Everything is bounded: a message has at most [`MESSAGE_BYTES_MAX`], and each request, each queue and each number of
 //! connections has a limit.

@@ -59,7 +59,7 @@ struct ServerContext {
 }
 
 impl LinkServer {
-    /// Creates a server on `listener`. Without TLS, only this machine must reach it: the service trusts every caller.
+    /// Creates a server on `listener`. Without TLS, no other machine may reach it: the service trusts every caller.
     pub fn new(
         identity: Arc<LocalIdentity>,
         listener: TcpListener,

@@ -59,18 +59,23 @@ impl RegionsDriver {
         });
     }
 
-    /// Handles an event of a link. A link that comes back brings a report at once.
+    /// Handles an event of a link.
     pub(super) fn on_link_event(&self, key: &LinkKey, event: LinkEvent) {
         self.drive(|core, now| {
             let Some(link) = core.links.get_mut(key) else {
                 return;
             };
+            let silence_max = core.config.silence_max();
+            let was_heard = link.heard.fresh(now, silence_max).is_some();
             let was_up = link.update(&event);
             match (key, event) {
                 (key, LinkEvent::Heartbeat(sent, heartbeat)) => {
-                    let is_newer = link.heard.on_heartbeat(now, sent, heartbeat);
-                    if let (LinkKey::Peer(peer), true) = (key, is_newer) {
+                    let heard = &mut link.heard;
+                    let counts = heard.on_heartbeat(now, sent, heartbeat, silence_max);
+                    if let (LinkKey::Peer(peer), true) = (key, counts) {
                         core.counters.heartbeats += 1;
+                        // The link stayed up, and heartbeats came too late.
+                        core.counters.regions_lost += u64::from(was_up && !was_heard);
                         self.update_peer(*peer, &link.heard);
                     }
                 }

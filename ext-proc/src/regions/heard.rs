@@ -1,7 +1,8 @@
 //! The last heartbeat of another service, a peer or a sibling, with its age and the round trip.
 //!
-//! The age of a heartbeat starts at its *ping*, so that its content is never taken to be too young. Each sibling reports its own
-//! queue and its own Envoys only, since two services that repeat each other's reports would keep them alive.
+//! A report is as old as its *ping*, so that the router never takes it to be too young. A service is heard for a while from the
+//! arrival of its last heartbeat on. Each sibling reports its own queue and its own Envoys only, since two services that repeat
+//! each other's reports would keep them alive.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,8 @@ const SMOOTHING: u32 = 8;
 pub(super) struct HeardService {
     /// Time of the newest ping with a response.
     pub(super) as_of: Option<Time>,
+    /// Arrival of that response.
+    received: Time,
     /// Smoothed round trip.
     pub(super) round_trip: Option<Duration>,
     /// The response to that ping.
@@ -24,14 +27,21 @@ pub(super) struct HeardService {
 }
 
 impl HeardService {
-    /// Handles the response to a ping that was sent at `sent`. Returns whether it is newer than the last one: several pings may be
-    /// under way.
-    pub(super) fn on_heartbeat(&mut self, now: Time, sent: Time, heartbeat: Heartbeat) -> bool {
-        if self.as_of.is_some_and(|as_of| sent <= as_of) {
+    /// Handles the response to a ping that was sent at `sent`. Returns whether it counts: a late one does not, nor one that a newer
+    /// response has overtaken.
+    pub(super) fn on_heartbeat(
+        &mut self,
+        now: Time,
+        sent: Time,
+        heartbeat: Heartbeat,
+        silence_max: Duration,
+    ) -> bool {
+        let age = now.since(sent);
+        if age >= silence_max || self.as_of.is_some_and(|as_of| sent <= as_of) {
             return false;
         }
-        let age = now.since(sent);
         self.as_of = Some(sent);
+        self.received = now;
         self.round_trip = Some(self.round_trip.map_or(age, |smoothed| {
             (smoothed * (SMOOTHING - 1) + age) / SMOOTHING
         }));
@@ -39,10 +49,10 @@ impl HeardService {
         true
     }
 
-    /// The last heartbeat, unless it is too old.
+    /// The last heartbeat while the service is heard.
     pub(super) fn fresh(&self, now: Time, silence_max: Duration) -> Option<&Heartbeat> {
-        let is_fresh = now.since(self.as_of?) < silence_max;
-        is_fresh.then_some(&self.heartbeat)
+        let is_heard = self.as_of.is_some() && now.since(self.received) < silence_max;
+        is_heard.then_some(&self.heartbeat)
     }
 }
 
@@ -70,24 +80,32 @@ mod tests {
         Time::from_nanos(ms * 1_000_000)
     }
 
-    #[test]
-    fn a_heartbeat_is_as_old_as_its_ping() {
-        let mut service = HeardService::default();
-        assert!(service.fresh(at(0), SILENCE_MAX).is_none());
-        assert!(service.on_heartbeat(at(450), at(200), Heartbeat::default()));
-        assert_eq!(service.as_of, Some(at(200)));
-        assert_eq!(service.round_trip, Some(Duration::from_millis(250)));
-        assert!(service.fresh(at(799), SILENCE_MAX).is_some());
-        assert!(service.fresh(at(800), SILENCE_MAX).is_none());
+    /// Hands a heartbeat to a service: the ping was sent and the response arrived at these times.
+    fn is_accepted(service: &mut HeardService, sent_ms: u64, now_ms: u64) -> bool {
+        let heartbeat = Heartbeat::default();
+        service.on_heartbeat(at(now_ms), at(sent_ms), heartbeat, SILENCE_MAX)
     }
 
     #[test]
-    fn a_response_that_another_has_overtaken_changes_nothing() {
+    fn a_report_is_as_old_as_its_ping_and_a_service_is_heard_from_the_response_on() {
         let mut service = HeardService::default();
-        assert!(service.on_heartbeat(at(450), at(200), Heartbeat::default()));
-        assert!(!service.on_heartbeat(at(460), at(100), Heartbeat::default()));
+        assert!(service.fresh(at(0), SILENCE_MAX).is_none());
+        assert!(is_accepted(&mut service, 200, 450));
         assert_eq!(service.as_of, Some(at(200)));
-        assert!(service.on_heartbeat(at(500), at(400), Heartbeat::default()));
+        assert_eq!(service.round_trip, Some(Duration::from_millis(250)));
+        assert!(service.fresh(at(1_049), SILENCE_MAX).is_some());
+        assert!(service.fresh(at(1_050), SILENCE_MAX).is_none());
+    }
+
+    #[test]
+    fn a_late_response_and_one_that_another_has_overtaken_change_nothing() {
+        let mut service = HeardService::default();
+        assert!(is_accepted(&mut service, 200, 450));
+        for (sent_ms, now_ms) in [(100, 460), (200, 460), (400, 1_000)] {
+            assert!(!is_accepted(&mut service, sent_ms, now_ms), "{sent_ms}");
+        }
+        assert_eq!(service.as_of, Some(at(200)));
+        assert!(is_accepted(&mut service, 400, 500));
     }
 
     #[test]

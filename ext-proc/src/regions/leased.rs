@@ -170,11 +170,13 @@ impl LeasedReplicas {
 /// Removes a draining replica when its requests have ended, unless it is leased again meanwhile.
 async fn remove_drained(pool: Arc<Pool>, drained: Member, owner: PeerId, drain_max: Duration) {
     let deadline = Instant::now() + drain_max;
-    pool.wait_until_empty(drained.id, deadline).await;
-    let members = Arc::clone(&pool.members().borrow());
-    let mut left = members.iter().filter(|member| member.id == drained.id);
-    if left.any(|member| member.draining) {
-        // The replica may have been removed already.
-        let _ = pool.release_replica(drained.addr, owner);
+    let mut members = pool.members();
+    let is_draining = |member: &Member| member.id == drained.id && member.draining;
+    tokio::select! {
+        _ = members.wait_for(|members| !members.iter().any(is_draining)) => {}
+        _ = pool.wait_until_empty(drained.id, deadline) => {
+            // The replica may have been removed already.
+            let _ = pool.release_replica(drained.addr, owner);
+        }
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct Links {
     links: BTreeMap<LinkKey, Link>,
 }
 
-/// A link to another service, and what is heard of that.
+/// A link to another service, and the last heartbeat from it.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) endpoint: PeerEndpoint,

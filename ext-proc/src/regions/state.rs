@@ -1,4 +1,4 @@
-//! State of the driver: the cores, the links, and the inputs from this service and its siblings.
+//! State of the driver: the core, the links, and the inputs from this service and its siblings.
 
 use std::time::Duration;
 

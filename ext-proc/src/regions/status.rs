@@ -30,9 +30,9 @@ pub struct RegionsStatus {
 /// Counters since the start, by the names of their metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RegionsCounters {
-    /// Heartbeats of other regions that were newer than the last one.
+    /// Heartbeats of other regions, each newer than the one before.
     pub heartbeats: u64,
-    /// Times that the link to another region went down.
+    /// Times that another region was no longer heard.
     pub regions_lost: u64,
     /// Inbound connections and requests rejected.
     pub peer_handshakes_rejected: u64,
@@ -143,7 +143,7 @@ pub struct SiblingState {
     /// State of the link.
     #[serde(flatten)]
     pub link: LinkState,
-    /// Round trip of the last heartbeat.
+    /// Smoothed round trip.
     pub round_trip_ms: Option<f64>,
     /// Time since the ping of the last heartbeat.
     pub heartbeat_age_ms: Option<u64>,

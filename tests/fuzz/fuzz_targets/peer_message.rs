@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Some((message, encoded)) = decode_peer_message(bytes) {
-        let again = decode_peer_message(&encoded).map(|(message, _)| message);
+        let again = decode_peer_message(&encoded.unwrap()).map(|(message, _)| message);
         assert_eq!(again, Some(message));
     }
 });

@@ -175,9 +175,12 @@ impl Peer {
         }
     }
 
-    /// Whether the peer is heard and has replicas of this pool, available or not.
-    pub(super) fn has_replicas(&self) -> bool {
-        !self.is_lost && self.report.is_some_and(|last| last.report.replicas > 0)
+    /// Whether the last report is recent and has replicas of this pool, available or not.
+    pub(super) fn has_replicas(&self, rules: &RegionRules, now: Time) -> bool {
+        let has_replicas = |last: LastReport| {
+            last.report.replicas > 0 && now < last.as_of.after(rules.stale_after)
+        };
+        !self.is_lost && self.report.is_some_and(has_replicas)
     }
 
     pub(super) fn availability(&self, rules: &RegionRules, now: Time) -> PeerAvailability {

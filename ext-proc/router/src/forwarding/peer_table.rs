@@ -227,9 +227,9 @@ impl PeerTable {
     }
 
     /// Whether an untried peer has replicas of this pool, busy or not.
-    pub(crate) fn has_replicas(&self, tried: &[PeerId]) -> bool {
+    pub(crate) fn has_replicas(&self, tried: &[PeerId], now: Time) -> bool {
         let mut all = self.peers.iter().flatten();
-        all.any(|peer| peer.has_replicas() && !tried.contains(&peer.id))
+        all.any(|peer| peer.has_replicas(&self.rules, now) && !tried.contains(&peer.id))
     }
 
     /// The available peers that would start a batch request now.

@@ -264,7 +264,7 @@ impl Router {
     /// Whether a peer may serve a request for which this region has no replica.
     pub(super) fn may_be_served_elsewhere(&self, request: &Request) -> bool {
         let tried = request.tried();
-        tried.is_some_and(|tried| self.pool.peers.has_replicas(tried))
+        tried.is_some_and(|tried| self.pool.peers.has_replicas(tried, self.pool.now))
     }
 
     pub(super) fn forward(&mut self, queued: QueuedRequest, target: &ForwardTarget) {

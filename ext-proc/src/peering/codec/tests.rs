@@ -99,7 +99,7 @@ fn a_message_survives_encoding_and_decoding() {
     }
 }
 
-/// A heartbeat a fifth of a second makes 10,000 bytes of one 50 KB/s.
+/// With five heartbeats a second, 10,000 bytes each are 50 KB/s.
 #[test]
 fn a_heartbeat_of_fifty_pools_takes_less_than_10_000_bytes_whatever_their_replicas() {
     let pool = |number| {
@@ -127,6 +127,31 @@ fn a_field_of_a_later_version_is_ignored_and_an_absent_one_is_zero() {
         ..Heartbeat::default()
     });
     assert_eq!(decode(&bytes), Ok(Some(expected)));
+}
+
+#[test]
+fn a_share_without_its_later_fields_is_read() {
+    let other = json!({ "scaling": { "pools": [{ "model": "m", "row": { "min": 2 } }] } });
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&other, &mut bytes).unwrap();
+    let Ok(Some(Message::Scaling(share))) = decode(&bytes) else {
+        panic!("{:?}", decode(&bytes));
+    };
+    assert_eq!(share.pools[0].row.min, 2);
+    assert_eq!(share.pools[0].plan, AdoptedPlan::default());
+}
+
+#[test]
+fn bytes_behind_a_message_and_pools_without_a_name_are_refused() {
+    for message in examples() {
+        let mut bytes = encode(&message).unwrap().to_vec();
+        bytes.push(0);
+        assert!(matches!(decode(&bytes), Err(MessageError::Form(_))));
+    }
+    let nameless = json!({ "scaling": { "pools": [{}, {}] } });
+    let mut bytes = Vec::new();
+    ciborium::into_writer(&nameless, &mut bytes).unwrap();
+    assert!(matches!(decode(&bytes), Err(MessageError::Form(_))));
 }
 
 /// Whether a sender and a receiver both refuse the message.

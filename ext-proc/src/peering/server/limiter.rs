@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// The most connections of one region: many services, each with a few. Without TLS, of all callers.
+/// The most connections of one region: many services, each with a few. Callers without an allowed region share one count, and
+/// so do all callers without TLS.
 const CONNECTIONS_PER_REGION_MAX: usize = 128;
 /// The most further connections, whose requests the service refuses with a status. A caller whose connection is cut without
 /// a status takes this service for dead.
@@ -26,7 +27,8 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionLimiter {
-    /// Counts a connection of a region; `None` without TLS. Fails beyond a limit.
+    /// Counts a connection of a region; `None` for a caller without an allowed region, and without TLS.
+    /// Fails beyond a limit.
     pub(super) fn acquire(
         &self,
         region: Option<Arc<str>>,

@@ -1,6 +1,5 @@
 //! The requests of one connection.
 
-use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,10 +19,10 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use super::{ServerContext, stopped};
-use crate::peering::MESSAGE_BYTES_MAX;
 use crate::peering::codec::{decode, encode};
 use crate::peering::host::host;
 use crate::peering::message;
+use crate::peering::{MESSAGE_BYTES_MAX, TransportSecurity};
 
 /// The longest time without a new request: longer than the longest interval of heartbeats. It bounds a request and its response,
 /// too.
@@ -67,9 +66,11 @@ impl ServerContext {
                 self.reject(from, &reason);
                 (status, reason.into())
             });
-            let mut response = Response::new(Full::new(body));
-            *response.status_mut() = status;
-            Ok::<_, Infallible>(response)
+            let mut response = Response::builder().status(status);
+            if !status.is_success() {
+                response = response.header(header::CONNECTION, "close");
+            }
+            response.body(Full::new(body))
         });
         let mut connection = pin!(
             http1::Builder::new()
@@ -117,7 +118,6 @@ impl ServerContext {
             return Ok((StatusCode::NO_CONTENT, Bytes::new()));
         };
         let reply = encode(&reply).map_err(|error| {
-            tracing::error!(%error, "a reply is not sent");
             let reason = format!("the reply is not valid: {error}");
             (StatusCode::INTERNAL_SERVER_ERROR, reason)
         })?;
@@ -151,11 +151,13 @@ impl ServerContext {
             let reason = "the address leads back to this service".to_owned();
             return refuse(StatusCode::CONFLICT, reason);
         }
-        let region = match certificate {
-            Some(certificate) => identity.region_of(certificate),
-            None => identity.allowed(header(message::REGION_HEADER)),
+        let region = match identity.security() {
+            TransportSecurity::Tls(_) => {
+                certificate.and_then(|certificate| identity.region_of(certificate))
+            }
+            TransportSecurity::Plaintext => identity.allowed(header(message::REGION_HEADER)),
         };
-        let reason = || format!("the caller's certificate is for no peer of `{own}`");
+        let reason = || format!("the caller is no peer of `{own}`");
         region.ok_or_else(|| (StatusCode::FORBIDDEN, reason()))
     }
 }
