@@ -7,7 +7,7 @@ pub fn host(region: &str) -> String {
     format!("{region}.isotherm")
 }
 
-/// The same name for rustls.
+/// The name of a region in its certificates, as rustls takes it.
 /// Fails when the region's name is not a DNS label.
 pub(super) fn server_name(region: &str) -> Result<ServerName<'static>, String> {
     let name = ServerName::try_from(host(region));
