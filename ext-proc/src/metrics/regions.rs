@@ -57,7 +57,7 @@ const COUNTERS: &[Counter<RegionsCounters>] = counters! {
     sharing_received: "Messages with placements received from siblings",
     sharing_dropped: "Messages with placements dropped because the link to the sibling was down or full",
     heartbeats: "Heartbeats of other regions, each newer than the one before",
-    regions_lost: "Times that another region was no longer heard",
+    regions_lost: "Times that the link to another region went down, or its heartbeats stayed away",
 };
 
 const LEASE_COUNTERS: &[Counter<LeaseCounters>] = counters! {

@@ -32,7 +32,7 @@ pub struct RegionsStatus {
 pub struct RegionsCounters {
     /// Heartbeats of other regions, each newer than the one before.
     pub heartbeats: u64,
-    /// Times that another region was no longer heard.
+    /// Times that the link to another region went down, or its heartbeats stayed away.
     pub regions_lost: u64,
     /// Inbound connections and requests rejected.
     pub peer_handshakes_rejected: u64,
