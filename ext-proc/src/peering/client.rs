@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::codec::{MessageError, encode};
+use super::codec::encode;
 use super::connection::{Connection, Connector, PeerEndpoint};
 use super::timeouts::SILENCE_INTERVALS;
 use super::{LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message};
@@ -40,7 +40,7 @@ pub enum LinkEvent {
 }
 
 /// Why a message was not sent.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
     /// The link is down.
     #[error("there is no such link")]
@@ -48,9 +48,6 @@ pub enum SendError {
     /// The peer reads more slowly than this service sends.
     #[error("the send queue is full")]
     Full,
-    /// The message is beyond a bound that the peer checks.
-    #[error("{0}")]
-    Invalid(MessageError),
 }
 
 /// The calling end of one link; dropping it closes its connections.
@@ -104,17 +101,16 @@ impl LinkClient {
         }
     }
 
-    /// Sends a message behind the earlier ones, if the link is up. A message that fails on the way is lost.
+    /// Sends an encoded message behind the earlier ones, if the link is up. A message that fails on the way is lost.
     /// Fails when the link is down, or the queue is full.
-    pub fn send(&self, message: &Message) -> Result<(), SendError> {
+    pub fn send(&self, message: Bytes) -> Result<(), SendError> {
         if !self.is_up.load(Ordering::Relaxed) {
             return Err(SendError::NoLink);
         }
-        let encoded = encode(message).map_err(SendError::Invalid)?;
-        let bytes = u32::try_from(encoded.len()).unwrap_or(u32::MAX);
+        let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.bytes).try_acquire_many_owned(bytes);
         let permit = permit.map_err(|_| SendError::Full)?;
-        let queued = self.queue.try_send((encoded, permit));
+        let queued = self.queue.try_send((message, permit));
         queued.map_err(|_| SendError::Full)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use isotherm_router::{PeerId, Time};
 use tokio::sync::mpsc;
 
@@ -12,8 +13,8 @@ use super::status::{LinkState, RegionState};
 use crate::clock::Clock;
 use crate::config::{Address, PeerConfig};
 use crate::peering::{
-    CertificateState, LinkClient, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, Message,
-    PeerEndpoint, TransportSecurity,
+    CertificateState, LinkClient, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, PeerEndpoint,
+    TransportSecurity,
 };
 
 /// Other end of a link.
@@ -125,10 +126,10 @@ impl Links {
         }
     }
 
-    /// Sends a message to every service. A message that cannot be sent counts as lost on the way.
-    pub(super) fn send_to_all(&self, message: &Message) {
+    /// Sends an encoded message to every service. A message that cannot be sent counts as lost on the way.
+    pub(super) fn send_to_all(&self, message: &Bytes) {
         for link in self.links.values() {
-            link.send(message);
+            link.send(message.clone());
         }
     }
 
@@ -150,8 +151,8 @@ impl Links {
 }
 
 impl Link {
-    /// Sends a message. Returns whether the link took it.
-    pub(super) fn send(&self, message: &Message) -> bool {
+    /// Sends an encoded message. Returns whether the link took it.
+    pub(super) fn send(&self, message: Bytes) -> bool {
         let sent = self.client.send(message);
         if let Err(error) = &sent {
             let PeerEndpoint { region, address } = &self.endpoint;

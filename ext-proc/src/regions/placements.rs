@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::RegionsDriver;
 use super::pools::pool_of;
-use crate::peering::Message;
+use crate::peering::{Message, encode};
 use crate::pool::{Pool, SharedPlacement};
 
 /// Time for which placements are gathered: the staleness of a sibling's index, for fewer messages.
@@ -54,11 +54,14 @@ fn send(driver: &RegionsDriver, pool: &Pool, placements: Vec<SharedPlacement>) {
     }
     let named = placements.into_iter();
     let named = named.map(|placement| (Arc::clone(pool.name()), placement));
-    let message = Message::Placements(named.collect());
+    // All siblings get the same bytes.
+    let message = encode(&Message::Placements(named.collect()));
+    let message = message.inspect_err(|error| tracing::debug!(%error, "placements not sent"));
     let mut core = driver.lock();
     let core = &mut *core;
     for link in core.links.siblings() {
-        match link.send(&message) {
+        let message = message.as_ref();
+        match message.is_ok_and(|message| link.send(message.clone())) {
             true => core.counters.sharing_sent += 1,
             false => core.counters.sharing_dropped += 1,
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tokio::sync::broadcast;
 
 use super::{RegionsDriver, RegionsHandle};
-use crate::peering::{Message, ScalingShare};
+use crate::peering::{Message, ScalingShare, encode};
 
 /// Limit of shares that wait for the planner, which reads them within seconds. Later shares repeat what the planner misses.
 pub(super) const SHARES_MAX: usize = 1_024;
@@ -30,8 +30,10 @@ pub(super) fn receive(driver: &RegionsDriver, region: Option<&str>, share: Arc<S
 impl RegionsHandle {
     /// Sends a share to every sibling and every peer. A share that cannot be sent counts as lost on the way.
     pub(crate) fn share_scaling(&self, share: ScalingShare) {
-        let message = Message::Scaling(Arc::new(share));
-        self.0.lock().links.send_to_all(&message);
+        match encode(&Message::Scaling(Arc::new(share))) {
+            Ok(message) => self.0.lock().links.send_to_all(&message),
+            Err(error) => tracing::debug!(%error, "share not sent"),
+        }
     }
 
     /// Returns a receiver of the shares of other services.

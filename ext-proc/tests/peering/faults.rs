@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt as _;
-use isotherm_ext_proc::peering::{LinkError, LocalIdentity, Message, SendError};
+use isotherm_ext_proc::peering::{LinkError, LocalIdentity, Message, SendError, encode};
 use tokio::net::TcpListener;
 
 use crate::authority::Authority;
@@ -124,7 +124,7 @@ async fn a_peer_that_restarts_at_the_same_address_is_reconnected() {
     us.wait_until_up().await;
     eu.stop().await;
     unreachable(us.wait_until_down_again().await);
-    let sent = us.link.send(&Message::Placements(Vec::new()));
+    let sent = us.link.send(encode(&Message::Ping).unwrap());
     assert_eq!(sent, Err(SendError::NoLink));
 
     let restarted = tls_identity(&authority, "eu", &["us"]);
