@@ -42,7 +42,8 @@ pub(crate) struct Queue {
     has_tiers: bool,
     /// Time of the last event, which decides the order of the line.
     now: Time,
-    queued: BTreeMap<QueueSeq, QueuedRequest>,
+    /// Boxed, since a search of the tree then reads a tenth of the memory.
+    queued: BTreeMap<QueueSeq, Box<QueuedRequest>>,
     seqs: BTreeMap<RequestId, QueueSeq>,
     /// All requests of the first band.
     eligible: EligibleSet,
@@ -101,7 +102,7 @@ impl Queue {
                 slot: queued.tenant,
                 charge: Charge::default(),
             };
-            self.push(queued, account);
+            self.push(*queued, account);
             if at_limit.contains(&seq) {
                 self.put_at_overtake_limit(seq);
             }
@@ -151,26 +152,22 @@ impl Queue {
             self.by_affinity
                 .extend(queued.affinity.map(|replica| (replica, place)));
         }
-        self.queued.insert(seq, queued);
+        self.queued.insert(seq, Box::new(queued));
         seq
     }
 
     /// All requests, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &QueuedRequest> + '_ {
-        self.queued.values()
+        self.queued.values().map(|queued| &**queued)
     }
 
     pub(crate) fn get(&self, seq: QueueSeq) -> Option<&QueuedRequest> {
-        self.queued.get(&seq)
+        self.queued.get(&seq).map(|queued| &**queued)
     }
 
     /// Whether a request waits and this replica may serve it.
     pub(crate) fn may_go(&self, seq: QueueSeq, replica: ReplicaIndex) -> bool {
-        self.get(seq).is_some_and(|queued| {
-            let pinned = queued.pinned.as_deref();
-            queued.band == Band::Waiting
-                && pinned.is_none_or(|replicas| replicas.contains(&replica))
-        })
+        self.get(seq).is_some_and(|queued| queued.may_go(replica))
     }
 
     pub(crate) fn seq_of(&self, id: RequestId) -> Option<QueueSeq> {
@@ -185,7 +182,7 @@ impl Queue {
         }
         if queued.band == Band::Held {
             self.held.remove(&queued);
-            return Some(queued);
+            return Some(*queued);
         }
         self.count_preferred(queued.preferred, None);
         let (place, tenant, pinned) = (queued.place, queued.tenant, queued.pinned.as_deref());
@@ -196,12 +193,14 @@ impl Queue {
             self.by_affinity.remove(&(replica, place));
         }
         self.forwardable.remove(seq, &queued.request);
-        Some(queued)
+        Some(*queued)
     }
 
     /// The oldest request of both bands.
     pub(crate) fn oldest(&self) -> Option<(QueueSeq, &QueuedRequest)> {
-        self.queued.first_key_value().map(|(p, w)| (*p, w))
+        self.queued
+            .first_key_value()
+            .map(|(seq, queued)| (*seq, &**queued))
     }
 
     /// The oldest request of the first band at or behind `from` that may be forwarded; `is_open_to` says whether a peer is left

@@ -141,7 +141,7 @@ impl Queue {
         &self,
         positions: impl Iterator<Item = LinePlace>,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> {
-        positions.filter_map(|place| Some((place.seq(), self.queued.get(&place.seq())?)))
+        positions.filter_map(|place| Some((place.seq(), self.get(place.seq())?)))
     }
 
     /// The first of these requests that the tenants' window shows.
@@ -152,7 +152,7 @@ impl Queue {
     ) -> Option<QueueSeq> {
         let mut few = iter::zip(positions, 0..HIDDEN_MAX);
         let shown = few.find(|(place, _)| {
-            let queued = self.queued.get(&place.seq());
+            let queued = self.get(place.seq());
             queued.is_some_and(|queued| self.is_shown(queued.tenant, window))
         });
         shown.map(|(place, _)| place.seq())

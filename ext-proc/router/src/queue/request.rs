@@ -62,6 +62,12 @@ impl QueuedRequest {
         own.unwrap_or_else(|| self.arrived.after(DEADLINE))
     }
 
+    /// Whether the request waits and this replica may serve it.
+    pub(crate) fn may_go(&self, replica: ReplicaIndex) -> bool {
+        let pinned = self.pinned.as_deref();
+        self.band == Band::Waiting && pinned.is_none_or(|replicas| replicas.contains(&replica))
+    }
+
     /// Whether the request has been in the queue before: a full queue does not reject it.
     pub(crate) const fn is_requeued(&self) -> bool {
         self.has_returned || self.is_promoted

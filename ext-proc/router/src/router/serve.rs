@@ -160,10 +160,9 @@ impl Router {
             Some((queue.rules().rank(first.place, self.pool.now), *replica))
         };
         let mut freed = round.freed.iter();
-        if queue.pins() == 0 {
+        if queue.pins() == 0 && queue.waiting_len() > round.skipped.len() {
             // Each replica may serve every request.
-            let (_, replica) = first(freed.next()?)?;
-            return Some(replica);
+            return freed.next().copied();
         }
         let (_, replica) = freed.filter_map(first).min()?;
         Some(replica)
@@ -286,12 +285,12 @@ impl Router {
             .eligible(replica)
             .filter(|(seq, _)| !skipped.contains(seq))
             .take(LOOKED_AT_MAX)
-            .inspect(|(_, queued)| last.set(Some(queued.place)));
+            .inspect(|(seq, _)| last.set(Some(*seq)));
         let later = || {
-            let last = last.get()?;
-            let later = queue.with_affinity(replica, last);
+            let last = queue.get(last.get()?)?;
+            let later = queue.with_affinity(replica, last.place);
             let later =
-                later.filter(|(seq, _)| !skipped.contains(seq) && queue.may_go(*seq, replica));
+                later.filter(|(seq, queued)| !skipped.contains(seq) && queued.may_go(replica));
             Some(later.take(LOOKED_AT_BY_AFFINITY_MAX))
         };
         let later = core::iter::once_with(later).flatten().flatten();

@@ -14,16 +14,13 @@ use super::prompt_load::COMPARED_MAX;
 use super::query::{CandidateQuery, MatchCost};
 use crate::Request;
 use crate::index::PrefixMatch;
-use crate::policy::{View, filter_eligible, uncached_tokens};
+use crate::policy::{View, filter_eligible, may_serve, uncached_tokens};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 /// Limit of the groups of holders that are priced: each group costs a lookup.
 const DEPTHS_MAX: usize = 4;
 /// Replicas with the fewest requests, among which replicas are searched that are not priced yet.
 const LEAST_LOADED_MAX: usize = 64;
-/// Lower bound on the estimated wait for a busy replica, as a share of the time that the request has waited for one already: an
-/// estimate that was wrong for so long is not believed.
-const WAIT_ESTIMATE_SHARE_MIN: f64 = 0.5;
 
 /// The cheapest of the replicas that the request may go to now.
 pub(super) fn cheapest_now(
@@ -221,27 +218,44 @@ pub(super) fn some_holders<'a>(
     holders.take(COMPARED_MAX)
 }
 
+/// The replica that a queued request waits for, unless it is free now, or costs at least `cost_max` after a wait for it.
+pub(super) fn still_preferred(
+    preferred: Option<ReplicaIndex>,
+    query: &CandidateQuery<'_>,
+    cost_model: &CostModel<'_>,
+    cost_max: f64,
+) -> Option<ReplicaIndex> {
+    let view = cost_model.view;
+    let replica = preferred.filter(|replica| {
+        cost_model.busy.contains(*replica) && may_serve(query.request, *replica, view)
+    })?;
+    let blocks = query.request.fingerprint.blocks();
+    let matched = view.index.deepest_of_within(blocks, &query.known, replica);
+    let match_cost = MatchCost::of(matched, query, view);
+    price_after_wait(query, replica, &match_cost, cost_model, cost_max)?;
+    Some(replica)
+}
+
 /// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix, or of the
-/// adapter. `None` if none costs less than `cost_max`.
+/// adapter. No busy replica holds a prefix longer than `longest`. `None` if none costs less than `cost_max`.
 pub(super) fn affinity_replica(
     query: &CandidateQuery<'_>,
+    longest: &PrefixMatch,
     cost_model: &CostModel<'_>,
     cost_max: f64,
 ) -> Option<CandidateCost> {
     let view = cost_model.view;
     let busy = &*filter_eligible(query.request, &cost_model.busy, view);
     let blocks = query.request.fingerprint.blocks();
-    let matched = view.index.deepest_within(blocks, &query.known, busy);
+    let matched = view.index.deepest_within(blocks, longest, busy);
+    let soonest = query.after_turn(cost_model.least_turn_s);
+    if cost_model.lower_bound(&soonest, matched.depth) >= cost_max {
+        return None;
+    }
     let mut cheapest: Option<CandidateCost> = None;
     let mut price = |replica, match_cost: &MatchCost| {
-        let wait_s = view
-            .turn_s(replica)
-            .max(WAIT_ESTIMATE_SHARE_MIN * query.timing.delayed_s);
-        let mut timing = query.timing;
-        timing.waited_s += wait_s;
         let known = cheapest.map_or(cost_max, |best| best.cost);
-        let waiting = CandidateQuery { timing, ..*query };
-        let cheaper = cost_model.price_below(&waiting, replica, match_cost, Some(known));
+        let cheaper = price_after_wait(query, replica, match_cost, cost_model, known);
         cheapest = cheaper.or(cheapest);
     };
     if matched.depth > 0 {
@@ -262,4 +276,16 @@ pub(super) fn affinity_replica(
         }
     }
     cheapest
+}
+
+/// Prices a busy replica after a wait for it; `None` unless it costs less than `cost_max`.
+fn price_after_wait(
+    query: &CandidateQuery<'_>,
+    replica: ReplicaIndex,
+    match_cost: &MatchCost,
+    cost_model: &CostModel<'_>,
+    cost_max: f64,
+) -> Option<CandidateCost> {
+    let waiting = query.after_turn(cost_model.view.turn_s(replica));
+    cost_model.price_below(&waiting, replica, match_cost, Some(cost_max))
 }

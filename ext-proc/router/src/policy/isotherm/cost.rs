@@ -39,6 +39,8 @@ pub(super) struct CostModel<'a> {
     delayed_per_busy_s: f64,
     /// Queued requests for each replica of the pool.
     waiting_per_replica: f64,
+    /// A lower bound on the time until a busy replica can be sent a request, in seconds.
+    pub(super) least_turn_s: f64,
 }
 
 /// A replica with the cost of sending a request to it.
@@ -66,7 +68,14 @@ impl<'a> CostModel<'a> {
             delayed_per_busy_s: requests_per_s / spare,
             waiting_per_replica: view.queue.waiting_len() as f64
                 / view.replicas.staying().len().max(1) as f64,
+            least_turn_s: 0.0,
         }
+    }
+
+    /// Finds the least turn of the busy replicas, which takes longer than the price of one request.
+    pub(super) fn find_least_turn(&mut self) {
+        let turns = self.busy.iter().map(|replica| self.view.turn_s(replica));
+        self.least_turn_s = turns.reduce(f64::min).unwrap_or_default();
     }
 
     /// Prices a replica, after a lookup of the prefix that it holds.

@@ -13,16 +13,16 @@ mod region_costs;
 use smallvec::SmallVec;
 
 use super::{
-    DelayedRequests, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest, Policy, PolicyRules,
-    RegionCosts, Selection, View, filter_eligible, uncached_tokens,
+    DelayedRequests, Dispatch, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest, Policy,
+    PolicyRules, RegionCosts, Selection, View, filter_eligible, uncached_tokens,
 };
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::wait_state::Objective;
 use crate::{QueueOrder, Reason, Request};
 
-use self::candidates::{affinity_replica, cheapest_now, some_holders};
-use self::cost::CostModel;
+use self::candidates::{affinity_replica, cheapest_now, some_holders, still_preferred};
+use self::cost::{CandidateCost, CostModel};
 use self::query::CandidateQuery;
 
 #[derive(Debug)]
@@ -33,21 +33,10 @@ impl Policy for Isotherm {
         let cost_model = CostModel::new(view);
         let query = CandidateQuery::new(request, view);
         let best = cheapest_now(&query, &cost_model)?;
-        if let Some(affinity) = affinity_replica(&query, &cost_model, best.cost) {
+        if let Some(affinity) = affinity_replica(&query, &query.known, &cost_model, best.cost) {
             return Some(Selection::WaitFor(affinity.replica));
         }
-        let has_adapter = || {
-            let holders = query.adapter_holders(view);
-            holders.is_some_and(|holders| holders.contains(best.replica))
-        };
-        let reason = if best.matched.depth > 0 {
-            Reason::Prefix
-        } else if has_adapter() {
-            Reason::Adapter
-        } else {
-            Reason::Spread
-        };
-        Some(Selection::to(best.replica, reason, Some(best.matched)))
+        Some(Selection::Dispatch(dispatch_to(&best, &query, view)))
     }
 
     /// Selects the request that saves most by going to the freed replica instead of to the next best one for it.
@@ -58,10 +47,12 @@ impl Policy for Isotherm {
         view: &View<'_>,
         delayed: &mut DelayedRequests,
     ) -> Option<NextRequest> {
-        let cost_model = CostModel::new(view);
+        let mut cost_model = CostModel::new(view);
+        cost_model.find_least_turn();
         let mut others = view.replicas.trusted().clone();
         others.set(replica, false);
-        let mut best: Option<(f64, QueueSeq)> = None;
+        let mut best: Option<(f64, NextRequest)> = None;
+        let is_alone = view.candidates.len() == 1;
         let queued: SmallVec<[_; LOOKED_AT_MAX + LOOKED_AT_BY_AFFINITY_MAX]> = queued.collect();
         let hints = queued.iter();
         view.index
@@ -70,13 +61,19 @@ impl Policy for Isotherm {
             let query = CandidateQuery::of_queued(queued, view);
             let (waited_s, objective) = (query.timing.waited_s, query.timing.objective);
             let here = cost_model.price(&query, replica);
-            if let Some(affinity) = affinity_replica(&query, &cost_model, here.cost) {
-                delayed.push((seq, affinity.replica));
+            let preferred = still_preferred(queued.preferred, &query, &cost_model, here.cost);
+            if let Some(preferred) = preferred {
+                delayed.push((seq, preferred));
                 continue;
             }
             let blocks = query.request.fingerprint.blocks();
             let elsewhere = filter_eligible(query.request, &others, view);
             let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
+            let affinity = affinity_replica(&query, &matched_elsewhere, &cost_model, here.cost);
+            if let Some(affinity) = affinity {
+                delayed.push((seq, affinity.replica));
+                continue;
+            }
             // The next best replica is priced with this one's load, without an answer or the session.
             let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
             let adapter = query.adapter_cost_among(&elsewhere, view);
@@ -84,11 +81,16 @@ impl Policy for Isotherm {
             let elsewhere = cost_model.price_work(replica, matched, work, query.timing, adapter);
             let saving = elsewhere.cost - here.cost + urgency_s(objective, waited_s, here.ttft_s);
             if best.is_none_or(|(most, _)| saving > most) {
-                best = Some((saving, seq));
+                // Another free replica may suit the request better still.
+                let next = if is_alone {
+                    NextRequest::ThisReplica(seq, dispatch_to(&here, &query, view))
+                } else {
+                    NextRequest::AnyReplica(seq)
+                };
+                best = Some((saving, next));
             }
         }
-        // Another free replica may suit the request better still, so it is not bound to this one.
-        best.map(|(_, seq)| NextRequest::AnyReplica(seq))
+        best.map(|(_, next)| next)
     }
 
     /// The least loaded holder of the longest prefix, or else the replica that served the session last.
@@ -119,6 +121,26 @@ impl Policy for Isotherm {
             past_slo_last: true,
             ..PolicyRules::default()
         }
+    }
+}
+
+/// The dispatch to a priced replica.
+fn dispatch_to(priced: &CandidateCost, query: &CandidateQuery<'_>, view: &View<'_>) -> Dispatch {
+    let has_adapter = || {
+        let holders = query.adapter_holders(view);
+        holders.is_some_and(|holders| holders.contains(priced.replica))
+    };
+    let reason = if priced.matched.depth > 0 {
+        Reason::Prefix
+    } else if has_adapter() {
+        Reason::Adapter
+    } else {
+        Reason::Spread
+    };
+    Dispatch {
+        replica: priced.replica,
+        reason,
+        matched: Some(priced.matched),
     }
 }
 

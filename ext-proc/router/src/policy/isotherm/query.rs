@@ -8,6 +8,10 @@ use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
 
+/// Lower bound on the estimated wait for a busy replica, as a share of the time that the request has waited for one already: an
+/// estimate that was wrong for so long is not believed.
+const WAIT_ESTIMATE_SHARE_MIN: f64 = 0.5;
+
 /// A request with the lookups that all candidates share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateQuery<'a> {
@@ -122,6 +126,13 @@ impl<'a> CandidateQuery<'a> {
             session_at,
             remote: RemotePrefill::of(request, view),
         }
+    }
+
+    /// The query after a wait for a busy replica with this estimated turn.
+    pub(super) fn after_turn(&self, turn_s: f64) -> Self {
+        let mut timing = self.timing;
+        timing.waited_s += turn_s.max(WAIT_ESTIMATE_SHARE_MIN * timing.delayed_s);
+        Self { timing, ..*self }
     }
 
     /// The work on the prompt for a replica that does not hold this many tokens.

@@ -191,7 +191,8 @@ fn a_request_waits_for_the_least_loaded_of_equal_busy_holders() {
         let view = pool.0.view(&none_is_free);
         let request = request(0, 22);
         let query = CandidateQuery::new(&request, &view);
-        let affinity = affinity_replica(&query, &CostModel::new(&view), f64::INFINITY).unwrap();
+        let affinity =
+            affinity_replica(&query, &query.known, &CostModel::new(&view), f64::INFINITY).unwrap();
         assert_eq!(affinity.replica, ReplicaIndex(least_loaded));
     }
 }
