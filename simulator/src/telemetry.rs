@@ -73,6 +73,12 @@ impl Telemetry {
         !matches!(self, Self::Opaque)
     }
 
+    /// Whether responses begin with their first token: a whole answer begins when it ends.
+    #[must_use]
+    pub const fn has_streams(self) -> bool {
+        !matches!(self, Self::WholeAnswers)
+    }
+
     /// Whether the metrics page names the adapters of requests: vLLM's does.
     #[must_use]
     pub const fn reports_adapters(self) -> bool {

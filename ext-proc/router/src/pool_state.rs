@@ -88,6 +88,8 @@ pub(crate) struct InFlightRequest {
     pub(crate) dispatched_at: Time,
     /// Whether the response has begun.
     pub(crate) has_begun: bool,
+    /// Whether the response began with its first token, and told when that came.
+    pub(crate) is_streamed: bool,
     /// Tier under which the request counts.
     pub(crate) tier: Tier,
     /// The time by which the first token is due.

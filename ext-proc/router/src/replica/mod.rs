@@ -1,6 +1,7 @@
 //! State of one replica: its last probe, its health, the requests dispatched to it.
 
 mod arrival_rate;
+mod availability;
 mod backlog;
 mod breaker;
 mod counter_history;
@@ -22,6 +23,7 @@ mod vital_signs;
 use core::time::Duration;
 
 use arrival_rate::ArrivalRate;
+pub(crate) use availability::AvailabilityRules;
 use backlog::Backlog;
 pub(crate) use backlog::{BacklogClaim, ComputedShare};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
@@ -41,15 +43,7 @@ use unbegun::UnbegunRequests;
 pub(crate) use vital_signs::HANG_TIMEOUT_FACTOR;
 use vital_signs::VitalSigns;
 
-use crate::{
-    Availability, Load, OUTSTANDING_MAX, Push, ReplicaId, ReplicaStatus, Role, Source, Time,
-};
-
-/// Limit of requests without a response on a replica without metrics that has [`OUTSTANDING_MAX`] requests.
-const UNBEGUN_MAX: u32 = 4;
-
-/// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.
-const BEGUN_MAX: u32 = 8 * OUTSTANDING_MAX;
+use crate::{Load, ReplicaId, ReplicaStatus, Role, Source, Time};
 
 /// Predicted hits in a row that did not happen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,134 +141,6 @@ impl Replica {
         }
     }
 
-    /// Whether the replica is available, or why not.
-    pub(crate) fn availability(
-        &self,
-        rules: &AvailabilityRules,
-        now: Time,
-        throttled: bool,
-    ) -> Availability {
-        if self.role.has_requests() {
-            self.request_availability(rules, now, throttled)
-        } else {
-            self.prefill_availability(rules, now)
-        }
-    }
-
-    /// Whether a prefill replica is available, or why not. Neither the push rule nor panic mode applies to it: the prompts
-    /// in front of a new one are a part of its cost, and where it cannot serve, the decode replica computes the prompt.
-    pub(crate) fn prefill_availability(
-        &self,
-        rules: &AvailabilityRules,
-        now: Time,
-    ) -> Availability {
-        if self.draining {
-            Availability::Draining
-        } else if let Some(unhealthy) = self.unhealthy_reason(rules, now) {
-            unhealthy
-        } else if !self.breaker.admits(now) {
-            self.breaker_availability()
-        } else if rules.push == Push::Pending && self.last_probed().is_none() {
-            Availability::NeverProbed
-        } else {
-            Availability::Available
-        }
-    }
-
-    /// Whether a replica to which requests are dispatched is available, or why not.
-    pub(crate) fn request_availability(
-        &self,
-        rules: &AvailabilityRules,
-        now: Time,
-        throttled: bool,
-    ) -> Availability {
-        let unhealthy = self.unhealthy_reason(rules, now);
-        let by_health = self.health_availability(unhealthy, rules, now);
-        by_health.unwrap_or_else(|| self.push_availability(rules, throttled))
-    }
-
-    /// Availability by health, where `unhealthy` names a failed or stale probe; `None` where the push rule decides.
-    fn health_availability(
-        &self,
-        unhealthy: Option<Availability>,
-        rules: &AvailabilityRules,
-        now: Time,
-    ) -> Option<Availability> {
-        if self.draining {
-            return Some(Availability::Draining);
-        }
-        if let Some(unhealthy) = unhealthy {
-            return Some(if rules.is_probe_panic {
-                Availability::Available
-            } else {
-                unhealthy
-            });
-        }
-        (!rules.is_breaker_panic && !self.breaker.admits(now)).then(|| self.breaker_availability())
-    }
-
-    /// Why the circuit breaker admits no request.
-    const fn breaker_availability(&self) -> Availability {
-        if self.breaker.is_hung() {
-            Availability::Hung
-        } else {
-            Availability::Failing
-        }
-    }
-
-    /// Whether a healthy replica is available, or why not.
-    fn push_availability(&self, rules: &AvailabilityRules, throttled: bool) -> Availability {
-        match rules.push {
-            Push::Blind => Availability::Available,
-            Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
-            Push::Outstanding { .. } => Availability::Full,
-            Push::Pending => self.pending_availability(throttled),
-        }
-    }
-
-    /// Why the replica is unhealthy, if it is. A replica without any probe counts as healthy, because nothing may probe it.
-    pub(crate) fn unhealthy_reason(
-        &self,
-        rules: &AvailabilityRules,
-        now: Time,
-    ) -> Option<Availability> {
-        if self.failed {
-            return Some(Availability::ProbeFailed);
-        }
-        self.expires(rules)
-            .is_some_and(|expires| now >= expires)
-            .then_some(Availability::Stale)
-    }
-
-    /// When the last good probe becomes stale.
-    fn expires(&self, rules: &AvailabilityRules) -> Option<Time> {
-        let probed = self.last_probed();
-        probed.map(|sent| sent.after(rules.probe_stale_after))
-    }
-
-    /// When the availability next changes without an event: a probe becomes stale, or a trial is due.
-    fn next_change(&self, rules: &AvailabilityRules, now: Time) -> Option<Time> {
-        let changes = [self.expires(rules), self.breaker.next_trial()];
-        let changes = changes.into_iter().flatten();
-        changes.filter(|time| *time > now).min()
-    }
-
-    fn pending_availability(&self, throttled: bool) -> Availability {
-        if !self.has_metrics() {
-            return if self.left_without_metrics() > 0 {
-                Availability::Available
-            } else {
-                Availability::Full
-            };
-        }
-        match self.load() {
-            None => Availability::NeverProbed,
-            Some(load) if load.pending > 0 => Availability::Pending,
-            Some(_) if self.headroom.admits(self.outstanding, throttled) => Availability::Available,
-            Some(_) => Availability::NoHeadroom,
-        }
-    }
-
     /// Registers the pending requests that a probe shows, before the headroom learns from the probe.
     fn on_pending(&mut self, pending: u32, sent: Time) {
         let since = self.headroom.pushes_since(sent);
@@ -369,35 +235,6 @@ impl Replica {
         reached || is_out_of_memory
     }
 
-    /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
-    fn headroom(&self, rules: &AvailabilityRules) -> Option<u32> {
-        match rules.push {
-            _ if !self.role.has_requests() => None,
-            Push::Pending if !self.has_metrics() => Some(self.left_without_metrics()),
-            Push::Pending => Some(self.headroom.left(self.outstanding)),
-            Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
-            Push::Blind => None,
-        }
-    }
-
-    /// Requests that a replica without metrics gets: up to a number of outstanding ones, and beyond it as long as the responses
-    /// to the earlier ones have begun.
-    fn left_without_metrics(&self) -> u32 {
-        let below = OUTSTANDING_MAX.saturating_sub(self.outstanding);
-        let unbegun = UNBEGUN_MAX.saturating_sub(self.unbegun.count());
-        below.max(unbegun.min(BEGUN_MAX.saturating_sub(self.outstanding)))
-    }
-
-    /// Requests that an available replica can start now; one for a replica on trial.
-    fn free_capacity(&self, rules: &AvailabilityRules) -> u32 {
-        let most = if rules.is_breaker_panic || self.breaker.is_closed() {
-            u32::MAX
-        } else {
-            1
-        };
-        self.headroom(rules).unwrap_or_default().min(most)
-    }
-
     /// Status for the admin interface. `throttled` while another replica idles.
     pub(crate) fn status(
         &self,
@@ -415,7 +252,7 @@ impl Replica {
             probed: self.last_probed(),
             has_metrics: self.has_metrics(),
             has_several_processes: self.counters.has_several(now),
-            headroom: self.headroom(rules),
+            headroom: self.headroom(rules, now),
             capacity: self.headroom.capacity(),
             prefix_bytes: 0,
             availability: self.availability(rules, now, throttled),
@@ -434,15 +271,4 @@ pub(crate) struct Silence {
     pub(crate) is_certain: bool,
     /// Whether the engine claims to run requests, and its counters stand still.
     pub(crate) are_counters_frozen: bool,
-}
-
-/// Rules by which the replicas of a pool are available.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct AvailabilityRules {
-    pub(crate) push: Push,
-    pub(crate) probe_stale_after: Duration,
-    /// Push rule `blind`, and no probe succeeds: every replica counts as available.
-    pub(crate) is_probe_panic: bool,
-    /// Panic mode: every replica with a good probe fails its requests, so failures exclude none.
-    pub(crate) is_breaker_panic: bool,
 }

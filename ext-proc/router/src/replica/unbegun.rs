@@ -14,6 +14,8 @@ pub(crate) struct UnbegunRequests {
     count: u32,
     /// Number of the requests that the last probe may show as pending, with the time when the probe was sent.
     shown: Option<(u32, Time)>,
+    /// Streamed answers in a row.
+    streams: u8,
 }
 
 impl UnbegunRequests {
@@ -45,6 +47,19 @@ impl UnbegunRequests {
             self.shown = None;
         }
         is_clear
+    }
+
+    /// Registers an answer. A whole one begins when it ends, so its request may have been computed for long.
+    pub(crate) const fn on_answer(&mut self, is_stream: bool) {
+        self.streams = match is_stream {
+            true => self.streams.saturating_add(1),
+            false => 0,
+        };
+    }
+
+    /// Number of streamed answers in a row, as far as it is counted.
+    pub(crate) const fn streams(&self) -> u8 {
+        self.streams
     }
 
     /// Number of requests whose responses have not begun.

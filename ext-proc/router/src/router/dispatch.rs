@@ -62,6 +62,7 @@ impl Router {
             claim,
             dispatched_at: now,
             has_begun: false,
+            is_streamed: false,
             tier: self.tier_of(request.tier),
             due,
             account,

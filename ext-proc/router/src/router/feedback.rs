@@ -54,9 +54,10 @@ impl Router {
             self.finish_forwarded(&forwarded, served_by, end, tokens);
             return;
         }
-        let Some(request) = self.pool.in_flight.remove(&id) else {
+        let Some(mut request) = self.pool.in_flight.remove(&id) else {
             return;
         };
+        request.is_streamed = request.has_begun && usage.ttft.is_some();
         let (is_elsewhere, other) = match served_by {
             ServedBy::Unreported => (false, None),
             ServedBy::Replica(id) if id == request.replica => (false, None),

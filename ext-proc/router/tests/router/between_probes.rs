@@ -1,8 +1,9 @@
-//! Between two probes, a response that begins shows that the replica has admitted its request.
+//! Between two probes, a response that begins shows that the replica has admitted its request, and prompts whose responses have not
+//! begun wait in its queue.
 
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{Availability, Event, Push, Request, RequestId, RouterConfig};
+use isotherm_router::{Availability, End, Event, Push, Request, RequestId, RouterConfig, ServedBy};
 
 fn pending() -> RouterConfig {
     RouterConfig {
@@ -64,4 +65,79 @@ fn pending_requests_of_another_router_wait_for_the_next_probe() {
     script.sleep(100);
     script.probe(0, 0);
     assert_eq!(script.sent(), [(2, 0)]);
+}
+
+/// A request whose prompt takes a second, at the presumed speed.
+fn long(id: u64) -> Request {
+    Request {
+        prompt_tokens: 10_000,
+        ..single(id)
+    }
+}
+
+/// One replica with a window of several requests, after the answer to a long prompt.
+fn after_an_answer(is_stream: bool) -> Script {
+    let mut script = Script::new(pending(), 1);
+    for id in (100..112).step_by(2) {
+        script.probe(0, 0);
+        for id in [id, id + 1] {
+            script.arrive(single(id));
+        }
+        script.sleep(300);
+    }
+    script.probe(0, 0);
+    for id in 100..112 {
+        script.finish(id);
+    }
+    script.arrive(long(200));
+    script.sleep(1_000);
+    if is_stream {
+        begin(&mut script, 200);
+    }
+    script.event(Event::Finished {
+        id: RequestId(200),
+        served_by: ServedBy::Unreported,
+        end: End::Answered,
+        ttft_us: is_stream.then_some(1_000_000),
+        prompt_tokens: None,
+        cached_tokens: None,
+        completion_tokens: None,
+    });
+    script.probe(0, 0);
+    script.sent();
+    script
+}
+
+#[test]
+fn prompts_wait_in_the_router_while_two_wait_in_the_engine_for_long() {
+    let mut script = after_an_answer(true);
+    script.arrive(long(0));
+    script.arrive(long(1));
+    script.arrive(long(2));
+    assert_eq!(script.sent(), [(0, 0), (1, 0)]);
+    assert_eq!(script.availability(0), Availability::NoHeadroom);
+    begin(&mut script, 0);
+    assert_eq!(script.sent(), [(2, 0)], "one waits");
+}
+
+#[test]
+fn prompts_that_are_soon_computed_do_not_keep_others_waiting() {
+    let mut script = after_an_answer(true);
+    script.arrive(long(0));
+    script.arrive(long(1));
+    script.arrive(long(2));
+    assert_eq!(script.sent(), [(0, 0), (1, 0)]);
+    script.sleep(1_100);
+    assert_eq!(script.sent(), [], "the two wait for 0.9 s");
+    script.sleep(200);
+    assert_eq!(script.sent(), [(2, 0)]);
+}
+
+#[test]
+fn an_engine_that_answers_as_a_whole_gets_requests_by_its_window() {
+    let mut script = after_an_answer(false);
+    for id in 0..3 {
+        script.arrive(long(id));
+    }
+    assert_eq!(script.sent().len(), 3);
 }

@@ -3,7 +3,8 @@
 use crate::support::request;
 use crate::support::script::Script;
 use isotherm_router::{
-    Availability, Event, OUTSTANDING_MAX, RejectReason, ReplicaId, RequestId, RouterConfig, Time,
+    Availability, End, Event, OUTSTANDING_MAX, RejectReason, ReplicaId, RequestId, RouterConfig,
+    ServedBy, Time,
 };
 
 fn without_metrics(script: &mut Script, id: u32) {
@@ -54,6 +55,52 @@ fn a_replica_without_metrics_gets_more_while_the_responses_to_all_earlier_reques
     assert_eq!(script.availability(0), Availability::Full);
     script.event(Event::Began(RequestId(many)));
     assert_eq!(script.sent().len(), 1);
+}
+
+/// A request is sent, and its whole answer comes at once.
+fn exchange(script: &mut Script, id: u64, ttft_us: Option<u64>) {
+    script.arrive(request(id, id, &[]));
+    script.event(Event::Began(RequestId(id)));
+    script.event(Event::Finished {
+        id: RequestId(id),
+        served_by: ServedBy::Unreported,
+        end: End::Answered,
+        ttft_us,
+        prompt_tokens: None,
+        cached_tokens: None,
+        completion_tokens: None,
+    });
+}
+
+#[test]
+fn a_replica_without_metrics_that_streams_all_answers_gets_few_requests_ahead() {
+    let mut script = unprobed();
+    without_metrics(&mut script, 0);
+    for id in 1_000..1_064 {
+        exchange(&mut script, id, Some(1_000));
+    }
+    script.sent();
+    for id in 0..10 {
+        script.arrive(request(id, id, &[]));
+    }
+    assert_eq!(script.sent().len(), 4);
+    script.event(Event::Began(RequestId(0)));
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[test]
+fn a_whole_answer_shows_that_a_request_without_a_response_may_be_computed() {
+    let mut script = unprobed();
+    without_metrics(&mut script, 0);
+    for id in 1_000..1_064 {
+        exchange(&mut script, id, Some(1_000));
+    }
+    exchange(&mut script, 2_000, None);
+    script.sent();
+    for id in 0..10 {
+        script.arrive(request(id, id, &[]));
+    }
+    assert_eq!(script.sent().len(), 10);
 }
 
 #[test]

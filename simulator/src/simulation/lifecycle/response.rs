@@ -26,8 +26,10 @@ impl Simulation<'_> {
                 flight.first = Some(at);
                 record.first_token = Some(at_client);
                 record.cached_tokens = cached_tokens;
-                let response_begin = SimEvent::ResponseBegin { flight: number };
-                self.queue.add(at + to_service, response_begin);
+                if self.setup.telemetry.has_streams() {
+                    let response_begin = SimEvent::ResponseBegin { flight: number };
+                    self.queue.add(at + to_service, response_begin);
+                }
                 return;
             }
             engine::EventKind::Tokens { .. } => return,

@@ -258,6 +258,7 @@ impl Replicas {
             unused = replica.end_prompt(claim, computed, now);
             replica.breaker.on_end(request.permit, evidence, now);
             if evidence == Evidence::Success {
+                replica.unbegun.on_answer(request.is_streamed);
                 if request.has_begun {
                     replica.signs.add_sign(now);
                 } else {

@@ -68,7 +68,7 @@ impl Replicas {
         let by_health = replica.health_availability(unhealthy, &rules, now);
         let is_open = |throttled| {
             let availability =
-                by_health.unwrap_or_else(|| replica.push_availability(&rules, throttled));
+                by_health.unwrap_or_else(|| replica.push_availability(&rules, now, throttled));
             availability == Availability::Available
         };
         let open = is_open(false);
@@ -93,7 +93,7 @@ impl Replicas {
         if self.available.set(slot, open) && open {
             self.by_load.insert(rank);
             self.freed.push(slot);
-            replica.listed_capacity = replica.free_capacity(&rules);
+            replica.listed_capacity = replica.free_capacity(&rules, now);
             self.free_capacity += u64::from(replica.listed_capacity);
         }
         let next = replica.next_change(&rules, now);

@@ -1,0 +1,217 @@
+//! Availability of a replica: its health, and what the push rule lets it have (`docs/design/selective-pushing.md`).
+
+use core::time::Duration;
+
+use super::Replica;
+use crate::{Availability, OUTSTANDING_MAX, Push, Time};
+
+/// Limit of requests without a response on a replica without metrics that has [`OUTSTANDING_MAX`] requests.
+const UNBEGUN_MAX: u32 = 4;
+
+/// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.
+const BEGUN_MAX: u32 = 8 * OUTSTANDING_MAX;
+/// Streamed answers in a row after which a replica without metrics is taken to stream all of its answers.
+const STREAMS_MIN: u8 = 64;
+
+/// The longest time that the requests in an engine's queue wait together. Further ones wait in the router, which may still send them
+/// elsewhere.
+const QUEUED_MAX: Duration = Duration::from_millis(1_600);
+/// Requests without a response from which on [`QUEUED_MAX`] holds: one is computed while another one waits.
+const QUEUED_MIN: u32 = 2;
+
+/// Rules by which the replicas of a pool are available.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct AvailabilityRules {
+    pub(crate) push: Push,
+    pub(crate) probe_stale_after: Duration,
+    /// Push rule `blind`, and no probe succeeds: every replica counts as available.
+    pub(crate) is_probe_panic: bool,
+    /// Panic mode: every replica with a good probe fails its requests, so failures exclude none.
+    pub(crate) is_breaker_panic: bool,
+}
+
+impl Replica {
+    /// Whether the replica is available, or why not.
+    pub(crate) fn availability(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+        throttled: bool,
+    ) -> Availability {
+        if self.role.has_requests() {
+            self.request_availability(rules, now, throttled)
+        } else {
+            self.prefill_availability(rules, now)
+        }
+    }
+
+    /// Whether a prefill replica is available, or why not. Neither the push rule nor panic mode applies to it: the prompts
+    /// in front of a new one are a part of its cost, and where it cannot serve, the decode replica computes the prompt.
+    pub(crate) fn prefill_availability(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+    ) -> Availability {
+        if self.draining {
+            Availability::Draining
+        } else if let Some(unhealthy) = self.unhealthy_reason(rules, now) {
+            unhealthy
+        } else if !self.breaker.admits(now) {
+            self.breaker_availability()
+        } else if rules.push == Push::Pending && self.last_probed().is_none() {
+            Availability::NeverProbed
+        } else {
+            Availability::Available
+        }
+    }
+
+    /// Whether a replica to which requests are dispatched is available, or why not.
+    pub(crate) fn request_availability(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+        throttled: bool,
+    ) -> Availability {
+        let unhealthy = self.unhealthy_reason(rules, now);
+        let by_health = self.health_availability(unhealthy, rules, now);
+        by_health.unwrap_or_else(|| self.push_availability(rules, now, throttled))
+    }
+
+    /// Availability by health, where `unhealthy` names a failed or stale probe; `None` where the push rule decides.
+    pub(super) fn health_availability(
+        &self,
+        unhealthy: Option<Availability>,
+        rules: &AvailabilityRules,
+        now: Time,
+    ) -> Option<Availability> {
+        if self.draining {
+            return Some(Availability::Draining);
+        }
+        if let Some(unhealthy) = unhealthy {
+            return Some(if rules.is_probe_panic {
+                Availability::Available
+            } else {
+                unhealthy
+            });
+        }
+        (!rules.is_breaker_panic && !self.breaker.admits(now)).then(|| self.breaker_availability())
+    }
+
+    /// Why the circuit breaker admits no request.
+    const fn breaker_availability(&self) -> Availability {
+        if self.breaker.is_hung() {
+            Availability::Hung
+        } else {
+            Availability::Failing
+        }
+    }
+
+    /// Whether a healthy replica is available, or why not.
+    pub(super) fn push_availability(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+        throttled: bool,
+    ) -> Availability {
+        match rules.push {
+            Push::Blind => Availability::Available,
+            Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
+            Push::Outstanding { .. } => Availability::Full,
+            Push::Pending => self.pending_availability(now, throttled),
+        }
+    }
+
+    /// Why the replica is unhealthy, if it is. A replica without any probe counts as healthy, because nothing may probe it.
+    pub(crate) fn unhealthy_reason(
+        &self,
+        rules: &AvailabilityRules,
+        now: Time,
+    ) -> Option<Availability> {
+        if self.failed {
+            return Some(Availability::ProbeFailed);
+        }
+        self.expires(rules)
+            .is_some_and(|expires| now >= expires)
+            .then_some(Availability::Stale)
+    }
+
+    /// When the last good probe becomes stale.
+    fn expires(&self, rules: &AvailabilityRules) -> Option<Time> {
+        let probed = self.last_probed();
+        probed.map(|sent| sent.after(rules.probe_stale_after))
+    }
+
+    /// When the availability next changes without an event: a probe becomes stale, a trial is due, or the engine's queue holds
+    /// enough no longer.
+    pub(super) fn next_change(&self, rules: &AvailabilityRules, now: Time) -> Option<Time> {
+        let changes = [
+            self.expires(rules),
+            self.breaker.next_trial(),
+            self.queues_until()
+                .filter(|_| matches!(rules.push, Push::Pending)),
+        ];
+        let changes = changes.into_iter().flatten();
+        changes.filter(|time| *time > now).min()
+    }
+
+    fn pending_availability(&self, now: Time, throttled: bool) -> Availability {
+        match self.load() {
+            None if self.has_metrics() => Availability::NeverProbed,
+            None if self.left_without_metrics() == 0 => Availability::Full,
+            Some(load) if load.pending > 0 => Availability::Pending,
+            _ if self.queues_enough(now) => Availability::NoHeadroom,
+            Some(_) if !self.headroom.admits(self.outstanding, throttled) => {
+                Availability::NoHeadroom
+            }
+            _ => Availability::Available,
+        }
+    }
+
+    /// Whether the requests in the engine's queue wait for as long as they may, together.
+    fn queues_enough(&self, now: Time) -> bool {
+        self.queues_until().is_some_and(|until| now < until)
+    }
+
+    /// When the requests in the engine's queue cease to wait for longer than they may, by the estimated prefill; `None` for an engine
+    /// whose responses do not tell when it computes.
+    fn queues_until(&self) -> Option<Time> {
+        let unbegun = self.unbegun.count();
+        let is_known = unbegun >= QUEUED_MIN && self.unbegun.streams() > 0;
+        is_known.then(|| self.backlog.ready().before(QUEUED_MAX / unbegun))
+    }
+
+    /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
+    pub(super) fn headroom(&self, rules: &AvailabilityRules, now: Time) -> Option<u32> {
+        match rules.push {
+            _ if !self.role.has_requests() => None,
+            Push::Pending if self.queues_enough(now) => Some(0),
+            Push::Pending if !self.has_metrics() => Some(self.left_without_metrics()),
+            Push::Pending => Some(self.headroom.left(self.outstanding)),
+            Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
+            Push::Blind => None,
+        }
+    }
+
+    /// Requests that a replica without metrics gets: as long as the responses to the earlier ones have begun, and up to a number of
+    /// outstanding ones unless it streams all answers.
+    fn left_without_metrics(&self) -> u32 {
+        let below = OUTSTANDING_MAX.saturating_sub(self.outstanding);
+        let unbegun = UNBEGUN_MAX.saturating_sub(self.unbegun.count());
+        let begun = unbegun.min(BEGUN_MAX.saturating_sub(self.outstanding));
+        if self.unbegun.streams() >= STREAMS_MIN {
+            begun
+        } else {
+            below.max(begun)
+        }
+    }
+
+    /// Requests that an available replica can start now; one for a replica on trial.
+    pub(super) fn free_capacity(&self, rules: &AvailabilityRules, now: Time) -> u32 {
+        let most = if rules.is_breaker_panic || self.breaker.is_closed() {
+            u32::MAX
+        } else {
+            1
+        };
+        self.headroom(rules, now).unwrap_or_default().min(most)
+    }
+}
