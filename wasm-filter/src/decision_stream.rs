@@ -36,6 +36,8 @@ pub(crate) struct Connection {
     timer: FlushTimer,
     /// Counts the requests that the filter released without a decision.
     fallbacks: Metric,
+    /// Counts the streams that became ready.
+    opened: Metric,
 }
 
 impl Connection {
@@ -55,6 +57,7 @@ impl Connection {
             stream: DecisionStream::new(config),
             timer: FlushTimer::new(now),
             fallbacks: Metric::counter("isotherm_filter_decision_stream_fallbacks"),
+            opened: Metric::counter("isotherm_filter_decision_streams_opened"),
         }))
     }
 
@@ -166,9 +169,12 @@ impl Connection {
                 Effect::ScheduleFlush => set_timer(self.timer.schedule()),
             }
         }
-        let fallbacks = self.stream.take_fallbacks();
-        if fallbacks > 0 {
-            self.fallbacks.add(fallbacks);
+        let counts = [
+            (self.fallbacks, self.stream.take_fallbacks()),
+            (self.opened, self.stream.take_opened()),
+        ];
+        for (metric, count) in counts.into_iter().filter(|(_, count)| *count > 0) {
+            metric.add(count);
         }
     }
 

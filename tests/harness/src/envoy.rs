@@ -97,6 +97,17 @@ impl Envoy {
         Ok(value.unwrap_or(0))
     }
 
+    /// Waits until so many decision streams have become ready: one for each worker, and one for the main thread. Until then external
+    /// processing decides.
+    pub async fn wait_for_decision_streams(&self, count: u64) -> anyhow::Result<()> {
+        let opened = "wasmcustom.isotherm_filter_decision_streams_opened";
+        wait_for(WAIT_MAX, "the decision streams", async || {
+            let is_ready = self.stat(opened).await? >= count;
+            Ok(is_ready.then_some(()))
+        })
+        .await
+    }
+
     /// The endpoints that a cluster has now, from lines such as `llama::127.0.0.1:8000::cx_active::0`.
     pub async fn endpoints(&self, cluster: &str) -> anyhow::Result<BTreeSet<SocketAddr>> {
         let clusters = self.admin_text("/clusters").await?;

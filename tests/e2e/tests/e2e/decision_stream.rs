@@ -5,21 +5,12 @@ use isotherm_harness::{Stack, StackBuilder, envoy};
 
 const WORKERS: u16 = 2;
 /// Number of streams: one for each worker, and one for Envoy's main thread, which handles no requests.
-const STREAMS: f64 = 3.0;
+const STREAMS: u64 = 3;
 
 async fn start(stack: StackBuilder) -> anyhow::Result<Stack> {
     let stack = stack.workers(WORKERS).start().await?;
-    wait_for_all_streams(&stack).await?;
+    stack.envoy().wait_for_decision_streams(STREAMS).await?;
     Ok(stack)
-}
-
-/// Waits until every thread of Envoy has its decision stream.
-async fn wait_for_all_streams(stack: &Stack) -> anyhow::Result<()> {
-    let metric = "isotherm_decision_streams";
-    admin::wait_for_metric(stack.service(), metric, &[], |streams| {
-        (streams - STREAMS).abs() < 0.5
-    })
-    .await
 }
 
 /// Number of requests that Envoy asked about by external processing.
@@ -86,7 +77,7 @@ async fn the_filter_opens_a_broken_stream_again() -> anyhow::Result<()> {
         .await?
         .success()?;
     stack.service_mut().start().await?;
-    wait_for_all_streams(&stack).await?;
+    stack.envoy().wait_for_decision_streams(2 * STREAMS).await?;
     let before = external_requests(&stack).await?;
     client.chat("s", &chat("again")).await?.success()?;
     assert_eq!(external_requests(&stack).await?, before);

@@ -61,8 +61,7 @@ fn with_gate(stack: StackBuilder) -> StackBuilder {
 
 async fn start_with_stream(stack: StackBuilder) -> anyhow::Result<Stack> {
     let stack = stack.start().await?;
-    let streams = "isotherm_decision_streams";
-    admin::wait_for_metric(stack.service(), streams, &[], |streams| streams > 1.5).await?;
+    stack.envoy().wait_for_decision_streams(2).await?;
     Ok(stack)
 }
 

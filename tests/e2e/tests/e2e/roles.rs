@@ -63,8 +63,7 @@ impl World {
         })
         .await?;
         if let Frontend::DecisionStream = frontend {
-            let streams = "isotherm_decision_streams";
-            admin::wait_for_metric(stack.service(), streams, &[], |n| n == 3.0).await?;
+            stack.envoy().wait_for_decision_streams(3).await?;
         }
         Ok(Self {
             decode,

@@ -58,8 +58,7 @@ async fn with_a_decision_stream_it_decides_by_the_headers() -> anyhow::Result<()
     let stack = without_the_field(scripted("withheld-stream", &[&replica], 8));
     let stack = stack.start().await?;
     let client = Client::new(&stack.url(""))?;
-    let streams = "isotherm_decision_streams";
-    admin::wait_for_metric(stack.service(), streams, &[], |streams| streams > 1.5).await?;
+    stack.envoy().wait_for_decision_streams(2).await?;
 
     check_all_sizes(&client, &replica).await?;
     check_all_sizes(&client, &replica).await?;

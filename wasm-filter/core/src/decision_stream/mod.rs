@@ -97,6 +97,8 @@ pub struct DecisionStream {
     backoff_ticks: u64,
     /// The requests that were released without a decision.
     fallbacks: u64,
+    /// The streams that became ready.
+    opened: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +141,7 @@ impl DecisionStream {
             now: 0,
             backoff_ticks: BACKOFF_TICKS_MIN,
             fallbacks: 0,
+            opened: 0,
         }
     }
 
@@ -284,6 +287,7 @@ impl DecisionStream {
         if go_away.is_some() {
             self.state = State::Draining;
         } else if self.state != State::Draining {
+            self.opened += u64::from(self.state == State::Opening);
             self.state = State::Ready;
             self.backoff_ticks = BACKOFF_TICKS_MIN;
         }
@@ -319,6 +323,11 @@ impl DecisionStream {
     /// The number of requests released without a decision since the last call.
     pub fn take_fallbacks(&mut self) -> u64 {
         mem::take(&mut self.fallbacks)
+    }
+
+    /// The number of streams that have become ready since the last call.
+    pub fn take_opened(&mut self) -> u64 {
+        mem::take(&mut self.opened)
     }
 
     fn back_off(&mut self) {
