@@ -157,7 +157,7 @@ impl Replica {
     fn pending_availability(&self, now: Time, throttled: bool) -> Availability {
         match self.load() {
             None if self.has_metrics() => Availability::NeverProbed,
-            None if self.left_without_metrics() == 0 => Availability::Full,
+            None if self.left_without_metrics() == 0 || self.stuck > 0 => Availability::Full,
             Some(load) if load.pending > 0 => Availability::Pending,
             _ if self.queues_enough(now) => Availability::NoHeadroom,
             Some(_) if !self.headroom.admits(self.outstanding, throttled) => {

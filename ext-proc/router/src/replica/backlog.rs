@@ -17,6 +17,8 @@ use crate::Time;
 
 /// Requests per replica, not known to have begun, that are remembered at most.
 const SENT_MAX: usize = 1_024;
+/// Least time by which a stuck prompt is late: the time to first token varies.
+const STUCK_MIN: Duration = Duration::from_millis(250);
 
 /// Part of a dispatched prompt in the backlog of its replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -128,6 +130,16 @@ impl Backlog {
             self.limit(at, token_s);
         }
         self.ready = self.ready.max(at.after(prefill_time(tokens, token_s)));
+    }
+
+    /// Number of this service's prompts whose responses have not begun: each has taken twice its estimated time, and is late by
+    /// [`STUCK_MIN`].
+    pub(crate) fn stuck(&self, now: Time) -> u32 {
+        let is_stuck = |claim: &&BacklogClaim| {
+            let late_by = claim.ready.since(claim.at).max(STUCK_MIN);
+            !claim.is_of_sibling && claim.ready.after(late_by) < now
+        };
+        u32::try_from(self.sent.iter().filter(is_stuck).count()).unwrap_or(u32::MAX)
     }
 
     /// Registers that the response to a request begins: its prompt is computed, and so are those of siblings before it.

@@ -95,6 +95,8 @@ pub(crate) struct Replica {
     probe: Option<(Load, Time)>,
     /// Send time of the last probe, if the replica answered it without metrics. Its outstanding requests then decide.
     without_metrics: Option<Time>,
+    /// Stuck prompts at the last probe without metrics, less the responses that have begun since.
+    stuck: u32,
     /// Whether a probe after the last good one failed.
     failed: bool,
     /// Free capacity when the replica was last listed as available.
@@ -138,6 +140,11 @@ impl Replica {
             self.others.probed_without_metrics(service, now);
             self.backlog.keep_of_siblings(self.others.count());
             self.backlog.limit(sent, self.token_s());
+            if self.unbegun.streams() > 0 {
+                // Stuck prompts stand for the pending requests that a metrics page would show.
+                self.stuck = self.backlog.stuck(now);
+                self.backlog.on_probe(self.stuck, sent, self.token_s());
+            }
         }
     }
 
@@ -157,6 +164,7 @@ impl Replica {
         } else {
             self.headroom.on_begin(claim.at);
         }
+        self.stuck = self.stuck.saturating_sub(1);
         self.stall.computed(now);
         self.backlog.on_begin(claim, self.token_s(), now);
     }
@@ -191,6 +199,7 @@ impl Replica {
             }
         }
         if self.is_idle() {
+            self.stuck = 0;
             self.backlog.emptied();
         }
         unused
@@ -232,7 +241,7 @@ impl Replica {
             .load()
             .and_then(|load| load.kv_usage)
             .is_some_and(|usage| usage >= headroom::KV_FULL_MIN);
-        reached || is_out_of_memory
+        reached || is_out_of_memory || (self.stuck > 0 && !self.has_metrics())
     }
 
     /// Status for the admin interface. `throttled` while another replica idles.

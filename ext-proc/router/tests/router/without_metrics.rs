@@ -89,6 +89,24 @@ fn a_replica_without_metrics_that_streams_all_answers_gets_few_requests_ahead() 
 }
 
 #[test]
+fn a_replica_without_metrics_whose_responses_are_stuck_gets_no_request_until_one_begins() {
+    let mut script = unprobed();
+    without_metrics(&mut script, 0);
+    exchange(&mut script, 1_000, Some(1_000));
+    script.arrive(request(0, 0, &[]));
+    assert_eq!(script.sent().len(), 2);
+    for _ in 0..5 {
+        script.sleep(100);
+        without_metrics(&mut script, 0);
+    }
+    assert_eq!(script.availability(0), Availability::Full);
+    script.arrive(request(1, 1, &[]));
+    assert_eq!(script.sent(), []);
+    script.event(Event::Began(RequestId(0)));
+    assert_eq!(script.sent(), [(1, 0)]);
+}
+
+#[test]
 fn a_whole_answer_shows_that_a_request_without_a_response_may_be_computed() {
     let mut script = unprobed();
     without_metrics(&mut script, 0);
