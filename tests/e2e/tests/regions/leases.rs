@@ -165,7 +165,7 @@ async fn wait_until_serving(
     let start = Instant::now();
     let client = client(regions, taker)?;
     let number = AtomicUsize::new(0);
-    wait_for(
+    let waited = wait_for(
         WAIT_MAX,
         &format!("{taker} to use a replica of {owner}"),
         || async {
@@ -178,7 +178,13 @@ async fn wait_until_serving(
             Ok(is_there.then(|| start.elapsed()))
         },
     )
-    .await
+    .await;
+    if waited.is_err() {
+        for region in regions.names() {
+            println!("{region}: {:?}", regions.status(region).await);
+        }
+    }
+    waited
 }
 
 #[tokio::test]
