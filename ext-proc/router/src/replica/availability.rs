@@ -10,14 +10,14 @@ const UNBEGUN_MAX: u32 = 4;
 
 /// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.
 const BEGUN_MAX: u32 = 8 * OUTSTANDING_MAX;
-/// Streamed answers in a row after which a replica without metrics is taken to stream all of its answers.
-const STREAMS_MIN: u8 = 64;
 
 /// The longest time that the requests in an engine's queue wait together. Further ones wait in the router, which may still send them
 /// elsewhere.
 const QUEUED_MAX: Duration = Duration::from_millis(1_600);
 /// Requests without a response from which on [`QUEUED_MAX`] holds: one is computed while another one waits.
 const QUEUED_MIN: u32 = 2;
+/// Time between two requests to a replica with stuck prompts.
+const STUCK_PAUSE: Duration = Duration::from_secs(2);
 
 /// Rules by which the replicas of a pool are available.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -142,13 +142,14 @@ impl Replica {
     }
 
     /// When the availability next changes without an event: a probe becomes stale, a trial is due, or the engine's queue holds
-    /// enough no longer.
+    /// enough no longer, as far as is known.
     pub(super) fn next_change(&self, rules: &AvailabilityRules, now: Time) -> Option<Time> {
         let changes = [
             self.expires(rules),
             self.breaker.next_trial(),
             self.queues_until()
                 .filter(|_| matches!(rules.push, Push::Pending)),
+            self.stuck_until(),
         ];
         let changes = changes.into_iter().flatten();
         changes.filter(|time| *time > now).min()
@@ -157,7 +158,7 @@ impl Replica {
     fn pending_availability(&self, now: Time, throttled: bool) -> Availability {
         match self.load() {
             None if self.has_metrics() => Availability::NeverProbed,
-            None if self.left_without_metrics() == 0 || self.stuck > 0 => Availability::Full,
+            None if self.left_without_metrics(now) == 0 => Availability::Full,
             Some(load) if load.pending > 0 => Availability::Pending,
             _ if self.queues_enough(now) => Availability::NoHeadroom,
             Some(_) if !self.headroom.admits(self.outstanding, throttled) => {
@@ -180,29 +181,34 @@ impl Replica {
         is_known.then(|| self.backlog.ready().before(QUEUED_MAX / unbegun))
     }
 
+    /// When a replica with stuck prompts gets the next request.
+    fn stuck_until(&self) -> Option<Time> {
+        let last = self.backlog.last_push().filter(|_| self.stuck > 0);
+        last.map(|last| last.after(STUCK_PAUSE))
+    }
+
     /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
     pub(super) fn headroom(&self, rules: &AvailabilityRules, now: Time) -> Option<u32> {
         match rules.push {
             _ if !self.role.has_requests() => None,
             Push::Pending if self.queues_enough(now) => Some(0),
-            Push::Pending if !self.has_metrics() => Some(self.left_without_metrics()),
+            Push::Pending if !self.has_metrics() => Some(self.left_without_metrics(now)),
             Push::Pending => Some(self.headroom.left(self.outstanding)),
             Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
             Push::Blind => None,
         }
     }
 
-    /// Requests that a replica without metrics gets: as long as the responses to the earlier ones have begun, and up to a number of
-    /// outstanding ones unless it streams all answers.
-    fn left_without_metrics(&self) -> u32 {
+    /// Requests that a replica without metrics gets: up to a number of outstanding ones, and beyond it as long as the responses
+    /// to the earlier ones have begun. While a prompt is stuck, one every [`STUCK_PAUSE`]: the stuck prompt may be one of a whole answer,
+    /// and a later response that begins shows that.
+    fn left_without_metrics(&self, now: Time) -> u32 {
+        if let Some(until) = self.stuck_until() {
+            return u32::from(now >= until);
+        }
         let below = OUTSTANDING_MAX.saturating_sub(self.outstanding);
         let unbegun = UNBEGUN_MAX.saturating_sub(self.unbegun.count());
-        let begun = unbegun.min(BEGUN_MAX.saturating_sub(self.outstanding));
-        if self.unbegun.streams() >= STREAMS_MIN {
-            begun
-        } else {
-            below.max(begun)
-        }
+        below.max(unbegun.min(BEGUN_MAX.saturating_sub(self.outstanding)))
     }
 
     /// Requests that an available replica can start now; one for a replica on trial.

@@ -64,6 +64,8 @@ pub(crate) struct Backlog {
     ready: Time,
     /// Recent prompts that are not known to have begun, in order of dispatch.
     sent: VecDeque<BacklogClaim>,
+    /// Dispatch of the last request whose response has begun.
+    begun: Time,
 }
 
 impl Backlog {
@@ -132,12 +134,12 @@ impl Backlog {
         self.ready = self.ready.max(at.after(prefill_time(tokens, token_s)));
     }
 
-    /// Number of this service's prompts whose responses have not begun: each has taken twice its estimated time, and is late by
-    /// [`STUCK_MIN`].
+    /// Number of this service's prompts that are stuck: each has taken twice its estimated time without a response, is late by
+    /// [`STUCK_MIN`], and no response to a later request has begun.
     pub(crate) fn stuck(&self, now: Time) -> u32 {
         let is_stuck = |claim: &&BacklogClaim| {
-            let late_by = claim.ready.since(claim.at).max(STUCK_MIN);
-            !claim.is_of_sibling && claim.ready.after(late_by) < now
+            let late = claim.ready.since(claim.at).max(STUCK_MIN);
+            !claim.is_of_sibling && claim.at > self.begun && claim.ready.after(late) < now
         };
         u32::try_from(self.sent.iter().filter(is_stuck).count()).unwrap_or(u32::MAX)
     }
@@ -145,6 +147,7 @@ impl Backlog {
     /// Registers that the response to a request begins: its prompt is computed, and so are those of siblings before it.
     pub(crate) fn on_begin(&mut self, claim: &BacklogClaim, token_s: f64, now: Time) {
         self.forget(claim);
+        self.begun = self.begun.max(claim.at);
         self.sent
             .retain(|sent| !sent.is_of_sibling || sent.at > claim.at);
         self.limit(now, token_s);

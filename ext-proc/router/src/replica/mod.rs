@@ -45,6 +45,10 @@ use vital_signs::VitalSigns;
 
 use crate::{Load, ReplicaId, ReplicaStatus, Role, Source, Time};
 
+/// Streamed answers in a row after which a prompt without a response may be stuck: a request for a whole answer has no response while
+/// it is written.
+const STREAMS_MIN: u8 = 64;
+
 /// Predicted hits in a row that did not happen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct FalseHits {
@@ -140,11 +144,12 @@ impl Replica {
             self.others.probed_without_metrics(service, now);
             self.backlog.keep_of_siblings(self.others.count());
             self.backlog.limit(sent, self.token_s());
-            if self.unbegun.streams() > 0 {
-                // Stuck prompts stand for the pending requests that a metrics page would show.
-                self.stuck = self.backlog.stuck(now);
-                self.backlog.on_probe(self.stuck, sent, self.token_s());
-            }
+            // Stuck prompts stand for the pending requests that a metrics page would show.
+            self.stuck = match self.unbegun.streams() >= STREAMS_MIN {
+                true => self.backlog.stuck(now),
+                false => 0,
+            };
+            self.backlog.on_probe(self.stuck, sent, self.token_s());
         }
     }
 

@@ -57,7 +57,7 @@ fn a_replica_without_metrics_gets_more_while_the_responses_to_all_earlier_reques
     assert_eq!(script.sent().len(), 1);
 }
 
-/// A request is sent, and its whole answer comes at once.
+/// A request is sent, and its answer comes at once.
 fn exchange(script: &mut Script, id: u64, ttft_us: Option<u64>) {
     script.arrive(request(id, id, &[]));
     script.event(Event::Began(RequestId(id)));
@@ -72,33 +72,32 @@ fn exchange(script: &mut Script, id: u64, ttft_us: Option<u64>) {
     });
 }
 
-#[test]
-fn a_replica_without_metrics_that_streams_all_answers_gets_few_requests_ahead() {
+/// One replica without metrics that has streamed many answers, and has had these requests for half a second.
+fn after_streams(requests: core::ops::Range<u64>) -> Script {
     let mut script = unprobed();
     without_metrics(&mut script, 0);
     for id in 1_000..1_064 {
         exchange(&mut script, id, Some(1_000));
     }
-    script.sent();
-    for id in 0..10 {
+    script.sleep(1);
+    for id in requests {
         script.arrive(request(id, id, &[]));
     }
-    assert_eq!(script.sent().len(), 4);
-    script.event(Event::Began(RequestId(0)));
-    assert_eq!(script.sent().len(), 1);
+    probe_for(&mut script, 500);
+    script.sent();
+    script
+}
+
+fn probe_for(script: &mut Script, ms: u64) {
+    for _ in 0..ms / 100 {
+        script.sleep(100);
+        without_metrics(script, 0);
+    }
 }
 
 #[test]
-fn a_replica_without_metrics_whose_responses_are_stuck_gets_no_request_until_one_begins() {
-    let mut script = unprobed();
-    without_metrics(&mut script, 0);
-    exchange(&mut script, 1_000, Some(1_000));
-    script.arrive(request(0, 0, &[]));
-    assert_eq!(script.sent().len(), 2);
-    for _ in 0..5 {
-        script.sleep(100);
-        without_metrics(&mut script, 0);
-    }
+fn a_replica_with_a_stuck_prompt_gets_the_next_request_when_its_response_begins() {
+    let mut script = after_streams(0..1);
     assert_eq!(script.availability(0), Availability::Full);
     script.arrive(request(1, 1, &[]));
     assert_eq!(script.sent(), []);
@@ -107,18 +106,36 @@ fn a_replica_without_metrics_whose_responses_are_stuck_gets_no_request_until_one
 }
 
 #[test]
+fn a_later_response_shows_that_an_earlier_prompt_is_not_stuck() {
+    let mut script = after_streams(0..2);
+    assert_eq!(script.availability(0), Availability::Full);
+    script.event(Event::Began(RequestId(1)));
+    probe_for(&mut script, 500);
+    assert_eq!(script.availability(0), Availability::Available);
+}
+
+#[test]
+fn a_replica_with_stuck_prompts_gets_a_request_now_and_then() {
+    let mut script = after_streams(0..1);
+    script.arrive(request(1, 1, &[]));
+    script.arrive(request(2, 2, &[]));
+    probe_for(&mut script, 1_400);
+    assert_eq!(script.sent(), []);
+    probe_for(&mut script, 200);
+    assert_eq!(script.sent(), [(1, 0)]);
+    probe_for(&mut script, 1_800);
+    assert_eq!(script.sent(), []);
+    probe_for(&mut script, 200);
+    assert_eq!(script.sent(), [(2, 0)]);
+}
+
+#[test]
 fn a_whole_answer_shows_that_a_request_without_a_response_may_be_computed() {
-    let mut script = unprobed();
-    without_metrics(&mut script, 0);
-    for id in 1_000..1_064 {
-        exchange(&mut script, id, Some(1_000));
-    }
+    let mut script = after_streams(0..0);
     exchange(&mut script, 2_000, None);
-    script.sent();
-    for id in 0..10 {
-        script.arrive(request(id, id, &[]));
-    }
-    assert_eq!(script.sent().len(), 10);
+    script.arrive(request(0, 0, &[]));
+    probe_for(&mut script, 500);
+    assert_eq!(script.availability(0), Availability::Available);
 }
 
 #[test]
