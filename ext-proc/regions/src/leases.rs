@@ -193,6 +193,8 @@ impl Leases {
                 let is_held = entry.is_held_by(&self.config.name);
                 if is_held && known.entry.holder != entry.holder && *region != self.config.name {
                     self.counters.leases_taken += 1;
+                    // Beats of an earlier lease do not show that the owner is well now.
+                    (known.beat_seen, known.well_since) = (None, None);
                 }
                 known.renewed = is_held.then_some((sent, entry.revision));
                 known.observe(entry, Some(version), self.now);

@@ -145,6 +145,24 @@ fn the_nearest_region_takes_a_dead_regions_lease_in_time_and_names_a_new_revisio
 }
 
 #[test]
+fn a_region_that_dies_soon_after_its_return_does_not_get_its_lease_back() {
+    let mut world = World::new(7, 3, Mutant::None);
+    world.run(2 * LEASE).unwrap();
+    world.kill(0);
+    world.run(2 * LEASE).unwrap();
+    assert_eq!(world.holder(0), Some(1));
+    world.start(0);
+    while world.holder(0) != Some(0) {
+        world.run(LEASE / 50).unwrap();
+    }
+    let before = world.revision(0);
+    world.set_gateway(0, false);
+    world.run(LEASE / 2).unwrap();
+    assert!(world.owns(1, 0));
+    assert_eq!(world.revision(0), before + 2, "given up, and taken once");
+}
+
+#[test]
 fn the_next_region_takes_the_lease_when_the_nearest_has_no_gateway() {
     let mut world = World::new(8, 3, Mutant::None);
     world.run(2 * LEASE).unwrap();
