@@ -42,7 +42,7 @@ pub(crate) struct Queue {
     has_tiers: bool,
     /// Time of the last event, which decides the order of the line.
     now: Time,
-    /// Boxed, since a search of the tree then reads a tenth of the memory.
+    /// Boxed, which keeps the nodes of the tree small.
     queued: BTreeMap<QueueSeq, Box<QueuedRequest>>,
     seqs: BTreeMap<RequestId, QueueSeq>,
     /// All requests of the first band.

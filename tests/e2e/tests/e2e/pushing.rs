@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use isotherm_e2e::{
-    Action, Client, MODEL, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted,
-    with_long_timeouts,
+    Action, Client, MODEL, ScriptedReplica, admin, chat, permit, scripted, with_long_timeouts,
 };
-use isotherm_harness::{EngineOptions, Pool, Stack, wait_until};
+use isotherm_harness::{EngineOptions, Pool, Stack};
 use serde_json::json;
 
 /// The first probe admits two requests. The third follows as soon as a response begins, since the next probe is a minute away.
@@ -30,7 +29,7 @@ async fn a_response_that_begins_admits_the_next_request_without_a_probe() -> any
     let chats: Vec<_> = (0..3)
         .map(|number| client.spawn_chat(&format!("number {number}")))
         .collect();
-    wait_until(WAIT_MAX, "the third request", async || replica.held() == 3).await?;
+    replica.wait_until_holding(3).await?;
     replica.release_all();
     for chat in chats {
         assert_eq!(chat.await??.status, 200);
