@@ -254,7 +254,7 @@ impl PoolState {
         let turn = if self.replicas.is_full(replica) {
             self.service_s.unwrap_or(SERVICE_S) / outstanding
         } else {
-            WAIT_S_MIN + self.replicas.work_s(self.now)
+            WAIT_S_MIN + self.replicas.work_s()
         };
         (1.0 + PREFERRED_SHARE * ahead) * turn
     }

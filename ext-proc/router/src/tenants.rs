@@ -107,7 +107,7 @@ impl Charge {
 }
 
 /// Number of a tenant's entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TenantSlot(u32);
 
 impl TenantSlot {

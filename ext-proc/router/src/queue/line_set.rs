@@ -9,8 +9,9 @@
 
 use core::cmp::Ordering;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, btree_set};
 
+use foldhash::fast::FixedState;
 use itertools::{Either, Itertools};
 use smallvec::SmallVec;
 
@@ -33,7 +34,7 @@ pub(super) enum LineSet {
 /// Lines of tenants, and the order of their charges.
 #[derive(Debug, Default)]
 pub(super) struct TenantLines {
-    lines: BTreeMap<TenantSlot, TenantLine>,
+    lines: HashMap<TenantSlot, TenantLine, FixedState>,
     /// Least charged first; among equals the tenant that has waited for longest.
     by_charge: BTreeSet<(Charge, QueueSeq, TenantSlot)>,
 }
@@ -237,8 +238,8 @@ pub(super) fn positions<'a>(
     Either::Right(core::iter::from_fn(move || {
         let mut head = heads.peek_mut()?;
         let place = head.place;
-        match head.next() {
-            Some(next) => *head = next,
+        match head.advance() {
+            Some(next) => head.place = next,
             None => drop(PeekMut::pop(head)),
         }
         Some(place)
@@ -246,7 +247,7 @@ pub(super) fn positions<'a>(
 }
 
 /// The next position of one tenant's line in a span. In the order of a binary heap, the greatest head is the next position.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct LineHead<'a> {
     place: LinePlace,
     /// The end of the span.
@@ -254,18 +255,19 @@ struct LineHead<'a> {
     /// Whether positions of several lanes are merged.
     is_merged: bool,
     places: &'a BTreeSet<LinePlace>,
+    /// The positions behind this one, once they are needed.
+    rest: Option<btree_set::Range<'a, LinePlace>>,
 }
 
-impl<'a> LineHead<'a> {
-    fn next(&self) -> Option<Self> {
-        if self.places.len() == 1 {
+impl LineHead<'_> {
+    /// The next position of the line.
+    fn advance(&mut self) -> Option<LinePlace> {
+        if self.places.len() == 1 || self.place >= self.last {
             return None;
         }
-        let mut rest = self
-            .places
-            .range(self.place.next()..=self.last.max(self.place.next()));
-        let place = *rest.next().filter(|place| **place <= self.last)?;
-        Some(Self { place, ..*self })
+        let behind = self.place.next()..=self.last;
+        let rest = self.rest.get_or_insert_with(|| self.places.range(behind));
+        rest.next().copied()
     }
 
     const fn key(&self) -> u128 {
@@ -289,6 +291,7 @@ impl TenantLine {
             last,
             is_merged: span.is_merged(),
             places: &self.places,
+            rest: None,
         })
     }
 }

@@ -15,6 +15,7 @@ mod order;
 mod place;
 mod preferred;
 mod request;
+mod requests;
 mod tier_entries;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,7 @@ pub(crate) use self::line::LineRules;
 
 pub(crate) use self::place::{LinePlace, QueueSeq};
 pub(crate) use self::request::{Band, QueuedRequest};
+use self::requests::Requests;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{Charge, TenantAccount, TenantSlot};
@@ -42,8 +44,7 @@ pub(crate) struct Queue {
     has_tiers: bool,
     /// Time of the last event, which decides the order of the line.
     now: Time,
-    /// Boxed, which keeps the nodes of the tree small.
-    queued: BTreeMap<QueueSeq, Box<QueuedRequest>>,
+    queued: Requests,
     seqs: BTreeMap<RequestId, QueueSeq>,
     /// All requests of the first band.
     eligible: EligibleSet,
@@ -51,8 +52,8 @@ pub(crate) struct Queue {
     at_overtake_limit: EligibleSet,
     /// The requests with long prompts.
     long_prompts: EligibleSet,
-    /// The requests under their affinity replica.
-    by_affinity: BTreeSet<(ReplicaIndex, LinePlace)>,
+    /// The tenants of the requests under their affinity replica: a search need not read a request that the window hides.
+    by_affinity: BTreeMap<(ReplicaIndex, LinePlace), TenantSlot>,
     /// The requests that may be forwarded.
     forwardable: ForwardableSet,
     /// The second band.
@@ -97,12 +98,13 @@ impl Queue {
         (self.at_overtake_limit, self.long_prompts) = Default::default();
         (self.by_affinity, self.forwardable) = Default::default();
         (self.entries, self.preferred_counts, self.delayed) = Default::default();
-        for (seq, queued) in queued {
+        for queued in queued.into_iter_by_arrival() {
+            let seq = queued.seq;
             let account = TenantAccount {
                 slot: queued.tenant,
                 charge: Charge::default(),
             };
-            self.push(*queued, account);
+            self.push(queued, account);
             if at_limit.contains(&seq) {
                 self.put_at_overtake_limit(seq);
             }
@@ -149,20 +151,23 @@ impl Queue {
             if queued.is_long_prompt {
                 self.long_prompts.insert(place, pinned, tenant);
             }
-            self.by_affinity
-                .extend(queued.affinity.map(|replica| (replica, place)));
+            self.by_affinity.extend(
+                queued
+                    .affinity
+                    .map(|replica| ((replica, place), queued.tenant)),
+            );
         }
-        self.queued.insert(seq, Box::new(queued));
+        self.queued.insert(queued);
         seq
     }
 
     /// All requests, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &QueuedRequest> + '_ {
-        self.queued.values().map(|queued| &**queued)
+        self.queued.iter()
     }
 
     pub(crate) fn get(&self, seq: QueueSeq) -> Option<&QueuedRequest> {
-        self.queued.get(&seq).map(|queued| &**queued)
+        self.queued.get(seq)
     }
 
     /// Whether a request waits and this replica may serve it.
@@ -175,14 +180,14 @@ impl Queue {
     }
 
     pub(crate) fn remove(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
-        let queued = self.queued.remove(&seq)?;
+        let queued = self.queued.remove(seq)?;
         self.seqs.remove(&queued.request.id);
         if self.has_tiers {
             self.entries.remove(&queued);
         }
         if queued.band == Band::Held {
             self.held.remove(&queued);
-            return Some(*queued);
+            return Some(queued);
         }
         self.count_preferred(queued.preferred, None);
         let (place, tenant, pinned) = (queued.place, queued.tenant, queued.pinned.as_deref());
@@ -193,14 +198,13 @@ impl Queue {
             self.by_affinity.remove(&(replica, place));
         }
         self.forwardable.remove(seq, &queued.request);
-        Some(*queued)
+        Some(queued)
     }
 
     /// The oldest request of both bands.
     pub(crate) fn oldest(&self) -> Option<(QueueSeq, &QueuedRequest)> {
-        self.queued
-            .first_key_value()
-            .map(|(seq, queued)| (*seq, &**queued))
+        let oldest = self.queued.iter().next()?;
+        Some((oldest.seq, oldest))
     }
 
     /// The oldest request of the first band at or behind `from` that may be forwarded; `is_open_to` says whether a peer is left
@@ -219,7 +223,9 @@ impl Queue {
             return 0;
         }
         let between = self.queued.range(from..to).take(at_most);
-        between.filter(|(_, q)| q.band == Band::Waiting).count()
+        between
+            .filter(|queued| queued.band == Band::Waiting)
+            .count()
     }
 
     /// Counts an overtake for the first `at_most` requests in front of a position that the replica may serve and that would have
@@ -241,7 +247,7 @@ impl Queue {
             .map(|(seq, _)| seq)
             .collect();
         for seq in in_front {
-            if let Some(queued) = self.queued.get_mut(&seq) {
+            if let Some(queued) = self.queued.get_mut(seq) {
                 queued.overtaken = queued.overtaken.saturating_add(1);
                 if queued.overtaken >= overtakes_max {
                     self.put_at_overtake_limit(seq);
@@ -251,7 +257,7 @@ impl Queue {
     }
 
     fn put_at_overtake_limit(&mut self, seq: QueueSeq) {
-        if let Some(queued) = self.queued.get(&seq) {
+        if let Some(queued) = self.queued.get(seq) {
             let account = TenantAccount {
                 slot: queued.tenant,
                 charge: Charge::default(),
@@ -269,7 +275,7 @@ impl Queue {
         let mut unroutable = Vec::new();
         for place in places {
             let seq = place.seq();
-            let Some(queued) = self.queued.get_mut(&seq) else {
+            let Some(queued) = self.queued.get_mut(seq) else {
                 continue;
             };
             let tenant = queued.tenant;
@@ -320,7 +326,7 @@ impl Queue {
 
     #[cfg(test)]
     fn order(&self) -> Vec<u64> {
-        self.queued.values().map(|w| w.request.id.0).collect()
+        self.queued.iter().map(|w| w.request.id.0).collect()
     }
 }
 
@@ -451,7 +457,7 @@ mod tests {
             .collect();
         let third = queue.get(seqs[2]).unwrap().place;
         queue.count_overtakes(third, ReplicaIndex(0), 64, 64, |_| true);
-        let counts: Vec<u32> = queue.queued.values().map(|w| w.overtaken).collect();
+        let counts: Vec<u32> = queue.queued.iter().map(|w| w.overtaken).collect();
         assert_eq!(counts, [1, 1, 0, 0]);
     }
 }

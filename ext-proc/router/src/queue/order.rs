@@ -78,8 +78,11 @@ impl Queue {
 
     /// The first late request with a long prompt that this replica may serve.
     pub(crate) fn long_prompt_past_slo(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        let late = self.rules.late(self.now)?;
         let long_prompts = &self.long_prompts;
+        if long_prompts.is_empty() {
+            return None;
+        }
+        let late = self.rules.late(self.now)?;
         let mut long = long_prompts.positions(Some(replica), &late, None);
         let window = self.eligible.window(Some(replica), self.quantum);
         self.first_shown(&mut long, window.as_ref())
@@ -95,21 +98,20 @@ impl Queue {
         let window = self.eligible.window(Some(replica), self.quantum);
         let span = self.rules.behind(after, self.now).into_iter().next();
         let ranges = span.map(|span| (span.ranges(), span.comparison()));
-        let ranges = ranges.map(|(mut ranges, comparison)| {
+        let ranges = ranges.map(|(mut ranges, is_in_front)| {
             let mut of_replica = || {
                 let (from, to) = ranges.next()?;
                 let range = self.by_affinity.range((replica, from)..=(replica, to));
-                Some(range.map(|(_, place)| place))
+                Some(range.map(|((_, place), tenant)| (place, *tenant)))
             };
             let [first, second] = [of_replica(), of_replica()];
             let [first, second] = [first, second].map(|range| range.into_iter().flatten());
-            itertools::Itertools::merge_by(first, second, comparison)
+            itertools::Itertools::merge_by(first, second, move |(a, _), (b, _)| is_in_front(a, b))
         });
-        let positions = ranges.into_iter().flatten().copied();
-        let shown = self.with_requests(positions);
-        shown
-            .take(if self.is_fair { HIDDEN_MAX } else { usize::MAX })
-            .filter(move |(_, queued)| self.is_shown(queued.tenant, window.as_ref()))
+        let most = if self.is_fair { HIDDEN_MAX } else { usize::MAX };
+        let positions = ranges.into_iter().flatten().take(most);
+        let shown = positions.filter(move |(_, tenant)| self.is_shown(*tenant, window.as_ref()));
+        self.with_requests(shown.map(|(place, _)| *place))
     }
 
     /// The first request at the overtake limit, in the order of service, that this replica may serve.

@@ -1,7 +1,7 @@
 //! Positions of queued requests: in the order of arrival, and in the line of their band.
 
 /// A request's position in the order of arrival.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct QueueSeq(pub(super) u64);
 
 impl QueueSeq {

@@ -30,7 +30,7 @@ impl Queue {
         preferred: Option<ReplicaIndex>,
         now: Time,
     ) {
-        let Some(queued) = self.queued.get_mut(&seq) else {
+        let Some(queued) = self.queued.get_mut(seq) else {
             return;
         };
         if preferred.is_some() {
@@ -48,7 +48,7 @@ impl Queue {
             return false;
         }
         self.delayed = self.delayed.saturating_sub(count);
-        for queued in self.queued.values_mut() {
+        for queued in self.queued.iter_mut() {
             if queued.preferred == Some(replica) {
                 queued.preferred = None;
                 queued.delayed_since = None;

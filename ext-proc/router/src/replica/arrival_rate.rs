@@ -36,6 +36,16 @@ impl ArrivalRate {
         (rate(self.requests), rate(self.work_s))
     }
 
+    /// Mean work of a request, in seconds; zero without requests.
+    pub(crate) fn mean_work_s(&self) -> f64 {
+        // Both sums decay alike.
+        if self.requests > 0.0 {
+            self.work_s / self.requests
+        } else {
+            0.0
+        }
+    }
+
     fn fade(&self, now: Time) -> f64 {
         (-now.since(self.at).as_secs_f64() / DECAY_S).exp()
     }

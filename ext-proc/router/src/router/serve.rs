@@ -244,7 +244,11 @@ impl Router {
         let next = at_limit
             .map(NextRequest::AnyReplica)
             .or_else(|| self.select_request(replica, round, &mut delayed));
-        let next = next.or_else(|| self.select_hidden(replica, round, &mut delayed));
+        let is_settled = delayed.len() >= LOOKED_AT_MAX && self.is_crowded();
+        let next = match next {
+            None if !is_settled => self.select_hidden(replica, round, &mut delayed),
+            next => next,
+        };
         let now = self.pool.now;
         for (seq, preferred) in &delayed {
             self.pool.queue.set_preferred(*seq, Some(*preferred), now);
@@ -261,9 +265,7 @@ impl Router {
                 }
                 true
             }
-            None if delayed.len() >= LOOKED_AT_MAX && self.is_crowded() => {
-                self.dispatch_oldest(&delayed)
-            }
+            None if is_settled => self.dispatch_oldest(&delayed),
             None => {
                 self.review.is_pending = true;
                 false

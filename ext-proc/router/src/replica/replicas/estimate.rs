@@ -153,9 +153,8 @@ impl Replicas {
     }
 
     /// Mean time to compute a prompt, in seconds.
-    pub(crate) fn work_s(&self, now: Time) -> f64 {
-        let (requests, work) = self.arrivals.rates(now);
-        if requests > 0.0 { work / requests } else { 0.0 }
+    pub(crate) fn work_s(&self) -> f64 {
+        self.arrivals.mean_work_s()
     }
 
     /// Estimated wait of a request for memory on a replica, in seconds: each request that ends gives back its share.

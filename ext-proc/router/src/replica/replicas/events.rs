@@ -211,7 +211,7 @@ impl Replicas {
         now: Time,
     ) {
         let pool = self.speed.model;
-        let tokens = tokens.unwrap_or_else(|| self.work_s(now) / pool.prefill.each_s);
+        let tokens = tokens.unwrap_or_else(|| self.work_s() / pool.prefill.each_s);
         let takes_s = self.prefill_s(slot, tokens);
         if self.has_requests(slot) {
             // A prompt that a prefill replica computes counts among the arrivals of the pool with its request.
