@@ -100,6 +100,8 @@ pub struct Request {
     /// Whether the driver sends [`Event::Began`] when the response begins. Only then is a request without it one without a
     /// response.
     pub tells_start: bool,
+    /// Whether the client asks for a streamed response, so that the response begins when the prompt is computed.
+    pub wants_stream: bool,
 }
 
 /// Load of a replica, from a probe or a load report.

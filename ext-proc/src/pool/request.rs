@@ -36,6 +36,8 @@ pub struct RouteRequest {
     pub scope: Scope,
     /// Whether the frontend tells when the response begins.
     pub tells_start: bool,
+    /// Whether the client asks for a streamed response, as far as is known.
+    pub wants_stream: bool,
 }
 
 /// Replicas that a gateway names.

@@ -48,6 +48,8 @@ headers! {
         "The time left until the deadline of the request, in milliseconds, from 0 to 2,592,000,000. A request that goes to another region carries what is left then.";
     TOKENS = "x-isotherm-tokens", "filter" => "service", "21 bytes",
         "The estimated prompt tokens and the limit of output tokens, as `PROMPT[;OUTPUT_MAX]`.";
+    STREAM = "x-isotherm-stream", "filter" => "service", "1 byte",
+        "`1` if the request asks for a streamed response. Without it, the response may come as a whole.";
     HELD = "x-isotherm-held", "filter" => "service", "20 bytes",
         "How long the filter held a request that its caller traces, in microseconds.";
     CLUSTER = "x-isotherm-cluster", "filter, service" => "Envoy's route", "a cluster of the configuration",

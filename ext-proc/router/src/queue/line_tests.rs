@@ -243,6 +243,7 @@ fn request(id: u64, tier: Tier) -> Request {
         scope: Scope::default(),
         tenant: crate::TenantId::default(),
         tells_start: false,
+        wants_stream: true,
     }
 }
 

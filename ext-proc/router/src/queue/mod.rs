@@ -359,6 +359,7 @@ mod tests {
                 scope: Scope::default(),
                 tenant: crate::TenantId::default(),
                 tells_start: false,
+                wants_stream: false,
             },
             arrived: Time::from_nanos(id),
             entered: Time::from_nanos(id),

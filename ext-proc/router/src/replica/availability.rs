@@ -176,9 +176,9 @@ impl Replica {
     /// When the requests in the engine's queue cease to wait for longer than they may, by the estimated prefill; `None` for an engine
     /// whose responses do not tell when it computes.
     fn queues_until(&self) -> Option<Time> {
-        let unbegun = self.unbegun.count();
-        let is_known = unbegun >= QUEUED_MIN && self.unbegun.streams() > 0;
-        is_known.then(|| self.backlog.ready().before(QUEUED_MAX / unbegun))
+        let queued = self.unbegun.streamed_count();
+        let is_known = queued >= QUEUED_MIN && self.unbegun.streams() > 0;
+        is_known.then(|| self.backlog.ready().before(QUEUED_MAX / queued))
     }
 
     /// When a replica with stuck prompts gets the next request.
@@ -200,8 +200,8 @@ impl Replica {
     }
 
     /// Requests that a replica without metrics gets: up to a number of outstanding ones, and beyond it as long as the responses
-    /// to the earlier ones have begun. While a prompt is stuck, one every [`STUCK_PAUSE`]: the stuck prompt may be one of a whole answer,
-    /// and a later response that begins shows that.
+    /// to the earlier ones have begun. While a prompt is stuck, one every [`STUCK_PAUSE`]: the engine may write a whole answer, and a
+    /// later response that begins shows that.
     fn left_without_metrics(&self, now: Time) -> u32 {
         if let Some(until) = self.stuck_until() {
             return u32::from(now >= until);

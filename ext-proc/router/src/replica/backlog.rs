@@ -20,6 +20,15 @@ const SENT_MAX: usize = 1_024;
 /// Least time by which a stuck prompt is late: the time to first token varies.
 const STUCK_MIN: Duration = Duration::from_millis(250);
 
+/// A prompt that is dispatched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PushedPrompt {
+    /// Prompt tokens to compute.
+    pub(crate) tokens: f64,
+    /// Whether the response begins when the prompt is computed: the client asks for a stream.
+    pub(crate) is_stream: bool,
+}
+
 /// Part of a dispatched prompt in the backlog of its replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct BacklogClaim {
@@ -29,6 +38,8 @@ pub(crate) struct BacklogClaim {
     pub(crate) tokens: f64,
     /// Whether a sibling dispatched the prompt.
     is_of_sibling: bool,
+    /// Whether the response begins when the prompt is computed.
+    pub(crate) is_stream: bool,
     /// When the prompt will be computed, by the estimate at its dispatch.
     ready: Time,
 }
@@ -85,21 +96,42 @@ impl Backlog {
     }
 
     /// Accounts for a dispatched prompt with `tokens` to compute, at this speed.
-    pub(crate) fn on_push(&mut self, tokens: f64, token_s: f64, now: Time) -> BacklogClaim {
-        self.add(tokens, token_s, false, now)
+    pub(crate) fn on_push(
+        &mut self,
+        prompt: PushedPrompt,
+        token_s: f64,
+        now: Time,
+    ) -> BacklogClaim {
+        self.add(prompt, false, token_s, now)
     }
 
     /// Accounts for a prompt that a sibling dispatched.
     pub(crate) fn on_sibling_push(&mut self, tokens: f64, token_s: f64, now: Time) {
-        self.add(tokens, token_s, true, now);
+        self.add(
+            PushedPrompt {
+                tokens,
+                is_stream: false,
+            },
+            true,
+            token_s,
+            now,
+        );
     }
 
-    fn add(&mut self, tokens: f64, token_s: f64, is_of_sibling: bool, now: Time) -> BacklogClaim {
+    fn add(
+        &mut self,
+        prompt: PushedPrompt,
+        is_of_sibling: bool,
+        token_s: f64,
+        now: Time,
+    ) -> BacklogClaim {
+        let PushedPrompt { tokens, is_stream } = prompt;
         self.ready = self.ready.max(now).after(prefill_time(tokens, token_s));
         let claim = BacklogClaim {
             at: now,
             tokens,
             is_of_sibling,
+            is_stream,
             ready: self.ready,
         };
         if self.sent.len() >= SENT_MAX {
@@ -134,12 +166,12 @@ impl Backlog {
         self.ready = self.ready.max(at.after(prefill_time(tokens, token_s)));
     }
 
-    /// Number of this service's prompts that are stuck: each has taken twice its estimated time without a response, is late by
+    /// Number of this service's prompts for streams that are stuck: each has taken twice its estimated time without a response, is late by
     /// [`STUCK_MIN`], and no response to a later request has begun.
     pub(crate) fn stuck(&self, now: Time) -> u32 {
         let is_stuck = |claim: &&BacklogClaim| {
             let late = claim.ready.since(claim.at).max(STUCK_MIN);
-            !claim.is_of_sibling && claim.at > self.begun && claim.ready.after(late) < now
+            claim.is_stream && claim.at > self.begun && claim.ready.after(late) < now
         };
         u32::try_from(self.sent.iter().filter(is_stuck).count()).unwrap_or(u32::MAX)
     }
@@ -206,6 +238,13 @@ fn prefill_time(tokens: f64, token_s: f64) -> Duration {
 mod tests {
     use super::*;
 
+    fn streamed(tokens: f64) -> PushedPrompt {
+        PushedPrompt {
+            tokens,
+            is_stream: true,
+        }
+    }
+
     /// Seconds per token.
     const TOKEN_S: f64 = 0.000_1;
 
@@ -225,8 +264,8 @@ mod tests {
     fn a_backlog_empties_as_time_passes() {
         let mut backlog = Backlog::default();
         let start = at(5);
-        backlog.on_push(1_000.0, TOKEN_S, start);
-        backlog.on_push(1_000.0, TOKEN_S, start);
+        backlog.on_push(streamed(1_000.0), TOKEN_S, start);
+        backlog.on_push(streamed(1_000.0), TOKEN_S, start);
         assert!(near(tokens(&backlog, start), 2_000.0));
         let later = start.after(prefill_time(1_000.0, TOKEN_S));
         assert!(near(tokens(&backlog, later), 1_000.0));
@@ -238,14 +277,14 @@ mod tests {
     fn what_a_probe_finds_waiting_is_not_computed_however_much_time_has_passed() {
         let mut backlog = Backlog::default();
         for tokens in [4_000.0, 3_000.0, 2_000.0] {
-            backlog.on_push(tokens, TOKEN_S, at(1));
+            backlog.on_push(streamed(tokens), TOKEN_S, at(1));
         }
         assert!(near(tokens(&backlog, at(59)), 0.0));
         backlog.on_probe(2, at(59), TOKEN_S);
         let whole = tokens(&backlog, at(59));
         assert!(near(whole, 5_000.0), "{whole}");
         backlog.emptied();
-        backlog.on_push(500.0, TOKEN_S, at(70));
+        backlog.on_push(streamed(500.0), TOKEN_S, at(70));
         backlog.on_probe(7, at(71), TOKEN_S);
         let others = tokens(&backlog, at(71));
         assert!(
@@ -257,9 +296,9 @@ mod tests {
     #[test]
     fn a_refused_prompt_gives_all_of_its_tokens_back() {
         let mut backlog = Backlog::default();
-        backlog.on_push(1_000.0, TOKEN_S, at(1));
-        let refused = backlog.on_push(200_000.0, TOKEN_S, at(1));
-        backlog.on_push(500.0, TOKEN_S, at(1));
+        backlog.on_push(streamed(1_000.0), TOKEN_S, at(1));
+        let refused = backlog.on_push(streamed(200_000.0), TOKEN_S, at(1));
+        backlog.on_push(streamed(500.0), TOKEN_S, at(1));
         backlog.on_end(&refused, ComputedShare::Nothing, TOKEN_S, at(1));
         assert!(near(tokens(&backlog, at(1)), 1_500.0));
     }
@@ -267,8 +306,8 @@ mod tests {
     #[test]
     fn an_aborted_prompt_gives_back_what_was_not_computed() {
         let mut backlog = Backlog::default();
-        let aborted = backlog.on_push(50_000.0, TOKEN_S, at(1));
-        backlog.on_push(500.0, TOKEN_S, at(1));
+        let aborted = backlog.on_push(streamed(50_000.0), TOKEN_S, at(1));
+        backlog.on_push(streamed(500.0), TOKEN_S, at(1));
         backlog.on_end(&aborted, ComputedShare::Partly, TOKEN_S, at(3));
         assert!(near(tokens(&backlog, at(3)), 500.0));
     }
@@ -276,8 +315,8 @@ mod tests {
     #[test]
     fn no_more_is_left_than_the_prompts_that_have_not_begun() {
         let mut backlog = Backlog::default();
-        let first = backlog.on_push(90_000.0, TOKEN_S, at(1));
-        let second = backlog.on_push(30_000.0, TOKEN_S, at(1));
+        let first = backlog.on_push(streamed(90_000.0), TOKEN_S, at(1));
+        let second = backlog.on_push(streamed(30_000.0), TOKEN_S, at(1));
         backlog.on_begin(&first, TOKEN_S, at(2));
         assert!(near(tokens(&backlog, at(2)), 30_000.0), "a faster engine");
         backlog.on_begin(&second, TOKEN_S, at(3));
@@ -288,11 +327,11 @@ mod tests {
     fn a_probe_with_nothing_pending_caps_the_backlog_at_what_can_be_left() {
         let mut backlog = Backlog::default();
         for s in 1..=20 {
-            let claim = backlog.on_push(20_000.0, TOKEN_S, at(s));
+            let claim = backlog.on_push(streamed(20_000.0), TOKEN_S, at(s));
             backlog.on_end(&claim, ComputedShare::Whole, TOKEN_S, at(s));
         }
         assert!(tokens(&backlog, at(20)) > 100_000.0);
-        backlog.on_push(700.0, TOKEN_S, at(20));
+        backlog.on_push(streamed(700.0), TOKEN_S, at(20));
         backlog.on_probe(0, at(20), TOKEN_S);
         assert!(near(tokens(&backlog, at(20)), 700.0));
     }
@@ -301,7 +340,7 @@ mod tests {
     fn a_probe_with_nothing_pending_leaves_what_siblings_sent_last() {
         let mut backlog = Backlog::default();
         backlog.on_sibling_push(60_000.0, TOKEN_S, at(1));
-        backlog.on_push(10_000.0, TOKEN_S, at(1));
+        backlog.on_push(streamed(10_000.0), TOKEN_S, at(1));
         backlog.keep_of_siblings(1);
         backlog.on_probe(0, at(3), TOKEN_S);
         let left = tokens(&backlog, at(3));
@@ -316,7 +355,7 @@ mod tests {
     fn a_prompt_that_begins_shows_that_those_of_siblings_before_it_are_computed() {
         let mut backlog = Backlog::default();
         backlog.on_sibling_push(60_000.0, TOKEN_S, at(1));
-        let own = backlog.on_push(10_000.0, TOKEN_S, at(1));
+        let own = backlog.on_push(streamed(10_000.0), TOKEN_S, at(1));
         backlog.on_sibling_push(5_000.0, TOKEN_S, at(2));
         backlog.on_begin(&own, TOKEN_S, at(2));
         assert!(near(tokens(&backlog, at(2)), 5_000.0), "a faster engine");

@@ -25,7 +25,7 @@ use core::time::Duration;
 use arrival_rate::ArrivalRate;
 pub(crate) use availability::AvailabilityRules;
 use backlog::Backlog;
-pub(crate) use backlog::{BacklogClaim, ComputedShare};
+pub(crate) use backlog::{BacklogClaim, ComputedShare, PushedPrompt};
 pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
 pub(crate) use counter_history::CounterEvent;
 use counter_history::CounterHistory;
@@ -45,8 +45,8 @@ use vital_signs::VitalSigns;
 
 use crate::{Load, ReplicaId, ReplicaStatus, Role, Source, Time};
 
-/// Streamed answers in a row after which a prompt without a response may be stuck: a request for a whole answer has no response while
-/// it is written.
+/// Streamed answers in a row, to requests for streams, after which a prompt without a response may be stuck: an engine may answer such a
+/// request as a whole, and then has no response while it writes.
 const STREAMS_MIN: u8 = 64;
 
 /// Predicted hits in a row that did not happen.
@@ -164,7 +164,7 @@ impl Replica {
     pub(crate) fn on_begin(&mut self, claim: &BacklogClaim, permit: BreakerPermit, now: Time) {
         self.breaker.on_begin(permit);
         self.signs.responded(now.since(claim.at), now);
-        if self.unbegun.begun(claim.at) {
+        if self.unbegun.begun(claim) {
             self.admitted_pending(now);
         } else {
             self.headroom.on_begin(claim.at);
@@ -192,7 +192,7 @@ impl Replica {
         self.others.own_ended();
         let mut unused = None;
         if let Some(computed) = computed {
-            if self.unbegun.begun(claim.at) {
+            if self.unbegun.begun(claim) {
                 self.admitted_pending(now);
             }
             let spared = self.backlog.on_end(claim, computed, self.token_s(), now);

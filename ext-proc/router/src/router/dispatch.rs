@@ -11,7 +11,7 @@ use crate::index::{AnswerKey, Owner, PredictionRecord, PrefixMatch};
 use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
-use crate::replica::Replica;
+use crate::replica::{PushedPrompt, Replica};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::tenants::TenantSlot;
 use crate::{Decision, Effect, ReplicaId, Request, Target, TenantCharge, TenantStatus, WorkClass};
@@ -37,11 +37,11 @@ impl Router {
         let pinned = queued.pinned.as_deref();
         let mut decision = self.decision(&request, pinned, &selected, (replica, &work));
         (decision.class, decision.queued_for) = (class, self.pool.now.since(queued.arrived));
-        let (prefiller, computed) = self.split_prefill(&request, work.uncached);
+        let (prefiller, prompt) = self.split_prefill(&request, work.uncached);
         let (now, pool) = (self.pool.now, &mut self.pool);
         pool.occupy(index, work.uncached);
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
-        let Some((permit, claim)) = pool.replicas.on_dispatch(index, computed, now) else {
+        let Some((permit, claim)) = pool.replicas.on_dispatch(index, prompt, now) else {
             return;
         };
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
@@ -94,15 +94,17 @@ impl Router {
         self.pool.replicas.prefetch(index);
     }
 
-    /// Selects the prefill replica of a request. Returns it, and the tokens that remain for the request's own replica: none, if
+    /// Selects the prefill replica of a request. Returns it, and the prompt that the request's own replica computes: no tokens, if
     /// another one computes them.
     #[inline]
-    fn split_prefill(&self, request: &Request, uncached: f64) -> (Option<Prefiller>, f64) {
+    fn split_prefill(&self, request: &Request, uncached: f64) -> (Option<Prefiller>, PushedPrompt) {
         let prefillers = self.pool.replicas.prefillers();
-        match self.select_prefiller(request, uncached, prefillers) {
-            Some(prefiller) => (Some(prefiller), 0.0),
-            None => (None, uncached),
-        }
+        let prefiller = self.select_prefiller(request, uncached, prefillers);
+        let prompt = PushedPrompt {
+            tokens: if prefiller.is_some() { 0.0 } else { uncached },
+            is_stream: request.wants_stream,
+        };
+        (prefiller, prompt)
     }
 
     /// Records that the replica gets a prompt of which it holds a part and computes `computed` tokens, for the siblings and the

@@ -17,7 +17,9 @@ use super::Router;
 use crate::index::{Owner, PrefixMatch};
 use crate::policy::{View, cheapest_prefiller, match_on, uncached_tokens};
 use crate::pool_state::{InFlightPrefill, InFlightRequest};
-use crate::replica::{ComputedShare, Evidence, PromptMeasurement, RequestMeasurement};
+use crate::replica::{
+    ComputedShare, Evidence, PromptMeasurement, PushedPrompt, RequestMeasurement,
+};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{End, Request, RequestId, Source, Target, Time};
 
@@ -62,7 +64,12 @@ impl Router {
         let replica = pool.replicas.id_of(index)?;
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let uncached = uncached_tokens(request, matched.depth);
-        let (permit, claim) = pool.replicas.claim(index, uncached, now)?;
+        // The response begins on the request's own replica.
+        let prompt = PushedPrompt {
+            tokens: uncached,
+            is_stream: false,
+        };
+        let (permit, claim) = pool.replicas.claim(index, prompt, now)?;
         let recorded = pool
             .index
             .record_of(Owner::of(request.tenant), blocks, index, &matched);

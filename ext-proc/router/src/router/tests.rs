@@ -51,6 +51,7 @@ fn request(id: u64, session: u64) -> Request {
         scope: Scope::default(),
         tenant: crate::TenantId::default(),
         tells_start: false,
+        wants_stream: true,
     }
 }
 

@@ -134,6 +134,35 @@ fn prompts_that_are_soon_computed_do_not_keep_others_waiting() {
 }
 
 #[test]
+fn requests_for_whole_answers_do_not_wait_in_the_engine_as_far_as_is_known() {
+    let mut script = after_an_answer(true);
+    for id in 0..3 {
+        script.arrive(Request {
+            wants_stream: false,
+            ..long(id)
+        });
+    }
+    assert_eq!(script.sent().len(), 3);
+    script.arrive(long(3));
+    assert_eq!(script.sent().len(), 1, "one stream waits");
+}
+
+#[test]
+fn a_whole_answer_does_not_hide_that_the_engine_streams() {
+    let mut script = after_an_answer(true);
+    script.arrive(Request {
+        wants_stream: false,
+        ..single(50)
+    });
+    script.finish(50);
+    script.sent();
+    for id in 0..3 {
+        script.arrive(long(id));
+    }
+    assert_eq!(script.sent(), [(0, 0), (1, 0)]);
+}
+
+#[test]
 fn an_engine_that_answers_as_a_whole_gets_requests_by_its_window() {
     let mut script = after_an_answer(false);
     for id in 0..3 {

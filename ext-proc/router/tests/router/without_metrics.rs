@@ -3,8 +3,8 @@
 use crate::support::request;
 use crate::support::script::Script;
 use isotherm_router::{
-    Availability, End, Event, OUTSTANDING_MAX, RejectReason, ReplicaId, RequestId, RouterConfig,
-    ServedBy, Time,
+    Availability, End, Event, OUTSTANDING_MAX, RejectReason, ReplicaId, Request, RequestId,
+    RouterConfig, ServedBy, Time,
 };
 
 fn without_metrics(script: &mut Script, id: u32) {
@@ -127,6 +127,17 @@ fn a_replica_with_stuck_prompts_gets_a_request_now_and_then() {
     assert_eq!(script.sent(), []);
     probe_for(&mut script, 200);
     assert_eq!(script.sent(), [(2, 0)]);
+}
+
+#[test]
+fn a_request_for_a_whole_answer_is_never_stuck() {
+    let mut script = after_streams(0..0);
+    script.arrive(Request {
+        wants_stream: false,
+        ..request(0, 0, &[])
+    });
+    probe_for(&mut script, 5_000);
+    assert_eq!(script.availability(0), Availability::Available);
 }
 
 #[test]

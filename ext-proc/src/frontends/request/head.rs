@@ -128,6 +128,7 @@ impl RequestHead {
                 self.request.prompt_tokens = tokens.prompt;
                 self.request.output_tokens_max = tokens.output_max;
             }
+            names::STREAM => self.request.wants_stream = value == b"1",
             names::DECIDED => self.is_decided = true,
             names::FINGERPRINT => {
                 self.request.fingerprint = Arc::new(Fingerprint::decode(value).ok()?);
@@ -224,6 +225,7 @@ mod tests {
             (names::TTFT_MS, "800"),
             (names::DEADLINE, "60000"),
             (names::TOKENS, "120;30"),
+            (names::STREAM, "1"),
             (names::SESSION, "u-1"),
             (names::TENANT, "team-a"),
         ]);
@@ -234,6 +236,7 @@ mod tests {
         assert_eq!(head.request.time_left, Some(Duration::from_mins(1)));
         assert_eq!(head.request.prompt_tokens, 120);
         assert_eq!(head.request.output_tokens_max, Some(30));
+        assert!(head.request.wants_stream);
         assert_eq!(head.request.session, Some(session_key(b"u-1")));
     }
 

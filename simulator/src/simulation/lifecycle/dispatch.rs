@@ -101,6 +101,7 @@ impl Simulation<'_> {
             scope,
             tenant: TenantId(class.tenant),
             tells_start: true,
+            wants_stream: self.setup.telemetry.has_streams(),
         };
         self.send_event(at, Event::Arrived(request));
     }

@@ -294,6 +294,7 @@ impl Load {
             scope: self.scope.clone(),
             tenant,
             tells_start: true,
+            wants_stream: true,
         }
     }
 

@@ -13,11 +13,12 @@ use isotherm_harness::{StackBuilder, envoy, wait_for};
 use serde_json::{Value, json};
 
 /// Headers for the filter and the service only, which no replica may receive.
-const INTERNAL: [&str; 5] = [
+const INTERNAL: [&str; 6] = [
     names::FINGERPRINT,
     names::MODEL,
     names::TIER,
     names::TOKENS,
+    names::STREAM,
     names::DECISION,
 ];
 

@@ -19,11 +19,12 @@ use serde_json::json;
 use crate::conversation::request_of_turn;
 
 /// Headers that no replica may receive.
-const INTERNAL: [&str; 9] = [
+const INTERNAL: [&str; 10] = [
     names::FINGERPRINT,
     names::MODEL,
     names::TIER,
     names::TOKENS,
+    names::STREAM,
     names::DECISION,
     names::CLUSTER,
     names::ORIGIN,

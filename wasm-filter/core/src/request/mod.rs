@@ -354,6 +354,7 @@ fn is_set_by_peer(name: &str) -> bool {
         names::TTFT_MS,
         names::DEADLINE,
         names::TOKENS,
+        names::STREAM,
         names::ORIGIN,
         names::TRIED,
     ]
@@ -417,7 +418,9 @@ fn prompt_headers(
             HeaderEdit::set(names::TOKENS, tokens::encode(tokens)),
         ]
     });
-    model.into_iter().chain(prompt.into_iter().flatten())
+    let stream = found.is_stream.then(|| HeaderEdit::set(names::STREAM, "1"));
+    let prompt = prompt.into_iter().flatten();
+    model.into_iter().chain(prompt).chain(stream)
 }
 
 #[cfg(test)]

@@ -80,6 +80,19 @@ fn a_chat_request_gets_every_header() {
 }
 
 #[test]
+fn the_service_learns_whether_a_request_asks_for_a_stream() {
+    for (member, expected) in [
+        ("", None),
+        (r#""stream":false,"#, None),
+        (r#""stream":true,"#, Some("1")),
+    ] {
+        let body = format!(r#"{{"model":"llama",{member}"messages":[]}}"#);
+        let release = send(usual(), &chat_with(&[]), body.as_bytes(), 10);
+        assert_eq!(set(&release, names::STREAM), expected, "{member}");
+    }
+}
+
+#[test]
 fn the_objectives_of_a_request_become_headers() {
     let objectives = |more: &[(&str, &str)], body: &str| {
         let release = send(usual(), &chat_with(more), body.as_bytes(), 10);

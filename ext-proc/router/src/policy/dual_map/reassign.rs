@@ -142,6 +142,7 @@ mod tests {
             scope: Scope::default(),
             tenant: crate::TenantId::default(),
             tells_start: false,
+            wants_stream: false,
         }
     }
 

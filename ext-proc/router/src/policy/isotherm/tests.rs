@@ -11,7 +11,9 @@ use super::query::CandidateQuery;
 use crate::index::AnswerKey;
 use crate::policy::View;
 use crate::pool_state::PoolState;
-use crate::replica::{AnswerMeasurement, PromptMeasurement, Replica, RequestMeasurement};
+use crate::replica::{
+    AnswerMeasurement, PromptMeasurement, PushedPrompt, Replica, RequestMeasurement,
+};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
 use crate::{
@@ -34,6 +36,13 @@ enum Op {
     Probed { usage: f32 },
     /// An adapter that runs, and the number of slots.
     Reported { adapter: u64, slots: u32 },
+}
+
+fn streamed(tokens: f64) -> PushedPrompt {
+    PushedPrompt {
+        tokens,
+        is_stream: true,
+    }
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -87,7 +96,7 @@ impl Pool {
                 let chain = request.fingerprint.blocks();
                 let matched = pool.index.deepest_of(chain, replica);
                 pool.replicas
-                    .on_dispatch(replica, f64::from(blocks) * 50.0, pool.now);
+                    .on_dispatch(replica, streamed(f64::from(blocks) * 50.0), pool.now);
                 pool.index.record(chain, replica, &matched);
                 if let Some(adapter) = request.adapter {
                     pool.adapters.on_dispatch(replica, adapter, 0.3, pool.now);
@@ -166,6 +175,7 @@ fn request(conversation: u64, blocks: u32) -> Request {
         scope: Scope::default(),
         tenant: crate::TenantId::default(),
         tells_start: false,
+        wants_stream: true,
     }
 }
 
@@ -209,7 +219,9 @@ fn a_prompt_finds_the_shortest_queue_of_prefill_though_other_replicas_have_fewer
             let state = &mut pool.0;
             let chain = prompt.fingerprint.blocks();
             let matched = state.index.deepest_of(chain, replica);
-            state.replicas.on_dispatch(replica, tokens, state.now);
+            state
+                .replicas
+                .on_dispatch(replica, streamed(tokens), state.now);
             state.index.record(chain, replica, &matched);
         }
     }

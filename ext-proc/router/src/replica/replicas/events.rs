@@ -7,7 +7,7 @@ use super::{CostInputs, Rank, Replicas};
 use crate::pool_state::InFlightRequest;
 use crate::replica::{
     Backlog, BacklogClaim, BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits,
-    OtherRequests, Replica, ReplicaLatency, SourceLog,
+    OtherRequests, PushedPrompt, Replica, ReplicaLatency, SourceLog,
 };
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Load, ReplicaId, Role, Time};
@@ -163,27 +163,27 @@ impl Replicas {
         }
     }
 
-    /// Registers a dispatched request with `tokens` prompt tokens to compute.
+    /// Registers a dispatched request.
     pub(crate) fn on_dispatch(
         &mut self,
         slot: ReplicaIndex,
-        tokens: f64,
+        prompt: PushedPrompt,
         now: Time,
     ) -> Option<(BreakerPermit, BacklogClaim)> {
-        self.arrivals.add(self.prefill_s(slot, tokens), now);
-        self.claim(slot, tokens, now)
+        self.arrivals.add(self.prefill_s(slot, prompt.tokens), now);
+        self.claim(slot, prompt, now)
     }
 
-    /// Registers a prompt with `tokens` tokens to compute on a replica. A prompt that a prefill replica computes for another one
+    /// Registers a prompt on a replica. A prompt that a prefill replica computes for another one
     /// counts among the arrivals of the pool once, where its answer is written.
     #[inline]
     pub(crate) fn claim(
         &mut self,
         slot: ReplicaIndex,
-        tokens: f64,
+        prompt: PushedPrompt,
         now: Time,
     ) -> Option<(BreakerPermit, BacklogClaim)> {
-        let takes_s = self.prefill_s(slot, tokens);
+        let takes_s = self.prefill_s(slot, prompt.tokens);
         self.turn += 1;
         let turn = self.turn;
         let pool = self.speed.model;
@@ -193,8 +193,8 @@ impl Replicas {
             replica.outstanding += 1;
             replica.turn = turn;
             replica.headroom.on_push(now);
-            replica.unbegun.on_push();
-            let claim = replica.backlog.on_push(tokens, replica.token_s(), now);
+            let claim = replica.backlog.on_push(prompt, replica.token_s(), now);
+            replica.unbegun.on_push(&claim);
             replica.arrivals.add(takes_s, now);
             sent = Some((replica.breaker.sent(now), claim));
         });
@@ -258,7 +258,9 @@ impl Replicas {
             unused = replica.end_prompt(claim, computed, now);
             replica.breaker.on_end(request.permit, evidence, now);
             if evidence == Evidence::Success {
-                replica.unbegun.on_answer(request.is_streamed);
+                if claim.is_stream {
+                    replica.unbegun.on_answer(request.is_streamed);
+                }
                 if request.has_begun {
                     replica.signs.add_sign(now);
                 } else {
