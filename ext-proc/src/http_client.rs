@@ -1,6 +1,8 @@
 //! A small HTTP client: whole responses are bounded in time and in size, and connections are kept.
 
 use std::error::Error;
+use std::io;
+use std::iter::successors;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +18,10 @@ use tokio_rustls::rustls::pki_types::ServerName;
 
 /// Time that an idle connection is kept: longer than any interval between probes of a live replica.
 const IDLE_MAX: Duration = Duration::from_secs(90);
+/// The most idle connections to one host. A service that pings another region may wait for several responses at once.
+const IDLE_CONNECTIONS_MAX: usize = 3;
+/// Bound on the TCP connection to a host, which its addresses share.
+const CONNECT_MAX: Duration = Duration::from_millis(1_500);
 
 /// An HTTP client; clones share their connections.
 #[derive(Clone, Debug)]
@@ -32,9 +38,10 @@ pub(crate) enum HttpError {
     /// The response did not arrive in time.
     #[error("no response within {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// The server cannot be reached, or the connection broke.
-    #[error("{0}")]
-    Connection(String),
+    /// The server cannot be reached, or the connection broke. The last cause says more than the errors around it ("client
+    /// error").
+    #[error("{}", causes(&**.0).last().unwrap_or(&**.0))]
+    Connection(Box<dyn Error + Send + Sync>),
     /// The response is too large.
     #[error("the response has more than {0} bytes")]
     TooLarge(usize),
@@ -81,7 +88,7 @@ impl HttpClient {
             match Limited::new(body, bytes_max).collect().await {
                 Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
                 Err(error) if error.is::<LengthLimitError>() => Err(HttpError::TooLarge(bytes_max)),
-                Err(error) => Err(connection_error(error.as_ref())),
+                Err(error) => Err(HttpError::Connection(error)),
             }
         };
         let fetched = tokio::time::timeout(timeout, fetch).await;
@@ -98,13 +105,14 @@ impl HttpClient {
             Self::Plain(client) => client.request(request).await,
             Self::Tls(client) => client.request(request).await,
         };
-        response.map_err(|error| connection_error(&error))
+        response.map_err(|error| HttpError::Connection(error.into()))
     }
 }
 
 fn connector() -> HttpConnector {
     let mut connector = HttpConnector::new();
     connector.set_nodelay(true);
+    connector.set_connect_timeout(Some(CONNECT_MAX));
     connector
 }
 
@@ -113,15 +121,22 @@ fn builder() -> Builder {
     builder
         .pool_timer(TokioTimer::new())
         .pool_idle_timeout(IDLE_MAX)
-        .pool_max_idle_per_host(1);
+        .pool_max_idle_per_host(IDLE_CONNECTIONS_MAX);
     builder
 }
 
-/// Keeps the cause, which says more than the errors around it ("client error").
-fn connection_error(error: &(dyn Error + 'static)) -> HttpError {
-    let mut cause = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    HttpError::Connection(cause.to_string())
+/// An error and its causes, the innermost one last.
+pub(crate) fn causes<'a>(
+    error: &'a (dyn Error + 'static),
+) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
+    successors(Some(error), |&error| {
+        match error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+        {
+            // An I/O error leaves the error that it wraps out of its sources.
+            Some(wrapped) => Some(wrapped),
+            None => error.source(),
+        }
+    })
 }

@@ -131,7 +131,7 @@ impl AdminClient {
 
     fn unreachable(&self, error: HttpError) -> anyhow::Error {
         match error {
-            HttpError::Connection(cause) => anyhow!(cause).context(format!(
+            HttpError::Connection(_) => anyhow!(error.to_string()).context(format!(
                 "no service answers at {} (is it running? --admin or --config gives its address)",
                 self.admin
             )),

@@ -1,23 +1,27 @@
 //! The calling end of a link: pings a service, and sends it placements and scaling shares.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
+use futures_util::future::try_join_all;
 use futures_util::stream::FuturesUnordered;
+use hyper::{Request, header};
 use isotherm_regions::Heartbeat;
 use isotherm_router::Time;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::codec::encode;
-use super::connection::{Connection, Connector, PeerEndpoint};
-use super::timeouts::SILENCE_INTERVALS;
-use super::{LinkError, LinkTimeouts, LocalIdentity, MESSAGE_BYTES_MAX, Message};
+use super::codec::{decode, encode};
+use super::host::{host, server_name};
+use super::message;
+use super::{LinkError, LocalIdentity, MESSAGE_BYTES_MAX, Message, TransportSecurity};
 use crate::backoff::Backoff;
 use crate::clock::Clock;
+use crate::config::{Address, HEARTBEATS_MISSED_MAX};
+use crate::http_client::HttpClient;
 use crate::tasks::AbortOnDrop;
 
 /// The most messages that wait to be sent.
@@ -25,19 +29,48 @@ const MESSAGES_MAX: usize = 64;
 /// The most bytes of these messages together.
 const BYTES_MAX: usize = 2 * MESSAGE_BYTES_MAX;
 /// The most pings without a response. A round trip may be longer than the interval; then each ping needs a connection.
-const PINGS_MAX: usize = SILENCE_INTERVALS as usize;
+const PINGS_MAX: usize = HEARTBEATS_MISSED_MAX as usize;
+/// Bound on one attempt. An attempt has four round trips: a second across the world, at a quarter of a second each.
+const ATTEMPT_MAX: Duration = Duration::from_secs(2);
+/// Backoff after the first failure, in intervals; each further failure doubles it.
+const BACKOFF_INTERVALS: u32 = 2;
+/// Bound on the backoff, where the first one is not longer.
+const BACKOFF_MAX: Duration = Duration::from_secs(2);
 
-/// The outcome of a ping.
-#[derive(Clone, Debug, PartialEq)]
-pub enum LinkEvent {
-    /// The peer has the right identity and has answered the ping that was sent at this time. The link is up.
-    Heartbeat(Time, Heartbeat),
-    /// A ping or an attempt to connect failed. The client reports *each* failure.
-    Down {
-        /// Why the link is down.
-        error: LinkError,
-    },
+/// The service at the other end of a link.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerEndpoint {
+    /// The region that the service must belong to; this service's own region for a sibling.
+    pub region: String,
+    /// The service's address.
+    pub address: Address,
 }
+
+/// The timeouts of a link.
+#[derive(Clone, Copy, Debug)]
+pub struct LinkTimeouts {
+    /// Time between two pings.
+    pub interval: Duration,
+    /// Bound on one attempt, from the TCP connection to the first response.
+    pub attempt_max: Duration,
+    /// Bound on the time from a message to its response. Then the link is down.
+    pub silence_max: Duration,
+}
+
+impl LinkTimeouts {
+    /// The timeouts for an interval of heartbeats.
+    pub fn of(heartbeat: Duration) -> Self {
+        Self {
+            interval: heartbeat,
+            attempt_max: ATTEMPT_MAX,
+            silence_max: heartbeat * HEARTBEATS_MISSED_MAX,
+        }
+    }
+}
+
+/// The outcome of a ping: its time and the response of a peer with the right identity, or why the link is down. The client reports
+/// *each* failure.
+pub type LinkEvent = Result<(Time, Heartbeat), LinkError>;
 
 /// Why a message was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,7 +86,7 @@ pub enum SendError {
 /// The calling end of one link; dropping it closes its connections.
 #[derive(Debug)]
 pub struct LinkClient {
-    is_up: Arc<AtomicBool>,
+    caller: Arc<Caller>,
     queue: mpsc::Sender<QueuedMessage>,
     bytes: Arc<Semaphore>,
     _tasks: [AbortOnDrop; 2],
@@ -63,48 +96,36 @@ pub struct LinkClient {
 type QueuedMessage = (Bytes, OwnedSemaphorePermit);
 
 impl LinkClient {
-    /// Pings `peer` until the client is dropped. Events go to `events` with `key`; while `events` is full, the link waits.
-    pub fn spawn<K>(
+    /// Pings `peer` until the client is dropped, and passes each outcome to `on_event`.
+    pub fn spawn(
         identity: Arc<LocalIdentity>,
         peer: PeerEndpoint,
         timeouts: LinkTimeouts,
         clock: Clock,
-        (key, events): (K, mpsc::Sender<(K, LinkEvent)>),
-    ) -> Self
-    where
-        K: Clone + Send + Sync + 'static,
-    {
-        let connector = Arc::new(Connector {
+        on_event: impl Fn(LinkEvent) + Send + Sync + 'static,
+    ) -> Self {
+        let caller = Arc::new(Caller {
             identity,
             peer,
             timeouts,
+            up: Mutex::default(),
         });
-        let is_up = Arc::new(AtomicBool::new(false));
         let (queue, queued) = mpsc::channel(MESSAGES_MAX);
-        let sender = send_queued(Arc::clone(&connector), Arc::clone(&is_up), queued);
-        let sender = tokio::spawn(sender);
-        let pinger = Pinger {
-            connector,
-            clock,
-            key,
-            events,
-            is_up: Arc::clone(&is_up),
-            idle: Mutex::default(),
-        };
-        // The task ends when the receiver of events is gone.
-        let pinger = tokio::spawn(async move { drop(pinger.run().await) });
+        let sender = tokio::spawn(send_queued(Arc::clone(&caller), queued));
+        let pinging = Arc::clone(&caller);
+        let pinger = tokio::spawn(async move { pinging.run(clock, on_event).await });
         Self {
-            is_up,
+            caller,
             queue,
             bytes: Arc::new(Semaphore::new(BYTES_MAX)),
-            _tasks: [pinger, sender].map(|task| AbortOnDrop(task.abort_handle())),
+            _tasks: [sender, pinger].map(|task| AbortOnDrop(task.abort_handle())),
         }
     }
 
     /// Sends an encoded message behind the earlier ones, if the link is up. A message that fails on the way is lost.
     /// Fails when the link is down, or the queue is full.
     pub fn send(&self, message: Bytes) -> Result<(), SendError> {
-        if !self.is_up.load(Ordering::Relaxed) {
+        if self.caller.up.lock().is_none() {
             return Err(SendError::NoLink);
         }
         let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
@@ -115,106 +136,76 @@ impl LinkClient {
     }
 }
 
-/// Sends the messages of a queue in order, on one connection, while the link is up.
-async fn send_queued(
-    connector: Arc<Connector>,
-    is_up: Arc<AtomicBool>,
-    mut queued: mpsc::Receiver<QueuedMessage>,
-) {
-    let mut kept: Option<Connection> = None;
+/// Sends the messages of a queue in order, while the link is up.
+async fn send_queued(caller: Arc<Caller>, mut queued: mpsc::Receiver<QueuedMessage>) {
     while let Some((message, _permit)) = queued.recv().await {
-        if !is_up.load(Ordering::Relaxed) {
+        let Some(http) = caller.up.lock().clone() else {
             continue;
-        }
-        let sent = async {
-            let connection = match kept.take().filter(|kept| !kept.is_closed()) {
-                Some(connection) => connection,
-                None => connector.open().await?,
-            };
-            let silence_max = connector.timeouts.silence_max;
-            let sent = timeout(silence_max, connector.exchange(connection, message)).await;
-            sent.unwrap_or_else(|_| Err(LinkError::timeout("the response", silence_max)))
         };
-        match sent.await {
-            Ok((connection, _)) => kept = Some(connection),
-            Err(error) => {
-                tracing::debug!(region = connector.peer.region, %error, "message lost");
-            }
+        let sent = caller.post(&http, message, caller.timeouts.silence_max);
+        if let Err(error) = sent.await {
+            tracing::debug!(region = caller.peer.region, %error, "message lost");
         }
     }
 }
 
-/// The receiver of events is gone.
-struct NoReceiver;
-
-struct Pinger<K> {
-    connector: Arc<Connector>,
-    clock: Clock,
-    key: K,
-    events: mpsc::Sender<(K, LinkEvent)>,
-    is_up: Arc<AtomicBool>,
-    /// Connections without a ping under way, the last used one last.
-    idle: Mutex<Vec<Connection>>,
+/// The state that the two tasks of a link share.
+#[derive(Debug)]
+struct Caller {
+    identity: Arc<LocalIdentity>,
+    peer: PeerEndpoint,
+    timeouts: LinkTimeouts,
+    /// The HTTP client of the link while it is up.
+    up: Mutex<Option<HttpClient>>,
 }
 
-impl<K: Clone> Pinger<K> {
-    async fn run(self) -> Result<(), NoReceiver> {
-        let Connector { peer, timeouts, .. } = &*self.connector;
-        let mut backoff = Backoff::new(timeouts.backoff_min, timeouts.backoff_max);
+impl Caller {
+    async fn run(&self, clock: Clock, on_event: impl Fn(LinkEvent)) {
+        let backoff_min = self.timeouts.interval * BACKOFF_INTERVALS;
+        let mut backoff = Backoff::new(backoff_min, BACKOFF_MAX.max(backoff_min));
         loop {
-            let error = match self.connector.open().await {
-                Ok(connection) => {
+            let error = match self.open().await {
+                Ok(http) => {
                     backoff.reset();
-                    self.idle.lock().push(connection);
-                    self.ping_until_failure().await?
+                    self.ping_until_failure(http, clock, &on_event).await
                 }
                 Err(error) => error,
             };
-            self.is_up.store(false, Ordering::Relaxed);
-            self.idle.lock().clear();
-            tracing::debug!(region = peer.region, %error, "no link");
-            self.report(LinkEvent::Down { error }).await?;
-            tokio::select! {
-                () = backoff.wait() => {}
-                () = self.events.closed() => return Err(NoReceiver),
-            }
+            *self.up.lock() = None;
+            tracing::debug!(region = self.peer.region, %error, "no link");
+            on_event(Err(error));
+            backoff.wait().await;
         }
     }
 
     /// Sends a ping every interval. Ends with the first ping that fails.
-    async fn ping_until_failure(&self) -> Result<LinkError, NoReceiver> {
-        let mut ticks = interval(self.connector.timeouts.interval);
+    async fn ping_until_failure(
+        &self,
+        http: HttpClient,
+        clock: Clock,
+        on_event: &impl Fn(LinkEvent),
+    ) -> LinkError {
+        let mut ticks = interval(self.timeouts.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut pings = FuturesUnordered::new();
         loop {
             tokio::select! {
-                _ = ticks.tick(), if pings.len() < PINGS_MAX => pings.push(self.ping()),
+                _ = ticks.tick(), if pings.len() < PINGS_MAX => pings.push(self.ping(&http, clock)),
                 Some(outcome) = pings.next() => match outcome {
-                    Ok((sent, heartbeat)) => {
-                        self.is_up.store(true, Ordering::Relaxed);
-                        self.report(LinkEvent::Heartbeat(sent, heartbeat)).await?;
+                    Ok(heard) => {
+                        *self.up.lock() = Some(http.clone());
+                        on_event(Ok(heard));
                     }
-                    Err(error) => return Ok(error),
+                    Err(error) => return error,
                 },
-                () = self.events.closed() => return Err(NoReceiver),
             }
         }
     }
 
-    async fn ping(&self) -> Result<(Time, Heartbeat), LinkError> {
-        let connection = match self.take_idle() {
-            Some(connection) => connection,
-            None => self.connector.open().await?,
-        };
-        let sent = self.clock.now();
+    async fn ping(&self, http: &HttpClient, clock: Clock) -> LinkEvent {
+        let sent = clock.now();
         let message = encode(&Message::Ping).unwrap_or_default();
-        let silence_max = self.connector.timeouts.silence_max;
-        let answered = timeout(silence_max, self.connector.exchange(connection, message)).await;
-        let (connection, answer) = answered.map_err(|_| {
-            LinkError::Unreachable(format!("no answer for {} ms", silence_max.as_millis()))
-        })??;
-        self.idle.lock().push(connection);
-        match answer {
+        match self.post(http, message, self.timeouts.silence_max).await? {
             Some(Message::Heartbeat(heartbeat)) => Ok((sent, heartbeat)),
             _ => Err(LinkError::protocol(
                 "the response to a ping is no heartbeat",
@@ -222,14 +213,52 @@ impl<K: Clone> Pinger<K> {
         }
     }
 
-    fn take_idle(&self) -> Option<Connection> {
-        let mut idle = self.idle.lock();
-        idle.retain(|connection| !connection.is_closed());
-        idle.pop()
+    /// Returns a client with the current certificate and open connections: a handshake would else count in the round trip of a
+    /// ping. With TLS 1.3 a client learns after its handshake whether the server accepts its certificate.
+    async fn open(&self) -> Result<HttpClient, LinkError> {
+        let started = Instant::now();
+        let http = self.client()?;
+        let is_accepted = || self.post(&http, Bytes::new(), self.timeouts.attempt_max);
+        is_accepted().await?;
+        if started.elapsed() > self.timeouts.interval {
+            try_join_all((0..PINGS_MAX).map(|_| is_accepted())).await?;
+        }
+        Ok(http)
     }
 
-    async fn report(&self, event: LinkEvent) -> Result<(), NoReceiver> {
-        let sent = self.events.send((self.key.clone(), event)).await;
-        sent.map_err(|_| NoReceiver)
+    fn client(&self) -> Result<HttpClient, LinkError> {
+        let PeerEndpoint { region, address } = &self.peer;
+        match self.identity.security() {
+            TransportSecurity::Tls(credentials) => {
+                let name = server_name(region).map_err(LinkError::Unreachable)?;
+                let config = credentials.current().client.clone();
+                Ok(HttpClient::with_tls(config, Some(name)))
+            }
+            TransportSecurity::Plaintext if address.is_loopback() => Ok(HttpClient::new()),
+            TransportSecurity::Plaintext => Err(LinkError::Unreachable(format!(
+                "{address} is not a loopback address, and there is no TLS"
+            ))),
+        }
+    }
+
+    /// Sends an encoded message, and returns the response.
+    async fn post(
+        &self,
+        http: &HttpClient,
+        message: Bytes,
+        time_max: Duration,
+    ) -> Result<Option<Message>, LinkError> {
+        let PeerEndpoint { region, address } = &self.peer;
+        let request = Request::post(format!("{}://{address}{}", http.scheme(), message::PATH))
+            .header(header::HOST, host(region))
+            .header(message::REGION_HEADER, self.identity.region())
+            .header(message::INCARNATION_HEADER, self.identity.incarnation())
+            .body(message)
+            .map_err(|error| LinkError::Unreachable(error.to_string()))?;
+        let response = http.fetch(request, time_max, MESSAGE_BYTES_MAX).await?;
+        if !response.status().is_success() {
+            return Err(LinkError::status(response.status(), response.body()));
+        }
+        decode(response.body()).map_err(LinkError::protocol)
     }
 }

@@ -35,7 +35,7 @@ pub struct CertificateState {
 /// The TLS configurations that the files give.
 #[derive(Debug)]
 pub(super) struct TlsConfigs {
-    pub(super) client: Arc<ClientConfig>,
+    pub(super) client: ClientConfig,
     pub(super) server: Arc<ServerConfig>,
     expires: Option<SystemTime>,
 }

@@ -3,12 +3,12 @@
 //! An operator does different things about the two kinds: a peer that cannot be reached is down or behind the network, a peer
 //! that refuses is up and configured otherwise.
 
-use std::error::Error;
 use std::fmt::Display;
-use std::io;
-use std::time::Duration;
 
 use hyper::StatusCode;
+use tokio_rustls::rustls;
+
+use crate::http_client::{HttpError, causes};
 
 /// The longest reason of a peer that is kept, in bytes.
 const REASON_BYTES_MAX: usize = 256;
@@ -25,35 +25,9 @@ pub enum LinkError {
 }
 
 impl LinkError {
-    /// A name without an address.
-    pub(super) fn resolve(name: &str, reason: &dyn Display) -> Self {
-        Self::Unreachable(format!("cannot resolve {name}: {reason}"))
-    }
-
-    /// A phase of an attempt that did not end in time.
-    pub(super) fn timeout(phase: &str, after: Duration) -> Self {
-        let after_ms = after.as_millis();
-        Self::Unreachable(format!("{phase} took longer than {after_ms} ms"))
-    }
-
     /// A peer that speaks another protocol, or another version of this protocol.
     pub(super) fn protocol(reason: impl Display) -> Self {
         Self::Refused(format!("protocol: {reason}"))
-    }
-
-    /// A connection that broke. A TLS error among the causes shows that the certificate has another authority or name, or has
-    /// expired, or that the peer does not speak TLS.
-    pub(super) fn broken(error: &(dyn Error + 'static)) -> Self {
-        if let Some(tls) = tls_error(error) {
-            return Self::Refused(format!("TLS: {tls}"));
-        }
-        if let Some(error) = error.downcast_ref::<hyper::Error>()
-            && error.is_parse()
-        {
-            return Self::protocol(error);
-        }
-        let cause = causes(error).last().unwrap_or(error);
-        Self::Unreachable(format!("the connection broke: {cause}"))
     }
 
     /// A response that is no success, with its text: the peer refuses the request, or has a fault of its own.
@@ -68,13 +42,21 @@ impl LinkError {
     }
 }
 
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |&error| error.source())
-}
-
-/// The TLS error among the causes of an error.
-pub(super) fn tls_error<'a>(
-    error: &'a (dyn Error + 'static),
-) -> Option<&'a tokio_rustls::rustls::Error> {
-    causes(error).find_map(|error| error.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref())
+impl From<HttpError> for LinkError {
+    /// A TLS error among the causes shows that the certificate has another authority or name, or has expired, or that the peer
+    /// does not speak TLS.
+    fn from(error: HttpError) -> Self {
+        let HttpError::Connection(connection) = &error else {
+            return Self::Unreachable(error.to_string());
+        };
+        let mut causes = causes(&**connection);
+        let refusal = causes.find_map(|cause| {
+            if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
+                return Some(Self::Refused(format!("TLS: {tls}")));
+            }
+            let http = cause.downcast_ref::<hyper::Error>()?;
+            http.is_parse().then(|| Self::protocol(http))
+        });
+        refusal.unwrap_or_else(|| Self::Unreachable(format!("the connection failed: {error}")))
+    }
 }

@@ -17,18 +17,15 @@
 
 mod client;
 mod codec;
-mod connection;
 mod credentials;
 mod host;
 mod identity;
 mod link_error;
 mod message;
 mod server;
-mod timeouts;
 
-pub use client::{LinkClient, LinkEvent, SendError};
+pub use client::{LinkClient, LinkEvent, LinkTimeouts, PeerEndpoint, SendError};
 pub use codec::{MessageError, decode, encode};
-pub use connection::PeerEndpoint;
 pub use credentials::{CertificateState, Credentials};
 pub(crate) use credentials::{authorities, certificates, key};
 pub use host::host;
@@ -36,7 +33,6 @@ pub use identity::{LocalIdentity, TransportSecurity};
 pub use link_error::LinkError;
 pub use message::{Message, PATH, PoolShare, REGION_HEADER, ScalingShare};
 pub use server::{InboundHandler, LinkServer};
-pub use timeouts::LinkTimeouts;
 
 /// The longest message that a service reads or sends, in bytes. A message of the longest placements has half of that.
 pub const MESSAGE_BYTES_MAX: usize = 1024 * 1024;

@@ -88,7 +88,7 @@ pub(super) async fn fetch_as(
     }
     let request = request
         .body(Bytes::new())
-        .map_err(|error| HttpError::Connection(error.to_string()))?;
+        .map_err(|error| HttpError::Connection(error.to_string().into()))?;
     let response = http.fetch(request, timeout, bytes_max).await?;
     match response.status() {
         StatusCode::OK => Ok(response.into_body()),

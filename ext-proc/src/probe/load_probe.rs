@@ -89,7 +89,7 @@ impl LoadProbe {
 
     fn client(&self) -> Result<ReplicaClient, HttpError> {
         let client = self.client.borrow().clone();
-        client.map_err(|error| HttpError::Connection(error.to_string()))
+        client.map_err(|error| HttpError::Connection(error.to_string().into()))
     }
 
     /// Tries the paths of all engines until a page has the metrics of one.

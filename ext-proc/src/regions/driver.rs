@@ -48,11 +48,11 @@ impl RegionsDriver {
     }
 
     /// Applies a configuration: calls its peers and siblings, and no others.
-    pub(super) fn apply(&self, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
+    pub(super) fn apply(self: &Arc<Self>, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
         self.drive(|core, _| {
             core.config = config.clone();
             let heartbeat = config.heartbeat;
-            core.links.apply(peers, &config.siblings, heartbeat);
+            core.links.apply(self, peers, &config.siblings, heartbeat);
             if let Some((leases, _)) = &mut core.leases {
                 leases.set_give_back_after(config.give_back_after);
             }
@@ -69,7 +69,7 @@ impl RegionsDriver {
             let was_heard = link.heard.fresh(now, silence_max).is_some();
             let was_up = link.update(&event);
             match (key, event) {
-                (key, LinkEvent::Heartbeat(sent, heartbeat)) => {
+                (key, Ok((sent, heartbeat))) => {
                     let heard = &mut link.heard;
                     let counts = heard.on_heartbeat(now, sent, heartbeat, silence_max);
                     if let (LinkKey::Peer(peer), true) = (key, counts) {
@@ -79,11 +79,11 @@ impl RegionsDriver {
                         self.update_peer(*peer, &link.heard);
                     }
                 }
-                (LinkKey::Peer(peer), LinkEvent::Down { .. }) => {
+                (LinkKey::Peer(peer), Err(_)) => {
                     core.counters.regions_lost += u64::from(was_up);
                     self.mark_lost(*peer);
                 }
-                (LinkKey::Sibling(_), LinkEvent::Down { .. }) => {}
+                (LinkKey::Sibling(_), Err(_)) => {}
             }
         });
     }

@@ -39,7 +39,7 @@ impl RegionsHandle {
             let heartbeat = link.heard.fresh(now, silence_max);
             let reports = heartbeat.into_iter().flat_map(|last| &last.pools);
             SiblingState {
-                address: link.endpoint.address.clone(),
+                address: link.endpoint.address.to_string(),
                 link: link.state.clone(),
                 round_trip_ms,
                 heartbeat_age_ms,

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use isotherm_router::{PeerId, Time};
-use tokio::sync::mpsc;
 
+use super::RegionsDriver;
 use super::heard::HeardService;
 use super::status::{LinkState, RegionState};
 use crate::clock::Clock;
@@ -22,7 +22,7 @@ use crate::peering::{
 pub(super) enum LinkKey {
     Peer(PeerId),
     /// The sibling at an address.
-    Sibling(String),
+    Sibling(Address),
 }
 
 /// All links. Dropping this cuts them.
@@ -30,7 +30,6 @@ pub(super) enum LinkKey {
 pub(super) struct Links {
     identity: Arc<LocalIdentity>,
     clock: Clock,
-    events: mpsc::Sender<(LinkKey, LinkEvent)>,
     heartbeat: Option<Duration>,
     links: BTreeMap<LinkKey, Link>,
 }
@@ -45,24 +44,19 @@ pub(super) struct Link {
 }
 
 impl Links {
-    /// Creates an empty set, whose links report to `events`.
-    pub(super) fn new(
-        identity: Arc<LocalIdentity>,
-        clock: Clock,
-        events: mpsc::Sender<(LinkKey, LinkEvent)>,
-    ) -> Self {
+    pub(super) fn new(identity: Arc<LocalIdentity>, clock: Clock) -> Self {
         Self {
             identity,
             clock,
-            events,
             heartbeat: None,
             links: BTreeMap::new(),
         }
     }
 
-    /// Calls these peers and siblings, and drops all others. Unchanged links stay up.
+    /// Calls these peers and siblings, and drops all others. Unchanged links stay up. The links report to `driver`.
     pub(super) fn apply(
         &mut self,
+        driver: &Arc<RegionsDriver>,
         peers: &[(PeerId, PeerConfig)],
         siblings: &[Address],
         heartbeat: Duration,
@@ -74,7 +68,7 @@ impl Links {
             .set_peers(peers.iter().map(|(_, peer)| peer.name.as_str()));
         let endpoint = |region: &str, address: &Address| PeerEndpoint {
             region: region.to_owned(),
-            address: address.to_string(),
+            address: address.clone(),
         };
         let peers = peers.iter().map(|(id, config)| {
             let endpoint = endpoint(&config.name, &config.address);
@@ -82,14 +76,14 @@ impl Links {
         });
         let own = self.identity.region();
         let siblings = siblings.iter().map(|address| {
-            let key = LinkKey::Sibling(address.to_string());
+            let key = LinkKey::Sibling(address.clone());
             (key, endpoint(own, address))
         });
         let mut before = std::mem::take(&mut self.links);
         let links = peers.chain(siblings).map(|(key, endpoint)| {
             let kept = before.remove(&key);
             let kept = kept.filter(|link| link.endpoint == endpoint);
-            let link = kept.unwrap_or_else(|| self.call(&key, endpoint, heartbeat));
+            let link = kept.unwrap_or_else(|| self.call(driver, &key, endpoint, heartbeat));
             (key, link)
         });
         self.links = links.collect();
@@ -133,13 +127,24 @@ impl Links {
         }
     }
 
-    fn call(&self, key: &LinkKey, endpoint: PeerEndpoint, heartbeat: Duration) -> Link {
+    fn call(
+        &self,
+        driver: &Arc<RegionsDriver>,
+        key: &LinkKey,
+        endpoint: PeerEndpoint,
+        heartbeat: Duration,
+    ) -> Link {
+        let (driver, key) = (Arc::downgrade(driver), key.clone());
         let client = LinkClient::spawn(
             Arc::clone(&self.identity),
             endpoint.clone(),
             LinkTimeouts::of(heartbeat),
             self.clock,
-            (key.clone(), self.events.clone()),
+            move |event| {
+                if let Some(driver) = driver.upgrade() {
+                    driver.on_link_event(&key, event);
+                }
+            },
         );
         Link {
             endpoint,
@@ -156,7 +161,7 @@ impl Link {
         let sent = self.client.send(message);
         if let Err(error) = &sent {
             let PeerEndpoint { region, address } = &self.endpoint;
-            tracing::debug!(region, address, %error, "message not sent");
+            tracing::debug!(region, %address, %error, "message not sent");
         }
         sent.is_ok()
     }
@@ -164,17 +169,15 @@ impl Link {
     /// Applies an event to the state of the link, and logs a change. Returns whether the link was up.
     pub(super) fn update(&mut self, event: &LinkEvent) -> bool {
         let next = match event {
-            LinkEvent::Heartbeat(..) => LinkState::Up,
-            LinkEvent::Down { error } if matches!(error, LinkError::Refused(_)) => {
-                LinkState::Refused(error.to_string())
-            }
-            LinkEvent::Down { error } => LinkState::Unreachable(error.to_string()),
+            Ok(_) => LinkState::Up,
+            Err(error @ LinkError::Refused(_)) => LinkState::Refused(error.to_string()),
+            Err(error) => LinkState::Unreachable(error.to_string()),
         };
         if next.as_ref() != self.state.as_ref() {
             let PeerEndpoint { region, address } = &self.endpoint;
             match next.reason() {
-                None => tracing::info!(region, address, "link up"),
-                Some(reason) => tracing::warn!(region, address, reason, "link down"),
+                None => tracing::info!(region, %address, "link up"),
+                Some(reason) => tracing::warn!(region, %address, reason, "link down"),
             }
         }
         std::mem::replace(&mut self.state, next) == LinkState::Up

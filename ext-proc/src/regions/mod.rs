@@ -37,13 +37,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::config::{Config, RegionConfig, StoreConfig};
-use crate::peering::{Credentials, LinkEvent, LinkServer, LocalIdentity, TransportSecurity};
+use crate::peering::{Credentials, LinkServer, LocalIdentity, TransportSecurity};
 use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
 use driver::RegionsDriver;
 use inbound::InboundLinks;
 use leased::LeasedReplicas;
-use links::{LinkKey, Links};
+use links::Links;
 use state::DriverState;
 use store::Store;
 
@@ -54,8 +54,6 @@ pub use status::{
     SiblingState,
 };
 
-/// Limit of queued link events. A link with a full queue waits.
-const EVENTS_MAX: usize = 1_024;
 /// Longest wait for the last requests and the last writes to the store.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
@@ -66,7 +64,6 @@ pub struct RegionsServer {
     identity: Arc<LocalIdentity>,
     config: RegionConfig,
     listener: TcpListener,
-    events: mpsc::Receiver<(LinkKey, LinkEvent)>,
     store: Option<(Store, UnboundedReceiver<LeaseEffect>)>,
 }
 
@@ -101,9 +98,7 @@ impl RegionsServer {
         let incarnation = rand::random();
         let identity = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
         let now = pool_registry.clock().now();
-        let (sender, events) = mpsc::channel(EVENTS_MAX);
-        let clock = pool_registry.clock();
-        let links = Links::new(Arc::clone(&identity), clock, sender);
+        let links = Links::new(Arc::clone(&identity), pool_registry.clock());
         let leased = LeasedReplicas::new(Arc::clone(pool_registry), drain_max);
         let (leases, store) = match &config.store {
             None => (None, None),
@@ -120,7 +115,6 @@ impl RegionsServer {
             identity,
             config: config.clone(),
             listener,
-            events,
             store,
         })
     }
@@ -153,7 +147,6 @@ impl RegionsServer {
         let driver = || Arc::clone(&self.driver);
         let revision = self.driver.pool_registry().revision();
         let mut tasks = JoinSet::new();
-        tasks.spawn(tasks::receive_events(driver(), self.events));
         tasks.spawn(run_timer(Arc::downgrade(&self.driver)));
         tasks.spawn(tasks::follow_members(driver(), revision));
         tasks.spawn(tasks::follow_config(driver(), current, config));

@@ -3,26 +3,15 @@
 use std::sync::Arc;
 
 use isotherm_router::PeerId;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::RegionsDriver;
 use super::discovery::{sibling_source, siblings};
-use super::links::LinkKey;
 use super::pools::own_pools;
 use crate::config::{Config, PeerConfig, RegionConfig};
 use crate::kubernetes::KubernetesClient;
-use crate::peering::LinkEvent;
 use crate::pool::{Discovery, PoolTable};
 use crate::sans_io::Driver;
-
-pub(super) async fn receive_events(
-    driver: Arc<RegionsDriver>,
-    mut events: mpsc::Receiver<(LinkKey, LinkEvent)>,
-) {
-    while let Some((key, event)) = events.recv().await {
-        driver.on_link_event(&key, event);
-    }
-}
 
 /// Passes this region's own replicas to the core, and lets the core apply its leases to new pools.
 pub(super) async fn follow_members(driver: Arc<RegionsDriver>, mut revision: watch::Receiver<u64>) {
@@ -82,7 +71,7 @@ pub(super) async fn follow_config(
 }
 
 /// Applies a configuration, except the options that only a restart changes.
-pub(super) fn apply(driver: &RegionsDriver, config: &RegionConfig) {
+pub(super) fn apply(driver: &Arc<RegionsDriver>, config: &RegionConfig) {
     let running = driver.lock().config.clone();
     let config = RegionConfig {
         name: running.name,

@@ -3,9 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use isotherm_ext_proc::peering::{
-    LinkError, LinkEvent, MESSAGE_BYTES_MAX, Message, PATH, SendError, encode,
-};
+use isotherm_ext_proc::peering::{LinkError, MESSAGE_BYTES_MAX, Message, PATH, SendError, encode};
 use isotherm_ext_proc::pool::{SharedPlacement, SharedTarget};
 use isotherm_fingerprint::BlockHash;
 use isotherm_regions::Heartbeat;
@@ -104,7 +102,7 @@ async fn the_connections_of_a_region_are_limited() {
             open.push(connect().await.unwrap());
         }
         let mut us = Client::start(&us, "eu", eu.address, timeouts());
-        if let LinkEvent::Down { error } = us.next().await {
+        if let Err(error) = us.next().await {
             break error;
         }
     };

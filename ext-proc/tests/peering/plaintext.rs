@@ -1,5 +1,6 @@
 //! Links without TLS, and the checks of each request.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use isotherm_ext_proc::peering::{LinkError, Message};
@@ -18,7 +19,12 @@ async fn a_loopback_link_needs_no_tls() {
 #[tokio::test]
 async fn a_link_beyond_loopback_needs_tls() {
     let us = plain("us", &["eu"]);
-    let mut client = Client::start(&us, "eu", "10.1.2.3:9004", timeouts());
+    let mut client = Client::start(
+        &us,
+        "eu",
+        SocketAddr::from(([10, 1, 2, 3], 9004)),
+        timeouts(),
+    );
     let error = client.wait_until_down().await;
     assert!(
         matches!(&error, LinkError::Unreachable(reason) if reason.contains("not a loopback address")),

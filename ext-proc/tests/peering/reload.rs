@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use isotherm_ext_proc::peering::{
-    CertificateState, Credentials, LinkError, LinkEvent, LocalIdentity, TransportSecurity,
+    CertificateState, Credentials, LinkError, LocalIdentity, TransportSecurity,
 };
 use tokio::task::JoinHandle;
 
@@ -59,10 +59,8 @@ async fn can_connect(files: &Files, eu: &Service) -> bool {
     let us = file_identity("us", files, &["eu"]);
     let mut us = Client::start(&us, "eu", eu.address, timeouts());
     match us.next().await {
-        LinkEvent::Heartbeat(..) => true,
-        LinkEvent::Down {
-            error: LinkError::Refused(reason),
-        } if reason.starts_with("TLS: ") => false,
+        Ok(_) => true,
+        Err(LinkError::Refused(reason)) if reason.starts_with("TLS: ") => false,
         other => panic!("neither up nor refused: {other:?}"),
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use isotherm_ext_proc::clock::Clock;
+use isotherm_ext_proc::config::Address;
 use isotherm_ext_proc::peering::{
     Credentials, InboundHandler, LinkClient, LinkError, LinkEvent, LinkServer, LinkTimeouts,
     LocalIdentity, Message, PeerEndpoint, TransportSecurity,
@@ -21,14 +22,12 @@ use crate::authority::{Authority, Files};
 /// Bound on every wait, on a slow machine.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Timeouts with a short interval and backoff. The other bounds are long, so that a slow machine does not look dead.
+/// Timeouts with a short interval, and so a short backoff. The other bounds are long, so that a slow machine does not look dead.
 pub(crate) fn timeouts() -> LinkTimeouts {
     LinkTimeouts {
         interval: Duration::from_millis(20),
         attempt_max: Duration::from_secs(5),
         silence_max: Duration::from_secs(5),
-        backoff_min: Duration::from_millis(20),
-        backoff_max: Duration::from_millis(100),
     }
 }
 
@@ -191,56 +190,59 @@ impl Drop for Service {
 /// The calling end of a link, and its events.
 pub(crate) struct Client {
     pub(crate) link: LinkClient,
-    events: mpsc::Receiver<(u8, LinkEvent)>,
+    events: mpsc::UnboundedReceiver<LinkEvent>,
 }
 
 impl Client {
     pub(crate) fn start(
         identity: &Arc<LocalIdentity>,
         region: &str,
-        address: impl ToString,
+        address: impl Into<Address>,
         timeouts: LinkTimeouts,
     ) -> Self {
-        let (sender, events) = mpsc::channel(8);
+        let (sender, events) = mpsc::unbounded_channel();
         let peer = PeerEndpoint {
             region: region.to_owned(),
-            address: address.to_string(),
+            address: address.into(),
         };
         let identity = Arc::clone(identity);
-        let link = LinkClient::spawn(identity, peer, timeouts, Clock::start(), (1, sender));
+        let link = LinkClient::spawn(identity, peer, timeouts, Clock::start(), move |event| {
+            // The test may have ended.
+            let _ = sender.send(event);
+        });
         Self { link, events }
     }
 
     pub(crate) async fn next(&mut self) -> LinkEvent {
         let next = tokio::time::timeout(WAIT_MAX, self.events.recv()).await;
-        next.expect("an event in time").expect("the client runs").1
+        next.expect("an event in time").expect("the client runs")
     }
 
     /// Waits for the next event, which is a heartbeat.
     pub(crate) async fn wait_until_up(&mut self) -> Heartbeat {
         match self.next().await {
-            LinkEvent::Heartbeat(_, heartbeat) => heartbeat,
-            other => panic!("not up: {other:?}"),
+            Ok((_, heartbeat)) => heartbeat,
+            Err(error) => panic!("not up: {error:?}"),
         }
     }
 
     /// Waits until the link is up, through failures.
     pub(crate) async fn wait_until_up_again(&mut self) {
-        while let LinkEvent::Down { .. } = self.next().await {}
+        while self.next().await.is_err() {}
     }
 
     /// Waits for the next event, which is a failure.
     pub(crate) async fn wait_until_down(&mut self) -> LinkError {
         match self.next().await {
-            LinkEvent::Down { error } => error,
-            other => panic!("not down: {other:?}"),
+            Err(error) => error,
+            Ok(heard) => panic!("not down: {heard:?}"),
         }
     }
 
     /// Waits until the link is down, through heartbeats.
     pub(crate) async fn wait_until_down_again(&mut self) -> LinkError {
         loop {
-            if let LinkEvent::Down { error } = self.next().await {
+            if let Err(error) = self.next().await {
                 return error;
             }
         }

@@ -60,7 +60,7 @@ pub(super) fn load(region: &str, files: &TlsFiles) -> anyhow::Result<TlsConfigs>
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
     Ok(TlsConfigs {
-        client: Arc::new(client),
+        client,
         server: Arc::new(server),
         expires,
     })
