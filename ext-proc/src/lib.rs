@@ -15,6 +15,7 @@
 //! | `decision_log`, `spans` | decisions for the live page, spans for a collector |
 //! | [`clock`], `sans_io`, `tasks`, `tier`, `http_client`, `streaming_server`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, names of tiers, HTTP, gRPC, signals |
 
+mod accept;
 pub mod admin;
 mod backoff;
 pub mod cli;

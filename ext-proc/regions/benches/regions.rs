@@ -107,7 +107,8 @@ fn listed(regions: u16, replicas_in_all: u32) -> (Leases, Vec<StoredEntry>) {
         has_gateway: true,
         ..LeaseInputs::default()
     };
-    leases.set_inputs(now, inputs);
+    *leases.inputs_mut() = inputs;
+    leases.handle_timeout(now);
     let found = (0..regions).map(|region| StoredEntry {
         entry: RegionEntry {
             region: name(region).as_str().into(),

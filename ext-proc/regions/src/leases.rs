@@ -153,10 +153,9 @@ impl Leases {
         }
     }
 
-    /// Applies new inputs.
-    pub fn set_inputs(&mut self, now: Time, inputs: LeaseInputs) {
-        self.inputs = inputs;
-        self.handle_timeout(now);
+    /// Returns the inputs, to change them. They count from the next step on.
+    pub fn inputs_mut(&mut self) -> &mut LeaseInputs {
+        &mut self.inputs
     }
 
     /// Applies a change of the time before leases are given back. Other options of [`LeaseConfig`] need a restart.

@@ -11,14 +11,16 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use super::credentials::Credentials;
 use super::{LocalIdentity, Message, TransportSecurity};
+use crate::accept::accept_next;
 use limiter::ConnectionLimiter;
 
 /// Limit of TLS handshakes at once; further callers wait in the system's queue.
@@ -30,9 +32,6 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
 /// the connection, and the caller loses the TLS alert.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 const DRAIN_BYTES: usize = 16 * 1024;
-
-/// Pause when the system has no socket for a new connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Receiver of the messages of callers.
 pub trait InboundHandler: Debug + Send + Sync + 'static {
@@ -46,101 +45,68 @@ pub trait InboundHandler: Debug + Send + Sync + 'static {
 /// The called end of all links of a service.
 #[derive(Debug)]
 pub struct LinkServer {
-    context: Arc<ServerContext>,
-    listener: TcpListener,
-}
-
-/// State that all connections share.
-#[derive(Debug)]
-struct ServerContext {
     identity: Arc<LocalIdentity>,
     handler: Arc<dyn InboundHandler>,
     limiter: ConnectionLimiter,
+    stopping: CancellationToken,
 }
 
 impl LinkServer {
-    /// Creates a server on `listener`. Without TLS, no other machine may reach it: the service trusts every caller.
+    /// Creates a server that serves until `stopping` is cancelled.
     pub fn new(
         identity: Arc<LocalIdentity>,
-        listener: TcpListener,
         handler: Arc<dyn InboundHandler>,
+        stopping: CancellationToken,
     ) -> Self {
-        let context = Arc::new(ServerContext {
+        Self {
             identity,
             handler,
             limiter: ConnectionLimiter::default(),
-        });
-        Self { context, listener }
+            stopping,
+        }
     }
 
-    /// Serves until `stopping` turns true and the requests under way have ended.
-    pub async fn run(self, mut stopping: watch::Receiver<bool>) {
+    /// Serves callers until the service stops and the requests under way have ended. Without TLS, no other machine may reach the
+    /// listener: the service trusts every caller.
+    pub async fn run(self, listener: TcpListener) {
+        let this = Arc::new(self);
         let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
         let mut connections = JoinSet::new();
-        let stop = stopping.clone();
-        loop {
+        let next = || accept_next(&handshakes, || listener.accept());
+        while let Some(((socket, from), handshake)) =
+            this.stopping.run_until_cancelled(next()).await
+        {
             while connections.try_join_next().is_some() {}
-            let accepted = tokio::select! {
-                () = stopped(&mut stopping) => break,
-                accepted = accept(&self.listener, &handshakes) => accepted,
-            };
-            match accepted {
-                Ok((socket, from, permit)) => {
-                    let context = Arc::clone(&self.context);
-                    connections.spawn(context.serve(socket, from, permit, stop.clone()));
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            connections.spawn(Arc::clone(&this).serve(socket, from, handshake));
         }
         // The system refuses new callers at once.
-        drop(self.listener);
+        drop(listener);
         while connections.join_next().await.is_some() {}
     }
-}
 
-/// Waits until the service stops. A dropped sender stops it, too.
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
-    drop(stopping.wait_for(|stopping| *stopping).await);
-}
-
-async fn accept(
-    listener: &TcpListener,
-    handshakes: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, SocketAddr, OwnedSemaphorePermit)> {
-    let permit = Arc::clone(handshakes).acquire_owned().await;
-    let permit = permit.map_err(io::Error::other)?;
-    let (socket, from) = listener.accept().await?;
-    Ok((socket, from, permit))
-}
-
-impl ServerContext {
     /// Serves one connection, from its handshake on.
     async fn serve(
         self: Arc<Self>,
         socket: TcpStream,
         from: SocketAddr,
         handshake: OwnedSemaphorePermit,
-        mut stopping: watch::Receiver<bool>,
     ) {
         // The option only reduces latency.
         let _ = socket.set_nodelay(true);
         let TransportSecurity::Tls(credentials) = self.identity.security() else {
             drop(handshake);
-            return self.serve_requests(socket, None, from, stopping).await;
+            return self.serve_requests(socket, None, from).await;
         };
-        let accepted = tokio::select! {
-            () = stopped(&mut stopping) => return,
-            accepted = timeout(HANDSHAKE_MAX, self.accept_tls(credentials, socket)) => accepted,
+        let accepted = timeout(HANDSHAKE_MAX, self.accept_tls(credentials, socket));
+        let Some(accepted) = self.stopping.run_until_cancelled(accepted).await else {
+            return;
         };
         drop(handshake);
         match accepted {
             Ok(Ok(Some(tls))) => {
                 let certificate = tls.get_ref().1.peer_certificates();
                 let certificate = certificate.and_then(<[_]>::first).cloned();
-                self.serve_requests(tls, certificate, from, stopping).await;
+                self.serve_requests(tls, certificate, from).await;
             }
             // For example a health check.
             Ok(Ok(None)) => tracing::debug!(%from, "caller disconnected"),

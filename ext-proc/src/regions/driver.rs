@@ -3,9 +3,9 @@
 //! Effects are carried out under the core's lock, in the order of their decisions; none of them waits. This lock may be held
 //! while a pool is locked, never the other way round.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use isotherm_regions::{Heartbeat, RegionName, StoredEntry, WriteResult};
+use isotherm_regions::{Heartbeat, Leases, RegionName, StoredEntry, WriteResult};
 use isotherm_router::{PeerId, Time};
 use parking_lot::MutexGuard;
 use tokio::sync::broadcast;
@@ -15,26 +15,38 @@ use super::links::LinkKey;
 use super::pools::{pool_of, reports};
 use super::scaling::{ReceivedShare, SHARES_MAX};
 use super::state::DriverState;
+use super::store::StoreCalls;
 use crate::clock::Clock;
 use crate::config::{PeerConfig, RegionConfig};
-use crate::peering::{LinkEvent, Message};
+use crate::peering::{LinkEvent, LocalIdentity, Message};
 use crate::pool::PoolRegistry;
 use crate::sans_io::{DrivenCore, Driver};
 
 #[derive(Debug)]
 pub(super) struct RegionsDriver {
+    this: Weak<Self>,
+    pub(super) identity: Arc<LocalIdentity>,
     pool_registry: Arc<PoolRegistry>,
     core: DrivenCore<DriverState>,
+    pub(super) store: Option<Arc<StoreCalls>>,
     /// Shares of services of this region and of others: demand and numbers of replicas.
     pub(super) scaling: broadcast::Sender<ReceivedShare>,
 }
 
 impl RegionsDriver {
-    pub(super) fn new(pool_registry: Arc<PoolRegistry>, state: DriverState) -> Arc<Self> {
+    pub(super) fn new(
+        identity: Arc<LocalIdentity>,
+        pool_registry: Arc<PoolRegistry>,
+        state: DriverState,
+        store: Option<StoreCalls>,
+    ) -> Arc<Self> {
         let clock = pool_registry.clock();
-        Arc::new(Self {
+        Arc::new_cyclic(|this| Self {
+            this: this.clone(),
+            identity,
             pool_registry,
             core: DrivenCore::new(state, clock),
+            store: store.map(Arc::new),
             scaling: broadcast::Sender::new(SHARES_MAX),
         })
     }
@@ -48,12 +60,13 @@ impl RegionsDriver {
     }
 
     /// Applies a configuration: calls its peers and siblings, and no others.
-    pub(super) fn apply(self: &Arc<Self>, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
+    pub(super) fn apply(&self, config: &RegionConfig, peers: &[(PeerId, PeerConfig)]) {
         self.drive(|core, _| {
             core.config = config.clone();
             let heartbeat = config.heartbeat;
-            core.links.apply(self, peers, &config.siblings, heartbeat);
-            if let Some((leases, _)) = &mut core.leases {
+            core.links
+                .apply(&self.this, peers, &config.siblings, heartbeat);
+            if let Some(leases) = &mut core.leases {
                 leases.set_give_back_after(config.give_back_after);
             }
         });
@@ -135,11 +148,12 @@ impl RegionsDriver {
     /// Handles the answer to a list of the store.
     pub(super) fn on_listed(&self, sent: Time, found: Option<Vec<StoredEntry>>) {
         self.drive(|core, now| {
-            if let Some(found) = &found {
-                core.refuse_unusable(found);
-            }
+            let unusable = found.as_ref().map(|found| core.unusable(found));
             core.update_leases(now);
-            if let Some((leases, _)) = &mut core.leases {
+            if let Some(leases) = &mut core.leases {
+                if let Some(unusable) = unusable {
+                    leases.inputs_mut().refused = unusable;
+                }
                 leases.on_listed(now, sent, found);
             }
             core.update_members();
@@ -149,7 +163,7 @@ impl RegionsDriver {
     /// Handles the result of a write.
     pub(super) fn on_written(&self, region: &RegionName, sent: Time, result: WriteResult) {
         self.drive(|core, now| {
-            if let Some((leases, _)) = &mut core.leases {
+            if let Some(leases) = &mut core.leases {
                 leases.on_written(now, region, sent, result);
             }
         });
@@ -158,7 +172,7 @@ impl RegionsDriver {
     /// Gives every lease up and cuts all links.
     pub(super) fn shut_down(&self) {
         self.drive(|core, now| {
-            if let Some((leases, _)) = &mut core.leases {
+            if let Some(leases) = &mut core.leases {
                 leases.shut_down(now);
             }
         });
@@ -180,11 +194,11 @@ impl Driver for RegionsDriver {
 
     fn poll_timeout(state: &DriverState) -> Option<Time> {
         let leases = state.leases.as_ref();
-        leases.map(|(leases, _)| leases.poll_timeout())
+        leases.map(Leases::poll_timeout)
     }
 
     fn handle_timeout(state: &mut DriverState, now: Time) {
-        if let Some((leases, _)) = &mut state.leases {
+        if let Some(leases) = &mut state.leases {
             leases.handle_timeout(now);
         }
     }
@@ -193,11 +207,13 @@ impl Driver for RegionsDriver {
         state.update_leases(self.clock().now());
         // The pools drop a replica before the store may learn that this region gives its lease up.
         state.sync_leased();
-        if let Some((leases, calls)) = &mut state.leases {
-            while let Some(effect) = leases.poll_effect() {
-                // Without a receiver the service is stopping.
-                let _ = calls.send(effect);
-            }
+        let (Some(leases), Some(store)) = (&mut state.leases, &self.store) else {
+            return;
+        };
+        while let Some(effect) = leases.poll_effect()
+            && let Some(this) = self.this.upgrade()
+        {
+            store.start(this, effect);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use isotherm_regions::EntryStatus;
+use isotherm_regions::{EntryStatus, Leases};
 use isotherm_router::{PeerId, Time};
 
 use super::RegionsDriver;
@@ -25,8 +25,8 @@ impl RegionsHandle {
         let core = self.0.lock();
         let now = self.0.clock().now();
         let silence_max = core.config.silence_max();
-        let leases = core.leases.as_ref().map(|(leases, _)| leases);
-        let entries = leases.into_iter().flat_map(|leases| leases.entries());
+        let leases = core.leases.as_ref();
+        let entries = leases.into_iter().flat_map(Leases::entries);
         let entries: BTreeMap<String, EntryStatus> = entries
             .map(|entry| (entry.region.to_string(), entry))
             .collect();
@@ -59,7 +59,7 @@ impl RegionsHandle {
                 peer_addresses_rejected: core.leased.addresses_rejected,
                 ..core.counters
             },
-            lease_counters: leases.map(|leases| leases.counters()).unwrap_or_default(),
+            lease_counters: leases.map(Leases::counters).unwrap_or_default(),
             certificate_expires: certificate.expires,
         }
     }
@@ -98,7 +98,7 @@ fn peer_state(
 
 /// The lease in a record; `None` without a store.
 fn lease_state(core: &DriverState, entry: Option<&EntryStatus>, now: Time) -> Option<LeaseState> {
-    let (leases, _) = core.leases.as_ref()?;
+    let leases = core.leases.as_ref()?;
     let holder = entry.and_then(|entry| entry.holder.as_ref());
     Some(LeaseState {
         holder: holder.map(ToString::to_string),

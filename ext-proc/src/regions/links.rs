@@ -1,7 +1,7 @@
 //! The links of this service: one to each peer, one to each sibling.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -56,7 +56,7 @@ impl Links {
     /// Calls these peers and siblings, and drops all others. Unchanged links stay up. The links report to `driver`.
     pub(super) fn apply(
         &mut self,
-        driver: &Arc<RegionsDriver>,
+        driver: &Weak<RegionsDriver>,
         peers: &[(PeerId, PeerConfig)],
         siblings: &[Address],
         heartbeat: Duration,
@@ -129,12 +129,12 @@ impl Links {
 
     fn call(
         &self,
-        driver: &Arc<RegionsDriver>,
+        driver: &Weak<RegionsDriver>,
         key: &LinkKey,
         endpoint: PeerEndpoint,
         heartbeat: Duration,
     ) -> Link {
-        let (driver, key) = (Arc::downgrade(driver), key.clone());
+        let (driver, key) = (driver.clone(), key.clone());
         let client = LinkClient::spawn(
             Arc::clone(&self.identity),
             endpoint.clone(),

@@ -30,22 +30,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use isotherm_regions::{LeaseConfig, LeaseEffect, Leases};
+use futures_util::future::OptionFuture;
+use isotherm_regions::{LeaseConfig, Leases};
 use tokio::net::TcpListener;
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use crate::config::{Config, RegionConfig, StoreConfig};
+use crate::config::{Address, Config, RegionConfig};
 use crate::peering::{Credentials, LinkServer, LocalIdentity, TransportSecurity};
 use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
 use driver::RegionsDriver;
-use inbound::InboundLinks;
 use leased::LeasedReplicas;
 use links::Links;
 use state::DriverState;
-use store::Store;
+use store::StoreCalls;
 
 pub use handle::RegionsHandle;
 pub(crate) use scaling::ReceivedShare;
@@ -61,19 +61,17 @@ const STOP_MAX: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct RegionsServer {
     driver: Arc<RegionsDriver>,
-    identity: Arc<LocalIdentity>,
     config: RegionConfig,
     listener: TcpListener,
-    store: Option<(Store, UnboundedReceiver<LeaseEffect>)>,
 }
 
 /// A running service among regions. Dropping it aborts its tasks; [`RegionsRuntime::stop`] ends them in order.
 #[derive(Debug)]
 pub struct RegionsRuntime {
     driver: Arc<RegionsDriver>,
-    stopping: watch::Sender<bool>,
-    /// The server and the calls of the store, which end by themselves.
-    closing: JoinSet<()>,
+    stopping: CancellationToken,
+    /// The server, which ends by itself.
+    server: JoinSet<()>,
     tasks: JoinSet<()>,
 }
 
@@ -97,25 +95,27 @@ impl RegionsServer {
             listener.with_context(|| format!("cannot listen on {} (region)", config.listen))?;
         let incarnation = rand::random();
         let identity = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
-        let now = pool_registry.clock().now();
-        let links = Links::new(Arc::clone(&identity), pool_registry.clock());
+        let clock = pool_registry.clock();
+        let now = clock.now();
+        let links = Links::new(Arc::clone(&identity), clock);
         let leased = LeasedReplicas::new(Arc::clone(pool_registry), drain_max);
-        let (leases, store) = match &config.store {
-            None => (None, None),
-            Some(store) => {
-                let (queue, effects) = mpsc::unbounded_channel();
-                let leases = Leases::new(lease_config(config, store), now);
-                (Some((leases, queue)), Some((Store::open(store)?, effects)))
-            }
-        };
+        let (mut leases, mut store) = (None, None);
+        if let Some(options) = &config.store {
+            let lease_config = LeaseConfig {
+                name: config.name.as_str().into(),
+                lease: options.lease,
+                give_back_after: config.give_back_after,
+            };
+            store = Some(StoreCalls::open(options, lease_config.list_interval())?);
+            let leases = leases.insert(Leases::new(lease_config, now));
+            let address = options.advertise.as_ref().map(Address::to_string);
+            leases.inputs_mut().address = address.unwrap_or_default().into();
+        }
         let state = DriverState::new(now, config.clone(), links, leased, leases);
-        let driver = RegionsDriver::new(Arc::clone(pool_registry), state);
         Ok(Self {
-            driver,
-            identity,
+            driver: RegionsDriver::new(identity, Arc::clone(pool_registry), state, store),
             config: config.clone(),
             listener,
-            store,
         })
     }
 
@@ -136,40 +136,26 @@ impl RegionsServer {
         mut config: watch::Receiver<Arc<Config>>,
         envoys: watch::Receiver<usize>,
     ) -> RegionsRuntime {
-        let (stopping, stopped) = watch::channel(false);
-        let handler = Arc::new(InboundLinks::new(&self.driver, &self.config.name));
-        let server = LinkServer::new(Arc::clone(&self.identity), self.listener, handler);
-        let mut closing = JoinSet::new();
-        closing.spawn(server.run(stopped));
+        let driver = self.driver;
+        let identity = &driver.identity;
+        let (stopping, handler) = (CancellationToken::new(), Arc::clone(&driver));
+        let server = LinkServer::new(Arc::clone(identity), handler, stopping.clone());
+        let server = JoinSet::from_iter([server.run(self.listener)]);
         let current = config.borrow_and_update().region.clone();
-        let current = current.unwrap_or_else(|| self.config.clone());
-        tasks::apply(&self.driver, &current);
-        let driver = || Arc::clone(&self.driver);
-        let revision = self.driver.pool_registry().revision();
+        let current = current.unwrap_or(self.config);
+        tasks::apply(&driver, &current);
         let mut tasks = JoinSet::new();
-        tasks.spawn(run_timer(Arc::downgrade(&self.driver)));
-        tasks.spawn(tasks::follow_members(driver(), revision));
-        tasks.spawn(tasks::follow_config(driver(), current, config));
-        tasks.spawn(tasks::follow_envoys(driver(), envoys));
-        tasks.spawn(placements::follow(Arc::downgrade(&self.driver)));
-        if let TransportSecurity::Tls(credentials) = self.identity.security() {
+        tasks.spawn(run_timer(Arc::downgrade(&driver)));
+        tasks.spawn(tasks::follow(Arc::clone(&driver), current, config, envoys));
+        tasks.spawn(placements::follow(Arc::downgrade(&driver)));
+        if let TransportSecurity::Tls(credentials) = identity.security() {
             let credentials = Arc::clone(credentials);
             tasks.spawn(async move { credentials.follow().await });
         }
-        if let Some(((store, effects), config)) = self.store.zip(self.config.store.as_ref()) {
-            let wait_max = lease_config(&self.config, config).list_interval();
-            closing.spawn(store::run(
-                store,
-                driver(),
-                effects,
-                wait_max,
-                stopping.subscribe(),
-            ));
-        }
         RegionsRuntime {
-            driver: self.driver,
+            driver,
             stopping,
-            closing,
+            server,
             tasks,
         }
     }
@@ -179,24 +165,20 @@ impl RegionsRuntime {
     /// Gives every lease up and ends all links, so that peers notice with their next ping. Does not wait.
     pub fn leave(&self) {
         self.driver.shut_down();
-        self.stopping.send_replace(true);
+        self.stopping.cancel();
     }
 
     /// Leaves, and waits for a bounded time until the links have ended.
     pub async fn stop(mut self) {
         self.leave();
         self.tasks.abort_all();
-        let closed = async { while self.closing.join_next().await.is_some() {} };
+        let store = self.driver.store.as_ref();
+        let closed = async {
+            while self.server.join_next().await.is_some() {}
+            OptionFuture::from(store.map(|store| store.ended())).await
+        };
         if tokio::time::timeout(STOP_MAX, closed).await.is_err() {
             tracing::warn!("links to other regions did not end in time");
         }
-    }
-}
-
-fn lease_config(config: &RegionConfig, store: &StoreConfig) -> LeaseConfig {
-    LeaseConfig {
-        name: config.name.as_str().into(),
-        lease: store.lease,
-        give_back_after: config.give_back_after,
     }
 }

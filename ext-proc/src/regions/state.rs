@@ -1,13 +1,12 @@
 //! State of the driver: the core, the links, and the inputs from this service and its siblings.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use isotherm_regions::{
-    LeaseEffect, LeaseInputs, Leases, PoolReplicas, RegionEntry, RegionName, StoredEntry,
-};
+use isotherm_regions::{Leases, PoolReplicas, RegionEntry, RegionName, StoredEntry};
 use isotherm_router::{PeerId, Time};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::leased::{HeldLease, LeasedReplicas, allowed};
 use super::links::Links;
@@ -24,13 +23,13 @@ pub(super) struct DriverState {
     pub(super) config: RegionConfig,
     pub(super) links: Links,
     pub(super) leased: LeasedReplicas,
-    /// Ownership by leases, with the calls that wait for the store; `None` without a store. The core has at most one list and one
-    /// write of each record under way.
-    pub(super) leases: Option<(Leases, mpsc::UnboundedSender<LeaseEffect>)>,
-    inputs: LeaseInputs,
+    /// Ownership by leases; `None` without a store.
+    pub(super) leases: Option<Leases>,
     /// Regions that the store names.
     pub(super) members: watch::Sender<Vec<PeerConfig>>,
     pub(super) counters: RegionsCounters,
+    /// Earliest time of the next log line of a rejected link.
+    pub(super) next_warning: Time,
     /// Whether an Envoy is connected to this service.
     pub(super) own_gateway: bool,
     /// End of the time in which the first Envoy counts as connected.
@@ -43,34 +42,29 @@ impl DriverState {
         config: RegionConfig,
         links: Links,
         leased: LeasedReplicas,
-        leases: Option<(Leases, mpsc::UnboundedSender<LeaseEffect>)>,
+        leases: Option<Leases>,
     ) -> Self {
-        let advertise = config
-            .store
-            .as_ref()
-            .and_then(|store| store.advertise.as_ref());
-        let address = advertise.map(Address::to_string).unwrap_or_default();
         Self {
             config,
             links,
             leased,
             leases,
-            inputs: LeaseInputs {
-                address: address.into(),
-                ..LeaseInputs::default()
-            },
             members: watch::Sender::default(),
             counters: RegionsCounters::default(),
+            next_warning: started,
             own_gateway: false,
             gateway_expected_until: Some(started.after(GATEWAY_START_MAX)),
         }
     }
 
-    /// Records whether an Envoy is connected to this service.
-    pub(super) fn set_gateway(&mut self, is_connected: bool) {
-        self.own_gateway = is_connected;
-        if is_connected {
+    /// Records whether an Envoy is connected to this service, and this region's own replicas if they are known.
+    pub(super) fn set_inputs(&mut self, has_gateway: bool, pools: Option<Vec<PoolReplicas>>) {
+        self.own_gateway = has_gateway;
+        if has_gateway {
             self.gateway_expected_until = None;
+        }
+        if let (Some(leases), Some(_)) = (&mut self.leases, &pools) {
+            leases.inputs_mut().pools = pools;
         }
     }
 
@@ -84,21 +78,13 @@ impl DriverState {
             || siblings.any(|heartbeat| heartbeat.has_gateway)
     }
 
-    /// Records this region's own replicas, for the store.
-    pub(super) fn set_local_pools(&mut self, now: Time, pools: Vec<PoolReplicas>) {
-        if self.inputs.pools.as_ref() != Some(&pools) {
-            self.inputs.pools = Some(pools);
-            self.set_inputs(now);
-        }
-    }
-
-    /// Passes changes of the gateway and of the regions that are heard to the leases.
+    /// Passes the gateway and the regions that are heard to the leases.
     pub(super) fn update_leases(&mut self, now: Time) {
         let (has_gateway, heard) = (self.has_gateway(now), self.heard(now));
-        if (self.inputs.has_gateway, &self.inputs.heard) != (has_gateway, &heard) {
-            self.inputs.has_gateway = has_gateway;
-            self.inputs.heard = heard;
-            self.set_inputs(now);
+        if let Some(leases) = &mut self.leases {
+            let inputs = leases.inputs_mut();
+            (inputs.has_gateway, inputs.heard) = (has_gateway, heard);
+            leases.handle_timeout(now);
         }
     }
 
@@ -113,16 +99,16 @@ impl DriverState {
         names.map(RegionName::from).collect()
     }
 
-    /// Notes the regions of whose replicas this service may use none.
-    pub(super) fn refuse_unusable(&mut self, found: &[StoredEntry]) {
+    /// Returns the regions of whose replicas this service may use none.
+    pub(super) fn unusable(&self, found: &[StoredEntry]) -> BTreeSet<RegionName> {
         let entries = found.iter().map(|stored| &stored.entry);
         let is_refused = |entry: &&RegionEntry| {
             let mut addresses = entry.pools.iter().flat_map(|pool| &pool.replicas);
             let networks = self.networks_of(entry.region.as_str());
             !addresses.any(|address| allowed(networks, address).is_some())
         };
-        let refused = entries.filter(is_refused).map(|entry| entry.region.clone());
-        self.inputs.refused = refused.collect();
+        let refused = entries.filter(is_refused);
+        refused.map(|entry| entry.region.clone()).collect()
     }
 
     /// Returns the networks that the configuration gives to the replicas of a region.
@@ -135,16 +121,9 @@ impl DriverState {
         }
     }
 
-    fn set_inputs(&mut self, now: Time) {
-        if let Some((leases, _)) = &mut self.leases {
-            leases.set_inputs(now, self.inputs.clone());
-        }
-    }
-
     /// Publishes the regions that the store names, and the configuration does not.
     pub(super) fn update_members(&self) {
-        let Some(((leases, _), store)) = self.leases.as_ref().zip(self.config.store.as_ref())
-        else {
+        let Some((leases, store)) = self.leases.as_ref().zip(self.config.store.as_ref()) else {
             return;
         };
         let own = &self.config.name;
@@ -169,7 +148,7 @@ impl DriverState {
 
     /// Uses the replicas of other regions whose lease this region holds, and no others.
     pub(super) fn sync_leased(&mut self) {
-        let Some((leases, _)) = &self.leases else {
+        let Some(leases) = &self.leases else {
             return;
         };
         // A region that the store names may become a peer after its lease was taken.

@@ -5,12 +5,14 @@
 
 mod etcd;
 
+use std::collections::BTreeMap;
+use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_regions::{LeaseEffect, RegionEntry, StoreVersion, WriteResult};
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use isotherm_regions::{LeaseEffect, RegionEntry, StoreVersion, StoredEntry, WriteResult};
+use parking_lot::Mutex;
+use tokio_util::task::TaskTracker;
 
 use super::RegionsDriver;
 use crate::config::StoreConfig;
@@ -19,27 +21,13 @@ use crate::lease_store::{StoreError, StoredEntries};
 use etcd::Etcd;
 
 /// A store of records.
-#[derive(Clone, Debug)]
-pub(super) enum Store {
-    Etcd(Arc<Etcd>),
+#[derive(Debug)]
+enum Store {
+    Etcd(Box<Etcd>),
     Kubernetes(LeaseObjects),
 }
 
 impl Store {
-    /// Opens the store of a configuration. Must be called inside a tokio runtime.
-    /// Fails when its certificates cannot be used.
-    pub(super) fn open(config: &StoreConfig) -> anyhow::Result<Self> {
-        Ok(match (&config.etcd, &config.kubernetes) {
-            (Some(etcd), _) => Self::Etcd(Arc::new(Etcd::open(etcd)?)),
-            (None, kubernetes) => {
-                let namespace = kubernetes
-                    .as_ref()
-                    .and_then(|store| store.namespace.clone());
-                Self::Kubernetes(LeaseObjects::new(namespace, config.lease))
-            }
-        })
-    }
-
     async fn list(&self) -> Result<StoredEntries, StoreError> {
         match self {
             Self::Etcd(store) => store.list().await,
@@ -61,104 +49,97 @@ impl Store {
     }
 }
 
-/// Carries out calls until the service stops, and then the calls that wait.
-pub(super) async fn run(
+/// The calls of a store.
+#[derive(Debug)]
+pub(super) struct StoreCalls {
     store: Store,
-    driver: Arc<RegionsDriver>,
-    mut effects: mpsc::UnboundedReceiver<LeaseEffect>,
+    /// Longest wait for an answer.
     wait_max: Duration,
-    mut stopping: watch::Receiver<bool>,
-) {
-    let log = Arc::new(StoreLog::default());
-    let mut calls = JoinSet::new();
-    loop {
-        let is_stopping = *stopping.borrow_and_update();
-        if is_stopping && calls.is_empty() && effects.is_empty() {
+    running: TaskTracker,
+    /// The last error of each kind of call. A store may answer lists and refuse writes.
+    errors: Mutex<BTreeMap<&'static str, StoreError>>,
+}
+
+impl StoreCalls {
+    /// Opens the store of a configuration. Must be called inside a tokio runtime.
+    /// Fails when its certificates cannot be used.
+    pub(super) fn open(config: &StoreConfig, wait_max: Duration) -> anyhow::Result<Self> {
+        let store = match (&config.etcd, &config.kubernetes) {
+            (Some(etcd), _) => Store::Etcd(Box::new(Etcd::open(etcd, wait_max)?)),
+            (None, kubernetes) => {
+                let namespace = kubernetes.as_ref();
+                let namespace = namespace.and_then(|store| store.namespace.clone());
+                Store::Kubernetes(LeaseObjects::new(namespace, config.lease))
+            }
+        };
+        Ok(Self {
+            store,
+            wait_max,
+            running: TaskTracker::new(),
+            errors: Mutex::default(),
+        })
+    }
+
+    /// Starts a call, whose result goes to the core.
+    pub(super) fn start(self: &Arc<Self>, driver: Arc<RegionsDriver>, effect: LeaseEffect) {
+        let this = Arc::clone(self);
+        self.running.spawn(async move {
+            let sent = driver.clock().now();
+            match effect {
+                LeaseEffect::List => driver.on_listed(sent, this.list().await),
+                LeaseEffect::Write(entry, expected) => {
+                    let result = this.write(&entry, expected.as_ref()).await;
+                    driver.on_written(&entry.region, sent, result);
+                }
+            }
+        });
+    }
+
+    /// Waits until all calls have ended.
+    pub(super) async fn ended(&self) {
+        self.running.close();
+        self.running.wait().await;
+    }
+
+    async fn list(&self) -> Option<Vec<StoredEntry>> {
+        let listed = self.in_time(self.store.list()).await;
+        self.note("does not answer lists", listed.as_ref().err());
+        let found = listed.ok()?;
+        self.note("has a record that is ignored", found.ignored.as_ref());
+        Some(found.entries)
+    }
+
+    async fn write(&self, entry: &RegionEntry, expected: Option<&StoreVersion>) -> WriteResult {
+        let written = self.in_time(self.store.write(entry, expected)).await;
+        self.note("does not answer writes", written.as_ref().err());
+        match written {
+            Ok(Some(version)) => WriteResult::Written(version),
+            Ok(None) => WriteResult::Conflict,
+            Err(_) => WriteResult::Unknown,
+        }
+    }
+
+    async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let late_ms = self.wait_max.as_millis();
+        let answer = tokio::time::timeout(self.wait_max, call).await;
+        answer.unwrap_or_else(|_| Err(StoreError(format!("no answer within {late_ms} ms"))))
+    }
+
+    /// Logs an error of the store once, and its end.
+    fn note(&self, problem: &'static str, error: Option<&StoreError>) {
+        let mut errors = self.errors.lock();
+        if errors.get(problem) == error {
             return;
         }
-        tokio::select! {
-            effect = effects.recv() => {
-                let Some(effect) = effect else { return };
-                let call = call(store.clone(), Arc::clone(&driver), effect, wait_max, Arc::clone(&log));
-                calls.spawn(call);
-            }
-            Some(_) = calls.join_next() => {}
-            changed = stopping.changed(), if !is_stopping => if changed.is_err() { return },
+        if let Some(error) = error {
+            tracing::warn!(%error, "the store of leases {problem}; this region keeps its own replicas");
+            errors.insert(problem, error.clone());
+        } else {
+            tracing::info!("no longer: the store of leases {problem}");
+            errors.remove(problem);
         }
-    }
-}
-
-/// Carries out one call, and hands its result to the core.
-async fn call(
-    store: Store,
-    driver: Arc<RegionsDriver>,
-    effect: LeaseEffect,
-    wait_max: Duration,
-    log: Arc<StoreLog>,
-) {
-    let sent = driver.clock().now();
-    let late = || StoreError(format!("no answer within {} ms", wait_max.as_millis()));
-    match effect {
-        LeaseEffect::List => {
-            let listed = tokio::time::timeout(wait_max, store.list()).await;
-            let listed = listed.unwrap_or_else(|_| Err(late()));
-            note(&log.lists, listed.as_ref().err(), UNREACHABLE);
-            let ignored = listed
-                .as_ref()
-                .ok()
-                .and_then(|found| found.ignored.as_ref());
-            note(&log.records, ignored, UNREADABLE);
-            driver.on_listed(sent, listed.ok().map(|found| found.entries));
-        }
-        LeaseEffect::Write(entry, expected) => {
-            let write = store.write(&entry, expected.as_ref());
-            let written = tokio::time::timeout(wait_max, write).await;
-            let written = written.unwrap_or_else(|_| Err(late()));
-            note(&log.writes, written.as_ref().err(), UNREACHABLE);
-            let result = match written {
-                Ok(Some(version)) => WriteResult::Written(version),
-                Ok(None) => WriteResult::Conflict,
-                Err(_) => WriteResult::Unknown,
-            };
-            driver.on_written(&entry.region, sent, result);
-        }
-    }
-}
-
-/// The last error of each kind of call. A store may answer lists and refuse writes: one error for all kinds would change, and be
-/// logged, with every call.
-#[derive(Debug, Default)]
-struct StoreLog {
-    lists: watch::Sender<Option<StoreError>>,
-    writes: watch::Sender<Option<StoreError>>,
-    records: watch::Sender<Option<StoreError>>,
-}
-
-/// Log messages at the beginning and at the end of an error.
-type Messages = (&'static str, &'static str);
-const UNREACHABLE: Messages = (
-    "the store of leases does not answer: this region keeps its own replicas",
-    "the store of leases answers again",
-);
-const UNREADABLE: Messages = (
-    "the store of leases has a record that is ignored",
-    "every record of the store of leases is readable",
-);
-
-/// Logs an error of the store once, and its end.
-fn note(
-    last: &watch::Sender<Option<StoreError>>,
-    error: Option<&StoreError>,
-    (begins, ends): Messages,
-) {
-    let is_new = last.send_if_modified(|known| {
-        let is_new = known.as_ref() != error;
-        *known = error.cloned();
-        is_new
-    });
-    match error {
-        Some(error) if is_new => tracing::warn!(%error, "{begins}"),
-        None if is_new => tracing::info!("{ends}"),
-        Some(_) | None => {}
     }
 }

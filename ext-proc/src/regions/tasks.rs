@@ -13,32 +13,19 @@ use crate::kubernetes::KubernetesClient;
 use crate::pool::{Discovery, PoolTable};
 use crate::sans_io::Driver;
 
-/// Passes this region's own replicas to the core, and lets the core apply its leases to new pools.
-pub(super) async fn follow_members(driver: Arc<RegionsDriver>, mut revision: watch::Receiver<u64>) {
-    loop {
-        revision.mark_unchanged();
-        let pools = own_pools(&driver.pool_registry().table());
-        driver.drive(|core, now| {
-            if let Some(pools) = pools {
-                core.set_local_pools(now, pools);
-            }
-        });
-        if revision.changed().await.is_err() {
-            return;
-        }
-    }
-}
-
-/// Applies the configuration through reloads, the siblings that Kubernetes lists, and the regions that the store names.
-pub(super) async fn follow_config(
+/// Passes changes to the core: this region's own replicas, the number of connected Envoys, and the configuration. To the
+/// configuration belong the siblings that Kubernetes lists, and the regions that the store names.
+pub(super) async fn follow(
     driver: Arc<RegionsDriver>,
     applied: RegionConfig,
     mut config: watch::Receiver<Arc<Config>>,
+    mut envoys: watch::Receiver<usize>,
 ) {
     let (client, mut discovery) = (KubernetesClient::default(), Discovery::default());
     let mut current = applied;
     let mut applied = current.clone();
     let mut members = driver.lock().members.subscribe();
+    let mut revision = driver.pool_registry().revision();
     loop {
         let source = sibling_source(&current, driver.lock().config.listen.port());
         discovery.update(source.as_ref(), &client, "siblings", None);
@@ -54,24 +41,29 @@ pub(super) async fn follow_config(
             apply(&driver, &wanted);
             applied = wanted;
         }
+        revision.mark_unchanged();
+        let pools = own_pools(&driver.pool_registry().table());
+        let has_gateway = *envoys.borrow_and_update() > 0;
+        // This step also applies the leases to new pools.
+        driver.drive(|core, _| core.set_inputs(has_gateway, pools));
+        // A channel without a sender does not change any more.
         tokio::select! {
-            changed = config.changed() => {
-                if changed.is_err() {
-                    return;
-                }
+            Ok(()) = config.changed() => {
                 // A removed or added section `region` waits for a restart.
                 if let Some(region) = config.borrow_and_update().region.clone() {
                     current = region;
                 }
             }
+            Ok(()) = members.changed() => {}
+            Ok(()) = revision.changed() => {}
+            Ok(()) = envoys.changed() => {}
             () = discovery.changed() => {}
-            changed = members.changed() => if changed.is_err() { return },
         }
     }
 }
 
 /// Applies a configuration, except the options that only a restart changes.
-pub(super) fn apply(driver: &Arc<RegionsDriver>, config: &RegionConfig) {
+pub(super) fn apply(driver: &RegionsDriver, config: &RegionConfig) {
     let running = driver.lock().config.clone();
     let config = RegionConfig {
         name: running.name,
@@ -95,15 +87,4 @@ fn peers_by_id(region: &RegionConfig, table: &PoolTable) -> Vec<(PeerId, PeerCon
     others
         .filter_map(|peer| Some((id(peer)?, peer.clone())))
         .collect()
-}
-
-/// Passes the number of connected Envoys to the core.
-pub(super) async fn follow_envoys(driver: Arc<RegionsDriver>, mut envoys: watch::Receiver<usize>) {
-    loop {
-        let count = *envoys.borrow_and_update();
-        driver.drive(|core, _| core.set_gateway(count > 0));
-        if envoys.changed().await.is_err() {
-            return;
-        }
-    }
 }

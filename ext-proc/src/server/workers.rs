@@ -9,26 +9,21 @@
 //! all of an Envoy's few connections to one thread for as long as they live.
 
 use std::future::Future;
-use std::io;
 use std::num::NonZero;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::StreamExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
-use tokio::time::sleep;
 use tokio_stream::wrappers::ReceiverStream;
 
 use super::envoys::EnvoyConnections;
 use super::grpc::{self, Services};
 use super::listen::{AcceptedConnection, Socket};
-
-/// Pause after a failed accept, for example without free file descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use crate::accept::accept_next;
 
 /// Limit of threads. Decisions of one pool follow one another anyway.
 const WORKERS_MAX: usize = 16;
@@ -95,22 +90,11 @@ impl Workers {
         let mut stop = pin!(stop);
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         loop {
-            let next = async {
-                let permit = Arc::clone(&permits).acquire_owned().await;
-                let permit = permit.map_err(io::Error::other)?;
-                Ok::<_, io::Error>((socket.accept().await?, permit))
-            };
-            let next = tokio::select! {
+            let connection = tokio::select! {
                 () = &mut stop => return,
-                next = next => next,
+                connection = accept_next(&permits, || socket.accept()) => connection,
             };
-            match next {
-                Ok(connection) => self.assign(connection).await,
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
+            self.assign(connection).await;
         }
     }
 

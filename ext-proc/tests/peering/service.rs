@@ -14,8 +14,9 @@ use isotherm_ext_proc::peering::{
 use isotherm_regions::Heartbeat;
 use isotherm_router::PeerReport;
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 
 use crate::authority::{Authority, Files};
 
@@ -139,7 +140,7 @@ fn heartbeat(pools: u64) -> Message {
 pub(crate) struct Service {
     pub(crate) address: SocketAddr,
     pub(crate) recorder: Arc<Recorder>,
-    stop: watch::Sender<bool>,
+    stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
@@ -157,18 +158,18 @@ impl Service {
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
         let recorder = Arc::new(Recorder::default());
-        let server = LinkServer::new(identity, listener, recorder.clone());
-        let (stop, stopping) = watch::channel(false);
+        let stop = CancellationToken::new();
+        let server = LinkServer::new(identity, recorder.clone(), stop.clone());
         Self {
             address,
             recorder,
             stop,
-            task: tokio::spawn(server.run(stopping)),
+            task: tokio::spawn(server.run(listener)),
         }
     }
 
     pub(crate) fn begin_to_stop(&self) {
-        self.stop.send_replace(true);
+        self.stop.cancel();
     }
 
     /// Stops the service and waits for its end.

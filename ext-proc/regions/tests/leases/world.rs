@@ -455,7 +455,9 @@ impl World {
             heard: heard.into_iter().map(name).collect(),
             refused: BTreeSet::new(),
         };
-        service.leases.as_mut().unwrap().set_inputs(local, inputs);
+        let leases = service.leases.as_mut().unwrap();
+        *leases.inputs_mut() = inputs;
+        leases.handle_timeout(local);
         self.take_effects(node);
     }
 

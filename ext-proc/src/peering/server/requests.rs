@@ -14,11 +14,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-use super::{ServerContext, stopped};
+use super::LinkServer;
 use crate::peering::codec::{decode, encode};
 use crate::peering::host::host;
 use crate::peering::message;
@@ -35,7 +34,7 @@ const STOP_MAX: Duration = Duration::from_secs(1);
 /// A refusal: the status, and the reason as its text.
 type Refusal = (StatusCode, String);
 
-impl ServerContext {
+impl LinkServer {
     /// Answers the requests of one connection until the caller closes it, sends nothing for too long, or the service stops.
     ///
     /// `certificate` is the caller's, which the authority has signed; `None` without TLS.
@@ -44,7 +43,6 @@ impl ServerContext {
         stream: impl AsyncRead + AsyncWrite + Unpin,
         certificate: Option<CertificateDer<'static>>,
         from: SocketAddr,
-        mut stopping: watch::Receiver<bool>,
     ) {
         let caller = certificate.as_ref();
         let region = caller.and_then(|caller| self.identity.region_of(caller));
@@ -88,7 +86,7 @@ impl ServerContext {
             // The caller notices how a connection ends.
             _ = connection.as_mut() => {}
             () = inactive => tracing::debug!(%from, "caller inactive"),
-            () = stopped(&mut stopping) => {
+            () = self.stopping.cancelled() => {
                 connection.as_mut().graceful_shutdown();
                 let _ = timeout(STOP_MAX, connection).await;
             }

@@ -26,8 +26,8 @@ use crate::peering::{authorities, certificates, key};
 
 /// Longest answer, in bytes.
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// Longest wait for one endpoint; the caller bounds the wait for all.
-const ENDPOINT_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Share of the wait for a call after which its endpoint counts as hung, before the caller gives the call up.
+const HUNG_SHARE: f64 = 0.9;
 /// Most records of a list.
 const RECORDS_MAX: usize = 1_024;
 
@@ -35,8 +35,9 @@ const RECORDS_MAX: usize = 1_024;
 pub(in crate::regions) struct Etcd {
     http: HttpClient,
     endpoints: Vec<String>,
-    /// The endpoint that answered last.
+    /// The endpoint of the next call: the one that answered last, or the one behind an endpoint that did not.
     current: AtomicUsize,
+    wait_max: Duration,
     prefix: String,
 }
 
@@ -70,7 +71,7 @@ struct Header {
 }
 
 impl Etcd {
-    pub(super) fn open(config: &EtcdConfig) -> anyhow::Result<Self> {
+    pub(super) fn open(config: &EtcdConfig, wait_max: Duration) -> anyhow::Result<Self> {
         let http = match &config.tls {
             None => HttpClient::new(),
             Some(files) => {
@@ -84,6 +85,7 @@ impl Etcd {
             endpoints: endpoints.map(url).collect(),
             http,
             current: AtomicUsize::default(),
+            wait_max: wait_max.mul_f64(HUNG_SHARE),
             prefix: config.prefix.clone(),
         })
     }
@@ -124,31 +126,19 @@ impl Etcd {
         Ok(done.succeeded.then_some(version))
     }
 
-    /// Sends a call to the endpoint that answered last, or else to the others in turn. A call that the caller gives up moves on
-    /// too: an endpoint that hangs must not hide the others.
+    /// Sends a call to the current endpoint. If it fails, the next call goes to the next endpoint.
     async fn post<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T, StoreError> {
-        let mut failed = StoreError("no endpoint".to_owned());
-        let first = self.current.load(Ordering::Relaxed);
-        for turn in 0..self.endpoints.len() {
-            let index = (first + turn) % self.endpoints.len();
-            let Some(endpoint) = self.endpoints.get(index) else {
-                break;
-            };
-            let mut attempt = Attempt {
-                current: &self.current,
-                index,
-                next: (index + 1) % self.endpoints.len(),
-                has_answer: false,
-            };
-            match self.post_to(endpoint, call, body).await {
-                Ok(answer) => {
-                    attempt.has_answer = true;
-                    return Ok(answer);
-                }
-                Err(error) => failed = StoreError(format!("etcd at {endpoint}: {error}")),
-            }
-        }
-        Err(failed)
+        let relaxed = Ordering::Relaxed;
+        let index = self.current.load(relaxed);
+        let endpoint = self.endpoints.get(index);
+        let endpoint = endpoint.ok_or_else(|| StoreError("no endpoint".to_owned()))?;
+        let answer = self.post_to(endpoint, call, body).await;
+        answer.map_err(|error| {
+            let next = (index + 1) % self.endpoints.len();
+            // Another call may have moved on already.
+            let _ = self.current.compare_exchange(index, next, relaxed, relaxed);
+            StoreError(format!("etcd at {endpoint}: {error}"))
+        })
     }
 
     async fn post_to<T: DeserializeOwned>(
@@ -164,7 +154,7 @@ impl Etcd {
             .map_err(|failed| error(&failed))?;
         let answer = self
             .http
-            .fetch(request, ENDPOINT_WAIT_MAX, ANSWER_BYTES_MAX)
+            .fetch(request, self.wait_max, ANSWER_BYTES_MAX)
             .await;
         let answer = answer.map_err(|failed| error(&failed))?;
         if !answer.status().is_success() {
@@ -172,29 +162,6 @@ impl Etcd {
             return Err(error(&format_args!("{}: {}", answer.status(), text.trim())));
         }
         serde_json::from_slice(answer.body()).map_err(|failed| error(&failed))
-    }
-}
-
-/// A call to one endpoint. Dropped without an answer, it makes the next endpoint the current one.
-struct Attempt<'a> {
-    current: &'a AtomicUsize,
-    index: usize,
-    next: usize,
-    has_answer: bool,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if self.has_answer {
-            self.current.store(self.index, Ordering::Relaxed);
-        } else {
-            let (current, next) = (self.index, self.next);
-            let relaxed = Ordering::Relaxed;
-            // Another call may have moved on already.
-            let _ = self
-                .current
-                .compare_exchange(current, next, relaxed, relaxed);
-        }
     }
 }
 
