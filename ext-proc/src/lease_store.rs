@@ -30,7 +30,7 @@ impl StoredEntries {
 fn parse(text: &[u8], key: &str, prefix: &str) -> Result<RegionEntry, StoreError> {
     let error = |error: &dyn core::fmt::Display| StoreError(format!("{key}: {error}"));
     let entry: RegionEntry = serde_json::from_slice(text).map_err(|failed| error(&failed))?;
-    if key.strip_prefix(prefix) == Some(entry.region.as_str()) {
+    if key.strip_prefix(prefix) == Some(&*entry.region) {
         Ok(entry)
     } else {
         Err(error(&format_args!("the record of {}", entry.region)))

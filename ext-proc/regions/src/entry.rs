@@ -57,6 +57,11 @@ pub struct PoolReplicas {
 }
 
 impl RegionEntry {
+    /// Number of replicas in all pools.
+    pub fn replicas(&self) -> usize {
+        self.pools.iter().map(|pool| pool.replicas.len()).sum()
+    }
+
     /// Whether `region` holds the lease.
     pub(crate) fn is_held_by(&self, region: &RegionName) -> bool {
         self.holder.as_ref() == Some(region)
@@ -64,11 +69,10 @@ impl RegionEntry {
 
     /// Whether the record is within the limits of names, pools and replicas.
     pub fn is_within_limits(&self) -> bool {
-        let replicas: usize = self.pools.iter().map(|pool| pool.replicas.len()).sum();
         let is_name = |name: &str| !name.is_empty() && name.len() <= NAME_BYTES_MAX;
-        is_name(self.region.as_str())
+        is_name(&self.region)
             && self.address.len() <= NAME_BYTES_MAX
             && self.pools.len() <= POOLS_MAX
-            && replicas <= REPLICAS_MAX
+            && self.replicas() <= REPLICAS_MAX
     }
 }

@@ -91,13 +91,7 @@ impl LeaseObjects {
                 ..ObjectMeta::default()
             },
             spec: Some(LeaseSpec {
-                holder_identity: Some(
-                    entry
-                        .holder
-                        .as_ref()
-                        .map(ToString::to_string)
-                        .unwrap_or_default(),
-                ),
+                holder_identity: Some(entry.holder.as_deref().unwrap_or_default().to_owned()),
                 lease_duration_seconds: i32::try_from(self.lease.as_secs()).ok(),
                 lease_transitions: i32::try_from(entry.revision).ok(),
                 renew_time: Some(MicroTime(Timestamp::now())),

@@ -72,17 +72,6 @@ impl LinkTimeouts {
 /// *each* failure.
 pub type LinkEvent = Result<(Time, Heartbeat), LinkError>;
 
-/// Why a message was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// The link is down.
-    #[error("there is no such link")]
-    NoLink,
-    /// The peer reads more slowly than this service sends.
-    #[error("the send queue is full")]
-    Full,
-}
-
 /// The calling end of one link; dropping it closes its connections.
 #[derive(Debug)]
 pub struct LinkClient {
@@ -122,17 +111,13 @@ impl LinkClient {
         }
     }
 
-    /// Sends an encoded message behind the earlier ones, if the link is up. A message that fails on the way is lost.
-    /// Fails when the link is down, or the queue is full.
-    pub fn send(&self, message: Bytes) -> Result<(), SendError> {
-        if self.caller.up.lock().is_none() {
-            return Err(SendError::NoLink);
-        }
+    /// Sends an encoded message behind the earlier ones. Returns whether the link is up and has taken the message, which may still
+    /// be lost on the way. A link takes none while the peer reads more slowly than this service sends.
+    pub fn send(&self, message: Bytes) -> bool {
         let bytes = u32::try_from(message.len()).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.bytes).try_acquire_many_owned(bytes);
-        let permit = permit.map_err(|_| SendError::Full)?;
-        let queued = self.queue.try_send((message, permit));
-        queued.map_err(|_| SendError::Full)
+        let permit = permit.ok().filter(|_| self.caller.up.lock().is_some());
+        permit.is_some_and(|permit| self.queue.try_send((message, permit)).is_ok())
     }
 }
 

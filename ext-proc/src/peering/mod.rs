@@ -24,7 +24,7 @@ mod link_error;
 mod message;
 mod server;
 
-pub use client::{LinkClient, LinkEvent, LinkTimeouts, PeerEndpoint, SendError};
+pub use client::{LinkClient, LinkEvent, LinkTimeouts, PeerEndpoint};
 pub use codec::{MessageError, decode, encode};
 pub use credentials::{CertificateState, Credentials};
 pub(crate) use credentials::{authorities, certificates, key};

@@ -24,7 +24,7 @@ use crate::sans_io::{DrivenCore, Driver};
 
 #[derive(Debug)]
 pub(super) struct RegionsDriver {
-    this: Weak<Self>,
+    pub(super) this: Weak<Self>,
     pub(super) identity: Arc<LocalIdentity>,
     pool_registry: Arc<PoolRegistry>,
     core: DrivenCore<DriverState>,
@@ -64,8 +64,7 @@ impl RegionsDriver {
         self.drive(|core, _| {
             core.config = config.clone();
             let heartbeat = config.heartbeat;
-            core.links
-                .apply(&self.this, peers, &config.siblings, heartbeat);
+            core.links.apply(self, peers, &config.siblings, heartbeat);
             if let Some(leases) = &mut core.leases {
                 leases.set_give_back_after(config.give_back_after);
             }

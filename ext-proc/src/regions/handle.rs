@@ -14,6 +14,7 @@ use super::status::{
     LeaseState, PeerSource, PeerState, RegionsCounters, RegionsStatus, SiblingState,
 };
 use crate::clock::millis;
+use crate::peering::{CertificateState, TransportSecurity};
 
 /// Handle on this service's state among regions. Clones share it.
 #[derive(Clone, Debug)]
@@ -27,9 +28,8 @@ impl RegionsHandle {
         let silence_max = core.config.silence_max();
         let leases = core.leases.as_ref();
         let entries = leases.into_iter().flat_map(Leases::entries);
-        let entries: BTreeMap<String, EntryStatus> = entries
-            .map(|entry| (entry.region.to_string(), entry))
-            .collect();
+        let entries = entries.map(|status| (&*status.entry.region, status));
+        let entries: BTreeMap<&str, EntryStatus<'_>> = entries.collect();
         let peers = core.links.peers();
         let peers = peers.filter_map(|(id, link)| peer_state(&core, id, link, &entries, now));
         let mut peers: Vec<_> = peers.collect();
@@ -46,11 +46,14 @@ impl RegionsHandle {
                 queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
             }
         });
-        let certificate = core.links.certificate();
+        let certificate = match self.0.identity.security() {
+            TransportSecurity::Tls(credentials) => credentials.state(),
+            TransportSecurity::Plaintext => CertificateState::default(),
+        };
         RegionsStatus {
             name: core.config.name.clone(),
             has_gateway: core.has_gateway(now),
-            lease: lease_state(&core, entries.get(&core.config.name), now),
+            lease: lease_state(&core, entries.get(&*core.config.name), now),
             peers,
             siblings: siblings.collect(),
             counters: RegionsCounters {
@@ -69,12 +72,12 @@ fn peer_state(
     core: &DriverState,
     id: PeerId,
     link: &Link,
-    entries: &BTreeMap<String, EntryStatus>,
+    entries: &BTreeMap<&str, EntryStatus<'_>>,
     now: Time,
 ) -> Option<PeerState> {
     let mut peers = core.config.peers.iter();
     let config = peers.find(|peer| peer.name == link.endpoint.region)?;
-    let entry = entries.get(&config.name);
+    let status = entries.get(&*config.name);
     let (round_trip_ms, heartbeat_age_ms) = heard(&link.heard, now);
     let version = &link.heard.heartbeat.version;
     Some(PeerState {
@@ -87,22 +90,26 @@ fn peer_state(
             true => PeerSource::Store,
             false => PeerSource::Configuration,
         },
-        lease: entry.and_then(|entry| lease_state(core, Some(entry), now)),
+        lease: status.and_then(|status| lease_state(core, Some(status), now)),
         round_trip_ms,
         heartbeat_age_ms,
         version: (!version.is_empty()).then(|| version.to_string()),
-        replicas: entry.map_or(0, |entry| entry.replicas),
+        replicas: status.map_or(0, |status| status.entry.replicas()),
         leased: core.leased.count(id),
     })
 }
 
 /// The lease in a record; `None` without a store.
-fn lease_state(core: &DriverState, entry: Option<&EntryStatus>, now: Time) -> Option<LeaseState> {
+fn lease_state(
+    core: &DriverState,
+    status: Option<&EntryStatus<'_>>,
+    now: Time,
+) -> Option<LeaseState> {
     let leases = core.leases.as_ref()?;
-    let holder = entry.and_then(|entry| entry.holder.as_ref());
+    let holder = status.and_then(|status| status.holder);
     Some(LeaseState {
         holder: holder.map(ToString::to_string),
-        revision: entry.map_or(0, |entry| entry.revision),
+        revision: status.map_or(0, |status| status.entry.revision),
         store_age_ms: leases.store_age(now).map(millis),
     })
 }

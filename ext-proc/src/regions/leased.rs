@@ -138,21 +138,18 @@ impl LeasedReplicas {
 
     /// Number of replicas of `owner` in the pools.
     pub(super) fn count(&self, owner: PeerId) -> usize {
-        self.members_of(owner)
-            .filter(|(_, member)| !member.draining)
-            .count()
+        let members = self.members_of(owner);
+        members.iter().filter(|(_, it)| !it.draining).count()
     }
 
-    fn members_of(&self, owner: PeerId) -> impl Iterator<Item = (Arc<Pool>, Member)> {
-        let pools = self.pool_registry.table().pools().to_vec();
-        pools.into_iter().flat_map(move |pool| {
+    fn members_of(&self, owner: PeerId) -> Vec<(Arc<Pool>, Member)> {
+        let mut found = Vec::new();
+        for pool in self.pool_registry.table().pools() {
             let members = Arc::clone(&pool.members().borrow());
-            let of_owner = members.iter().copied();
-            let of_owner = of_owner.filter(|member| member.owner() == Some(owner));
-            of_owner
-                .map(|member| (Arc::clone(&pool), member))
-                .collect::<Vec<_>>()
-        })
+            let of_owner = members.iter().filter(|it| it.owner() == Some(owner));
+            found.extend(of_owner.map(|member| (Arc::clone(pool), *member)));
+        }
+        found
     }
 
     /// Makes the pools use exactly the replicas of a lease; `None` when it has ended.

@@ -1,7 +1,7 @@
 //! The links of this service: one to each peer, one to each sibling.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,12 +10,8 @@ use isotherm_router::{PeerId, Time};
 use super::RegionsDriver;
 use super::heard::HeardService;
 use super::status::{LinkState, RegionState};
-use crate::clock::Clock;
 use crate::config::{Address, PeerConfig};
-use crate::peering::{
-    CertificateState, LinkClient, LinkError, LinkEvent, LinkTimeouts, LocalIdentity, PeerEndpoint,
-    TransportSecurity,
-};
+use crate::peering::{LinkClient, LinkError, LinkEvent, LinkTimeouts, PeerEndpoint};
 
 /// Other end of a link.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,10 +22,8 @@ pub(super) enum LinkKey {
 }
 
 /// All links. Dropping this cuts them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Links {
-    identity: Arc<LocalIdentity>,
-    clock: Clock,
     heartbeat: Option<Duration>,
     links: BTreeMap<LinkKey, Link>,
 }
@@ -44,19 +38,10 @@ pub(super) struct Link {
 }
 
 impl Links {
-    pub(super) fn new(identity: Arc<LocalIdentity>, clock: Clock) -> Self {
-        Self {
-            identity,
-            clock,
-            heartbeat: None,
-            links: BTreeMap::new(),
-        }
-    }
-
     /// Calls these peers and siblings, and drops all others. Unchanged links stay up. The links report to `driver`.
     pub(super) fn apply(
         &mut self,
-        driver: &Weak<RegionsDriver>,
+        driver: &RegionsDriver,
         peers: &[(PeerId, PeerConfig)],
         siblings: &[Address],
         heartbeat: Duration,
@@ -64,8 +49,8 @@ impl Links {
         if self.heartbeat.replace(heartbeat) != Some(heartbeat) {
             self.clear();
         }
-        self.identity
-            .set_peers(peers.iter().map(|(_, peer)| peer.name.as_str()));
+        let names = peers.iter().map(|(_, peer)| peer.name.as_str());
+        driver.identity.set_peers(names);
         let endpoint = |region: &str, address: &Address| PeerEndpoint {
             region: region.to_owned(),
             address: address.clone(),
@@ -74,7 +59,7 @@ impl Links {
             let endpoint = endpoint(&config.name, &config.address);
             (LinkKey::Peer(*id), endpoint)
         });
-        let own = self.identity.region();
+        let own = driver.identity.region();
         let siblings = siblings.iter().map(|address| {
             let key = LinkKey::Sibling(address.clone());
             (key, endpoint(own, address))
@@ -83,7 +68,7 @@ impl Links {
         let links = peers.chain(siblings).map(|(key, endpoint)| {
             let kept = before.remove(&key);
             let kept = kept.filter(|link| link.endpoint == endpoint);
-            let link = kept.unwrap_or_else(|| self.call(driver, &key, endpoint, heartbeat));
+            let link = kept.unwrap_or_else(|| Link::call(driver, &key, endpoint, heartbeat));
             (key, link)
         });
         self.links = links.collect();
@@ -112,58 +97,44 @@ impl Links {
         siblings.map(|(_, link)| link)
     }
 
-    /// Certificate of this region; the default without TLS.
-    pub(super) fn certificate(&self) -> CertificateState {
-        match self.identity.security() {
-            TransportSecurity::Tls(credentials) => credentials.state(),
-            TransportSecurity::Plaintext => CertificateState::default(),
-        }
-    }
-
     /// Sends an encoded message to every service. A message that cannot be sent counts as lost on the way.
     pub(super) fn send_to_all(&self, message: &Bytes) {
         for link in self.links.values() {
             link.send(message.clone());
         }
     }
+}
 
+impl Link {
     fn call(
-        &self,
-        driver: &Weak<RegionsDriver>,
+        driver: &RegionsDriver,
         key: &LinkKey,
         endpoint: PeerEndpoint,
         heartbeat: Duration,
-    ) -> Link {
-        let (driver, key) = (driver.clone(), key.clone());
+    ) -> Self {
+        let (this, key) = (driver.this.clone(), key.clone());
         let client = LinkClient::spawn(
-            Arc::clone(&self.identity),
+            Arc::clone(&driver.identity),
             endpoint.clone(),
             LinkTimeouts::of(heartbeat),
-            self.clock,
+            driver.clock(),
             move |event| {
-                if let Some(driver) = driver.upgrade() {
+                if let Some(driver) = this.upgrade() {
                     driver.on_link_event(&key, event);
                 }
             },
         );
-        Link {
+        Self {
             endpoint,
             state: LinkState::Dialling,
             heard: HeardService::default(),
             client,
         }
     }
-}
 
-impl Link {
     /// Sends an encoded message. Returns whether the link took it.
     pub(super) fn send(&self, message: Bytes) -> bool {
-        let sent = self.client.send(message);
-        if let Err(error) = &sent {
-            let PeerEndpoint { region, address } = &self.endpoint;
-            tracing::debug!(region, %address, %error, "message not sent");
-        }
-        sent.is_ok()
+        self.client.send(message)
     }
 
     /// Applies an event to the state of the link, and logs a change. Returns whether the link was up.

@@ -43,7 +43,6 @@ use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
 use driver::RegionsDriver;
 use leased::LeasedReplicas;
-use links::Links;
 use state::DriverState;
 use store::StoreCalls;
 
@@ -95,9 +94,7 @@ impl RegionsServer {
             listener.with_context(|| format!("cannot listen on {} (region)", config.listen))?;
         let incarnation = rand::random();
         let identity = Arc::new(LocalIdentity::new(&config.name, incarnation, protection));
-        let clock = pool_registry.clock();
-        let now = clock.now();
-        let links = Links::new(Arc::clone(&identity), clock);
+        let now = pool_registry.clock().now();
         let leased = LeasedReplicas::new(Arc::clone(pool_registry), drain_max);
         let (mut leases, mut store) = (None, None);
         if let Some(options) = &config.store {
@@ -111,7 +108,7 @@ impl RegionsServer {
             let address = options.advertise.as_ref().map(Address::to_string);
             leases.inputs_mut().address = address.unwrap_or_default().into();
         }
-        let state = DriverState::new(now, config.clone(), links, leased, leases);
+        let state = DriverState::new(now, config.clone(), leased, leases);
         Ok(Self {
             driver: RegionsDriver::new(identity, Arc::clone(pool_registry), state, store),
             config: config.clone(),

@@ -40,13 +40,12 @@ impl DriverState {
     pub(super) fn new(
         started: Time,
         config: RegionConfig,
-        links: Links,
         leased: LeasedReplicas,
         leases: Option<Leases>,
     ) -> Self {
         Self {
             config,
-            links,
+            links: Links::default(),
             leased,
             leases,
             members: watch::Sender::default(),
@@ -104,7 +103,7 @@ impl DriverState {
         let entries = found.iter().map(|stored| &stored.entry);
         let is_refused = |entry: &&RegionEntry| {
             let mut addresses = entry.pools.iter().flat_map(|pool| &pool.replicas);
-            let networks = self.networks_of(entry.region.as_str());
+            let networks = self.networks_of(&entry.region);
             !addresses.any(|address| allowed(networks, address).is_some())
         };
         let refused = entries.filter(is_refused);
@@ -127,10 +126,11 @@ impl DriverState {
             return;
         };
         let own = &self.config.name;
-        let members = leases.entries().filter(|entry| entry.is_member);
-        let others = members.filter(|entry| entry.region.as_str() != own);
+        let members = leases.entries().filter(|status| status.is_member);
+        let members = members.map(|status| status.entry);
+        let others = members.filter(|entry| *entry.region != **own);
         let members = others.filter_map(|entry| {
-            let name = entry.region.as_str();
+            let name = &*entry.region;
             Some(PeerConfig {
                 name: name.to_owned(),
                 address: Address::parse(&entry.address).ok()?,
@@ -157,7 +157,7 @@ impl DriverState {
                 region: entry.region.clone(),
                 revision: entry.revision,
                 pools: entry.pools.clone(),
-                networks: self.networks_of(entry.region.as_str()).to_vec(),
+                networks: self.networks_of(&entry.region).to_vec(),
             };
             Some((self.id_of(&entry.region)?, lease))
         });
@@ -167,7 +167,7 @@ impl DriverState {
 
     fn id_of(&self, region: &RegionName) -> Option<PeerId> {
         let mut peers = self.links.peers();
-        let (id, _) = peers.find(|(_, link)| link.endpoint.region == region.as_str())?;
+        let (id, _) = peers.find(|(_, link)| *link.endpoint.region == **region)?;
         Some(id)
     }
 }

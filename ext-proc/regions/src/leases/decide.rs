@@ -99,10 +99,9 @@ impl Leases {
     fn take_other(&self, known: &KnownEntry) -> Option<RegionEntry> {
         let entry = &known.entry;
         let is_heard = self.inputs.heard.contains(&entry.region);
-        let has_replicas = entry.pools.iter().any(|pool| !pool.replicas.is_empty());
         let is_refused = self.inputs.refused.contains(&entry.region);
         let can_take = !self.is_stopping && self.inputs.has_gateway && !is_refused;
-        if !can_take || is_heard || !has_replicas {
+        if !can_take || is_heard || entry.replicas() == 0 {
             return None;
         }
         let before = entry

@@ -1,7 +1,6 @@
 //! Status of the leases, for operators and metrics.
 
 use core::time::Duration;
-use std::sync::Arc;
 
 use super::Leases;
 use crate::entry::RegionEntry;
@@ -9,18 +8,12 @@ use crate::message::RegionName;
 use isotherm_router::Time;
 
 /// Status of one record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EntryStatus {
-    /// Name of the region.
-    pub region: RegionName,
-    /// Address of its services.
-    pub address: Arc<str>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryStatus<'a> {
+    /// The record.
+    pub entry: &'a RegionEntry,
     /// Region that holds its lease while the lease is alive.
-    pub holder: Option<RegionName>,
-    /// Revision of the holder.
-    pub revision: u64,
-    /// Replicas in the record.
-    pub replicas: usize,
+    pub holder: Option<&'a RegionName>,
     /// Whether the region is a member: its lease is alive, the region is well without it, or this region holds the lease.
     pub is_member: bool,
 }
@@ -40,18 +33,15 @@ pub struct LeaseCounters {
 
 impl Leases {
     /// Returns the status of every record.
-    pub fn entries(&self) -> impl Iterator<Item = EntryStatus> {
+    pub fn entries(&self) -> impl Iterator<Item = EntryStatus<'_>> {
         self.entries.values().map(|known| {
             let entry = &known.entry;
             let is_alive = self.is_alive(known);
             let is_own_holder = entry.is_held_by(&entry.region);
             let is_beating = known.is_beating(self.config.lease, self.now);
             EntryStatus {
-                region: entry.region.clone(),
-                address: entry.address.clone(),
-                holder: entry.holder.clone().filter(|_| is_alive),
-                revision: entry.revision,
-                replicas: entry.pools.iter().map(|pool| pool.replicas.len()).sum(),
+                entry,
+                holder: entry.holder.as_ref().filter(|_| is_alive),
                 is_member: (is_alive && is_own_holder) || is_beating || self.owns(known),
             }
         })

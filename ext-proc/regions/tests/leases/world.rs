@@ -110,7 +110,7 @@ fn name(region: usize) -> RegionName {
 }
 
 fn index(name: &RegionName) -> usize {
-    name.as_str()[1..].parse().unwrap()
+    name[1..].parse().unwrap()
 }
 
 impl World {

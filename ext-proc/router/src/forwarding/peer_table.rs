@@ -298,9 +298,7 @@ impl PeerTable {
     }
 
     fn refresh_all(&mut self, now: Time) {
-        for slot in self.slots.values() {
-            self.available.set(*slot, self.is_available(*slot, now));
-        }
+        self.available = self.available_at(now);
         self.refresh_next_change(now);
     }
 
