@@ -13,6 +13,7 @@ use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilde
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::{Builder, Client};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use tokio::time::error::Elapsed;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
@@ -40,7 +41,7 @@ pub(crate) enum HttpError {
     Timeout(Duration),
     /// The server cannot be reached, or the connection broke. The last cause says more than the errors around it ("client
     /// error").
-    #[error("{}", causes(&**.0).last().unwrap_or(&**.0))]
+    #[error("{}", causes(&**.0).filter(|cause| !cause.is::<Elapsed>()).last().unwrap_or(&**.0))]
     Connection(Box<dyn Error + Send + Sync>),
     /// The response is too large.
     #[error("the response has more than {0} bytes")]

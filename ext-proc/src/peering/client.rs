@@ -1,5 +1,6 @@
 //! The calling end of a link: pings a service, and sends it placements and scaling shares.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -149,13 +150,12 @@ impl Caller {
         let backoff_min = self.timeouts.interval * BACKOFF_INTERVALS;
         let mut backoff = Backoff::new(backoff_min, BACKOFF_MAX.max(backoff_min));
         loop {
-            let error = match self.open().await {
-                Ok(http) => {
-                    backoff.reset();
-                    self.ping_until_failure(http, clock, &on_event).await
-                }
-                Err(error) => error,
+            let ended = async {
+                let http = self.open().await?;
+                backoff.reset();
+                self.ping_until_failure(http, clock, &on_event).await
             };
+            let Err(error) = ended.await;
             *self.up.lock() = None;
             tracing::debug!(region = self.peer.region, %error, "no link");
             on_event(Err(error));
@@ -166,31 +166,37 @@ impl Caller {
     /// Sends a ping every interval. Ends with the first ping that fails.
     async fn ping_until_failure(
         &self,
-        http: HttpClient,
+        mut http: HttpClient,
         clock: Clock,
         on_event: &impl Fn(LinkEvent),
-    ) -> LinkError {
+    ) -> Result<Infallible, LinkError> {
+        let mut loads = self.identity.security().certificate().loaded;
         let mut ticks = interval(self.timeouts.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut pings = FuturesUnordered::new();
         loop {
             tokio::select! {
-                _ = ticks.tick(), if pings.len() < PINGS_MAX => pings.push(self.ping(&http, clock)),
-                Some(outcome) = pings.next() => match outcome {
-                    Ok(heard) => {
-                        *self.up.lock() = Some(http.clone());
-                        on_event(Ok(heard));
+                _ = ticks.tick(), if pings.len() < PINGS_MAX => {
+                    let known = std::mem::replace(&mut loads, self.identity.security().certificate().loaded);
+                    if known != loads {
+                        // A pool would go on with the earlier certificates.
+                        http = self.open().await?;
                     }
-                    Err(error) => return error,
-                },
+                    pings.push(self.ping(http.clone(), clock));
+                }
+                Some(outcome) = pings.next() => {
+                    let heard = outcome?;
+                    *self.up.lock() = Some(http.clone());
+                    on_event(Ok(heard));
+                }
             }
         }
     }
 
-    async fn ping(&self, http: &HttpClient, clock: Clock) -> LinkEvent {
+    async fn ping(&self, http: HttpClient, clock: Clock) -> LinkEvent {
         let sent = clock.now();
         let message = encode(&Message::Ping).unwrap_or_default();
-        match self.post(http, message, self.timeouts.silence_max).await? {
+        match self.post(&http, message, self.timeouts.silence_max).await? {
             Some(Message::Heartbeat(heartbeat)) => Ok((sent, heartbeat)),
             _ => Err(LinkError::protocol(
                 "the response to a ping is no heartbeat",

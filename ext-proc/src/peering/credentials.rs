@@ -1,8 +1,7 @@
 //! Certificate, key and authority of a region, by file.
 //!
 //! Loading checks the files as the other regions check them, so that a mistake shows here and not as a refusal there. When
-//! the files change, the service loads them again, and open connections stay open. The called end uses the new files from the next
-//! handshake on, the calling end from the next time on that the link goes down.
+//! the files change, the service loads them again: later handshakes use the new files, and open connections stay open.
 //!
 //! TLS 1.3 only: both ends are this program. No session is ever resumed: a resumed session skips the check of certificates,
 //! so an authority that was removed from the file would stay trusted until its last ticket expired.

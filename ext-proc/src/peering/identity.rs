@@ -11,8 +11,8 @@ use tokio_rustls::rustls::client::verify_server_name;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::ParsedCertificate;
 
-use super::Credentials;
 use super::host::server_name;
+use super::{CertificateState, Credentials};
 
 /// The identity of this service, which all its connections share.
 #[derive(Debug)]
@@ -31,6 +31,16 @@ pub enum TransportSecurity {
     Tls(Arc<Credentials>),
     /// No protection, on loopback addresses only. The service trusts the region that a caller names.
     Plaintext,
+}
+
+impl TransportSecurity {
+    /// State of the certificate of this service; the default without TLS.
+    pub fn certificate(&self) -> CertificateState {
+        match self {
+            Self::Tls(credentials) => credentials.state(),
+            Self::Plaintext => CertificateState::default(),
+        }
+    }
 }
 
 impl LocalIdentity {

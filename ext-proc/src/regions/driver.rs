@@ -203,16 +203,15 @@ impl Driver for RegionsDriver {
     }
 
     fn take_effects(&self, state: &mut DriverState) {
-        state.update_leases(self.clock().now());
+        let now = self.clock().now();
+        state.update_leases(now);
         // The pools drop a replica before the store may learn that this region gives its lease up.
         state.sync_leased();
         let (Some(leases), Some(store)) = (&mut state.leases, &self.store) else {
             return;
         };
-        while let Some(effect) = leases.poll_effect()
-            && let Some(this) = self.this.upgrade()
-        {
-            store.start(this, effect);
+        while let Some(effect) = leases.poll_effect() {
+            Arc::clone(store).start(self.this.clone(), now, effect);
         }
     }
 

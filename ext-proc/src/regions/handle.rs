@@ -14,7 +14,6 @@ use super::status::{
     LeaseState, PeerSource, PeerState, RegionsCounters, RegionsStatus, SiblingState,
 };
 use crate::clock::millis;
-use crate::peering::{CertificateState, TransportSecurity};
 
 /// Handle on this service's state among regions. Clones share it.
 #[derive(Clone, Debug)]
@@ -46,10 +45,7 @@ impl RegionsHandle {
                 queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
             }
         });
-        let certificate = match self.0.identity.security() {
-            TransportSecurity::Tls(credentials) => credentials.state(),
-            TransportSecurity::Plaintext => CertificateState::default(),
-        };
+        let certificate = self.0.identity.security().certificate();
         RegionsStatus {
             name: core.config.name.clone(),
             has_gateway: core.has_gateway(now),

@@ -64,7 +64,8 @@ pub struct RegionsServer {
     listener: TcpListener,
 }
 
-/// A running service among regions. Dropping it aborts its tasks; [`RegionsRuntime::stop`] ends them in order.
+/// A running service among regions. Dropping it aborts its tasks, and calls of the store end by their own timeouts;
+/// [`RegionsRuntime::stop`] ends all in order.
 #[derive(Debug)]
 pub struct RegionsRuntime {
     driver: Arc<RegionsDriver>,

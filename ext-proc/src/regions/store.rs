@@ -5,12 +5,13 @@
 
 mod etcd;
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use isotherm_regions::{LeaseEffect, RegionEntry, StoreVersion, StoredEntry, WriteResult};
+use isotherm_router::Time;
 use parking_lot::Mutex;
 use tokio_util::task::TaskTracker;
 
@@ -49,6 +50,10 @@ impl Store {
     }
 }
 
+/// Problems with a store that leave a region its own replicas only.
+const NO_LISTS: &str = "does not answer lists, so this region keeps its own replicas";
+const NO_WRITES: &str = "does not answer writes, so this region keeps its own replicas";
+
 /// The calls of a store.
 #[derive(Debug)]
 pub(super) struct StoreCalls {
@@ -56,8 +61,8 @@ pub(super) struct StoreCalls {
     /// Longest wait for an answer.
     wait_max: Duration,
     running: TaskTracker,
-    /// The last error of each kind of call. A store may answer lists and refuse writes.
-    errors: Mutex<BTreeMap<&'static str, StoreError>>,
+    /// The problems that last. A store may answer lists and refuse writes.
+    problems: Mutex<BTreeSet<&'static str>>,
 }
 
 impl StoreCalls {
@@ -76,22 +81,29 @@ impl StoreCalls {
             store,
             wait_max,
             running: TaskTracker::new(),
-            errors: Mutex::default(),
+            problems: Mutex::default(),
         })
     }
 
     /// Starts a call, whose result goes to the core.
-    pub(super) fn start(self: &Arc<Self>, driver: Arc<RegionsDriver>, effect: LeaseEffect) {
-        let this = Arc::clone(self);
-        self.running.spawn(async move {
-            let sent = driver.clock().now();
+    pub(super) fn start(
+        self: Arc<Self>,
+        driver: Weak<RegionsDriver>,
+        sent: Time,
+        effect: LeaseEffect,
+    ) {
+        self.running.clone().spawn(async move {
             match effect {
-                LeaseEffect::List => driver.on_listed(sent, this.list().await),
+                LeaseEffect::List => {
+                    let listed = self.list().await;
+                    driver.upgrade()?.on_listed(sent, listed);
+                }
                 LeaseEffect::Write(entry, expected) => {
-                    let result = this.write(&entry, expected.as_ref()).await;
-                    driver.on_written(&entry.region, sent, result);
+                    let result = self.write(&entry, expected.as_ref()).await;
+                    driver.upgrade()?.on_written(&entry.region, sent, result);
                 }
             }
+            Some(())
         });
     }
 
@@ -103,7 +115,7 @@ impl StoreCalls {
 
     async fn list(&self) -> Option<Vec<StoredEntry>> {
         let listed = self.in_time(self.store.list()).await;
-        self.note("does not answer lists", listed.as_ref().err());
+        self.note(NO_LISTS, listed.as_ref().err());
         let found = listed.ok()?;
         self.note("has a record that is ignored", found.ignored.as_ref());
         Some(found.entries)
@@ -111,7 +123,7 @@ impl StoreCalls {
 
     async fn write(&self, entry: &RegionEntry, expected: Option<&StoreVersion>) -> WriteResult {
         let written = self.in_time(self.store.write(entry, expected)).await;
-        self.note("does not answer writes", written.as_ref().err());
+        self.note(NO_WRITES, written.as_ref().err());
         match written {
             Ok(Some(version)) => WriteResult::Written(version),
             Ok(None) => WriteResult::Conflict,
@@ -128,18 +140,15 @@ impl StoreCalls {
         answer.unwrap_or_else(|_| Err(StoreError(format!("no answer within {late_ms} ms"))))
     }
 
-    /// Logs an error of the store once, and its end.
+    /// Logs the beginning of a problem with the store, and its end.
     fn note(&self, problem: &'static str, error: Option<&StoreError>) {
-        let mut errors = self.errors.lock();
-        if errors.get(problem) == error {
-            return;
-        }
+        let mut problems = self.problems.lock();
         if let Some(error) = error {
-            tracing::warn!(%error, "the store of leases {problem}; this region keeps its own replicas");
-            errors.insert(problem, error.clone());
-        } else {
+            if problems.insert(problem) {
+                tracing::warn!(%error, "the store of leases {problem}");
+            }
+        } else if problems.remove(problem) {
             tracing::info!("no longer: the store of leases {problem}");
-            errors.remove(problem);
         }
     }
 }

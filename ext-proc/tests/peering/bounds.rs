@@ -43,7 +43,7 @@ async fn a_link_to_a_sibling_that_does_not_read_buffers_a_bounded_number_of_mess
         }
         tokio::task::yield_now().await;
     }
-    assert!(sent.len() < 100, "{}", sent.len());
+    assert!((10..100).contains(&sent.len()), "{}", sent.len());
     assert!(eu.recorder.one_way().len() <= 1);
     eu.recorder.is_stuck.store(false, Ordering::SeqCst);
     wait_until(|| eu.recorder.one_way().len() == sent.len()).await;

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use isotherm_fingerprint::names;
 use serde_json::{Value, json};
 
 /// The chart's defaults as helm renders them, without certificates. `UPDATE_GENERATED=1` writes it.
@@ -214,6 +215,26 @@ fn every_manifest_parses_and_names_its_kind() {
                     file.display()
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn every_route_of_a_mesh_keeps_the_filters_headers_from_replicas() {
+    let mut files = Vec::new();
+    yaml_files(&root("deploy/mesh"), &mut files);
+    let texts = files.iter().map(|file| fs::read_to_string(file).unwrap());
+    let routes: Vec<String> = texts
+        .filter(|text| text.contains(names::FINGERPRINT))
+        .collect();
+    assert!(routes.len() >= 4, "{}", routes.len());
+    let internal = names::ALL.iter().filter(|header| {
+        let is_of_request = ![names::OUTCOME, names::HELD].contains(&header.name);
+        header.sender.starts_with("filter") && header.receiver == "service" && is_of_request
+    });
+    for header in internal {
+        for route in &routes {
+            assert!(route.contains(header.name), "{}: {route}", header.name);
         }
     }
 }

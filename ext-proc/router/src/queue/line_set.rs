@@ -95,8 +95,9 @@ impl LineSet {
         match self {
             Self::Common(places) => Either::Left(places.iter().copied()),
             Self::ByTenant(lines) => {
-                let lines = lines.lines.values();
-                Either::Right(lines.flat_map(|line| line.places.iter().copied()))
+                let in_order = lines.by_charge.iter();
+                let in_order = in_order.filter_map(|(.., tenant)| lines.lines.get(tenant));
+                Either::Right(in_order.flat_map(|line| line.places.iter().copied()))
             }
         }
     }

@@ -126,19 +126,20 @@ impl Etcd {
         Ok(done.succeeded.then_some(version))
     }
 
-    /// Sends a call to the current endpoint. If it fails, the next call goes to the next endpoint.
+    /// Sends a call to the current endpoint, and to the others in turn while it fails. The caller bounds the time: behind an endpoint
+    /// that hangs, the next call begins with the next endpoint.
     async fn post<T: DeserializeOwned>(&self, call: &str, body: &Value) -> Result<T, StoreError> {
-        let relaxed = Ordering::Relaxed;
-        let index = self.current.load(relaxed);
-        let endpoint = self.endpoints.get(index);
-        let endpoint = endpoint.ok_or_else(|| StoreError("no endpoint".to_owned()))?;
-        let answer = self.post_to(endpoint, call, body).await;
-        answer.map_err(|error| {
-            let next = (index + 1) % self.endpoints.len();
-            // Another call may have moved on already.
-            let _ = self.current.compare_exchange(index, next, relaxed, relaxed);
-            StoreError(format!("etcd at {endpoint}: {error}"))
-        })
+        let mut failed = StoreError("no endpoint".to_owned());
+        let (first, count) = (self.current.load(Ordering::Relaxed), self.endpoints.len());
+        let in_turn = self.endpoints.iter().cycle().skip(first).take(count);
+        for (endpoint, next) in in_turn.zip(first + 1..) {
+            match self.post_to(endpoint, call, body).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => failed = StoreError(format!("etcd at {endpoint}: {error}")),
+            }
+            self.current.store(next % count, Ordering::Relaxed);
+        }
+        Err(failed)
     }
 
     async fn post_to<T: DeserializeOwned>(

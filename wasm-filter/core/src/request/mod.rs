@@ -418,7 +418,7 @@ fn prompt_headers(
             HeaderEdit::set(names::TOKENS, tokens::encode(tokens)),
         ]
     });
-    let stream = found.is_stream.then(|| HeaderEdit::set(names::STREAM, "1"));
+    let stream = (is_read && found.is_stream).then(|| HeaderEdit::set(names::STREAM, "1"));
     let prompt = prompt.into_iter().flatten();
     model.into_iter().chain(prompt).chain(stream)
 }

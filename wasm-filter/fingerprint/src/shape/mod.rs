@@ -50,7 +50,6 @@ const fn option() -> Member {
 /// names the engines that read each.
 const COMMON: &Members = &[
     ("model", cache_key(CacheKey::Model)),
-    ("stream", value(Stream)),
     ("lora_path", cache_key(CacheKey::Adapter)),
     ("cache_salt", cache_key(CacheKey::Salt)),
     ("chat_template", cache_key(CacheKey::Template)),
@@ -84,6 +83,7 @@ const CHAT: &Members = &[
     ("max_completion_tokens", value(OutputMax)),
     // The older name of `max_completion_tokens`.
     ("max_tokens", value(OutputMax)),
+    ("stream", value(Stream)),
 ];
 
 /// OpenAI `/v1/completions`: text, token ids, or a list of either.
@@ -91,6 +91,7 @@ const COMPLETIONS: &Members = &[
     ("prompt", prompt(Content, Texts)),
     ("suffix", prompt(Suffix, Parts)),
     ("max_tokens", value(OutputMax)),
+    ("stream", value(Stream)),
 ];
 
 /// OpenAI `/v1/responses`.
@@ -106,6 +107,7 @@ const RESPONSES: &Members = &[
     ("conversation", cache_key(CacheKey::Previous)),
     ("prompt", cache_key(CacheKey::Template)),
     ("max_output_tokens", value(OutputMax)),
+    ("stream", value(Stream)),
 ];
 
 /// OpenAI `/v1/embeddings`: the input of completions, or vLLM's chat form.
@@ -120,6 +122,7 @@ const ANTHROPIC: &Members = &[
     ("system", prompt(System, Parts)),
     ("tools", prompt(Tools, Json)),
     ("max_tokens", value(OutputMax)),
+    ("stream", value(Stream)),
 ];
 
 /// `/generate` of SGLang and of text-generation-inference.
@@ -136,6 +139,7 @@ const GENERATE: &Members = &[
     ("extra_key", cache_key(CacheKey::Salt)),
     ("sampling_params", value(Mode::Object(SAMPLING_PARAMS))),
     ("parameters", value(Mode::Object(PARAMETERS))),
+    ("stream", value(Stream)),
 ];
 
 const SAMPLING_PARAMS: &Members = &[("max_new_tokens", value(OutputMax))];
