@@ -151,9 +151,9 @@ impl Caller {
         let mut backoff = Backoff::new(backoff_min, BACKOFF_MAX.max(backoff_min));
         loop {
             let ended = async {
-                let http = self.open().await?;
+                let opened = (self.identity.certificate().loaded, self.open().await?);
                 backoff.reset();
-                self.ping_until_failure(http, clock, &on_event).await
+                self.ping_until_failure(opened, clock, &on_event).await
             };
             let Err(error) = ended.await;
             *self.up.lock() = None;
@@ -166,21 +166,20 @@ impl Caller {
     /// Sends a ping every interval. Ends with the first ping that fails.
     async fn ping_until_failure(
         &self,
-        mut http: HttpClient,
+        (mut loaded, mut http): (u64, HttpClient),
         clock: Clock,
         on_event: &impl Fn(LinkEvent),
     ) -> Result<Infallible, LinkError> {
-        let mut loads = self.identity.security().certificate().loaded;
         let mut ticks = interval(self.timeouts.interval);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut pings = FuturesUnordered::new();
         loop {
             tokio::select! {
                 _ = ticks.tick(), if pings.len() < PINGS_MAX => {
-                    let known = std::mem::replace(&mut loads, self.identity.security().certificate().loaded);
-                    if known != loads {
-                        // A pool would go on with the earlier certificates.
-                        http = self.open().await?;
+                    let before = std::mem::replace(&mut loaded, self.identity.certificate().loaded);
+                    // The client's pool would go on with earlier certificates. New ones that the peer refuses cut no connection.
+                    if before != loaded && let Ok(opened) = self.open().await {
+                        http = opened;
                     }
                     pings.push(self.ping(http.clone(), clock));
                 }

@@ -33,16 +33,6 @@ pub enum TransportSecurity {
     Plaintext,
 }
 
-impl TransportSecurity {
-    /// State of the certificate of this service; the default without TLS.
-    pub fn certificate(&self) -> CertificateState {
-        match self {
-            Self::Tls(credentials) => credentials.state(),
-            Self::Plaintext => CertificateState::default(),
-        }
-    }
-}
-
 impl LocalIdentity {
     /// A service of `region`; `incarnation` is the number of this start of it.
     pub fn new(region: &str, incarnation: u64, security: TransportSecurity) -> Self {
@@ -74,6 +64,14 @@ impl LocalIdentity {
     /// The protection of links.
     pub fn security(&self) -> &TransportSecurity {
         &self.security
+    }
+
+    /// State of the certificate; the default without TLS.
+    pub fn certificate(&self) -> CertificateState {
+        match &self.security {
+            TransportSecurity::Tls(credentials) => credentials.state(),
+            TransportSecurity::Plaintext => CertificateState::default(),
+        }
     }
 
     /// The allowed region with this name.

@@ -45,7 +45,7 @@ impl RegionsHandle {
                 queue: reports.fold(0, |sum, (_, report)| sum.saturating_add(report.queue)),
             }
         });
-        let certificate = self.0.identity.security().certificate();
+        let certificate = self.0.identity.certificate();
         RegionsStatus {
             name: core.config.name.clone(),
             has_gateway: core.has_gateway(now),

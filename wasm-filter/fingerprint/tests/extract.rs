@@ -68,6 +68,13 @@ fn shared(one: &Extraction, other: &Extraction) -> usize {
 }
 
 #[test]
+fn an_api_that_answers_as_a_whole_has_no_streams() {
+    let body = r#"{"model":"llama","input":"hi","stream":true}"#;
+    assert!(extract(Api::Responses, body).is_stream);
+    assert!(!extract(Api::Embeddings, body).is_stream);
+}
+
+#[test]
 fn a_chat_request_is_extracted() {
     let found = chat(
         r#"{"model":"llama","messages":[{"role":"user","content":"hi"}],"stream":true,"max_tokens":100,

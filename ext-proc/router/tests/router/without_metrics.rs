@@ -136,7 +136,7 @@ fn a_request_for_a_whole_answer_is_never_stuck() {
         wants_stream: false,
         ..request(0, 0, &[])
     });
-    probe_for(&mut script, 5_000);
+    probe_for(&mut script, 1_000);
     assert_eq!(script.availability(0), Availability::Available);
 }
 
