@@ -90,6 +90,28 @@ async fn replacing_all_three_files_keeps_an_established_link() {
     }
 }
 
+/// The peer's log of rejections shows which certificate the caller used.
+#[tokio::test]
+async fn a_caller_uses_new_certificates_at_once_and_keeps_its_link_when_the_peer_refuses_them() {
+    let (authority, unknown) = (Authority::new(), Authority::new());
+    let folder = authority.files("us");
+    let path = folder.paths().ca;
+    let us_region = ReloadingRegion::start("us", path.parent().unwrap(), &["eu"]);
+    let eu = Service::start_eu(&authority).await;
+    us_region.wait_for_success().await;
+    us_region.clear();
+    let mut up = Client::start(&us_region.identity, "eu", eu.address, timeouts());
+    up.wait_until_up().await;
+
+    let trusted = [authority.pem.as_str(), &unknown.pem].concat();
+    folder.write(&unknown.issue("us.isotherm"), &trusted);
+    us_region.wait_for_success().await;
+    wait_until(|| !eu.recorder.rejections.lock().unwrap().is_empty()).await;
+    for _ in 0..20 {
+        up.wait_until_up().await;
+    }
+}
+
 #[tokio::test]
 async fn invalid_files_change_nothing() {
     let authority = Authority::new();

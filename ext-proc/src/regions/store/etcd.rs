@@ -183,3 +183,112 @@ fn range_end(prefix: &str) -> Vec<u8> {
     }
     end
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::Router;
+    use axum::http::StatusCode;
+    use axum::response::{IntoResponse, Json};
+    use axum::routing::post;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::config::Address;
+    use crate::tasks::AbortOnDrop;
+
+    /// Longest wait for a call; a member counts as hung a little before.
+    const WAIT_MAX: Duration = Duration::from_millis(500);
+
+    #[derive(Clone, Copy)]
+    enum Health {
+        Well,
+        /// Without a leader, as etcd answers then.
+        Unavailable,
+        Hung,
+    }
+
+    /// A member of the store, and how many lists it was asked for.
+    struct Member {
+        address: SocketAddr,
+        lists: Arc<AtomicUsize>,
+        _server: AbortOnDrop,
+    }
+
+    impl Member {
+        async fn start(health: Health) -> Self {
+            let lists = Arc::new(AtomicUsize::new(0));
+            let asked = Arc::clone(&lists);
+            let list = move || async move {
+                asked.fetch_add(1, Ordering::Relaxed);
+                match health {
+                    Health::Well => Json(json!({ "count": "0" })).into_response(),
+                    Health::Unavailable => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+                    Health::Hung => std::future::pending().await,
+                }
+            };
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let members = Router::new().route("/v3/kv/range", post(list));
+            let server = tokio::spawn(async move { axum::serve(listener, members).await });
+            Self {
+                address,
+                lists,
+                _server: AbortOnDrop(server.abort_handle()),
+            }
+        }
+
+        fn lists(&self) -> usize {
+            self.lists.load(Ordering::Relaxed)
+        }
+    }
+
+    /// An address at which nothing listens.
+    async fn away() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        listener.local_addr().unwrap()
+    }
+
+    fn open(members: &[SocketAddr]) -> Etcd {
+        let config = EtcdConfig {
+            endpoints: members.iter().copied().map(Address::from).collect(),
+            ..EtcdConfig::default()
+        };
+        Etcd::open(&config, WAIT_MAX).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_call_tries_the_members_in_turn_and_the_next_one_begins_with_the_member_that_answered()
+     {
+        let (unavailable, well) = (
+            Member::start(Health::Unavailable).await,
+            Member::start(Health::Well).await,
+        );
+        let store = open(&[away().await, unavailable.address, well.address]);
+        for _ in 0..3 {
+            store.list().await.unwrap();
+        }
+        assert_eq!((unavailable.lists(), well.lists()), (1, 3));
+    }
+
+    #[tokio::test]
+    async fn behind_a_member_that_hangs_the_next_call_begins_with_the_next_member() {
+        let (hung, well) = (
+            Member::start(Health::Hung).await,
+            Member::start(Health::Well).await,
+        );
+        let store = open(&[hung.address, well.address]);
+        // Whether the other member still answers this call is a matter of milliseconds.
+        let _ = tokio::time::timeout(WAIT_MAX, store.list()).await;
+        store.list().await.unwrap();
+        assert_eq!(hung.lists(), 1);
+    }
+
+    #[tokio::test]
+    async fn without_a_member_that_answers_the_error_names_the_last_one() {
+        let [first, second] = [away().await, away().await];
+        let error = open(&[first, second]).list().await.unwrap_err().to_string();
+        assert!(error.contains(&second.to_string()), "{error}");
+    }
+}
