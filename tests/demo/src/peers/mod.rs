@@ -82,14 +82,14 @@ impl RunningSystem {
     }
 
     async fn picker(replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
-        let Some(picker) = ReferencePicker::start("compare-reference", replicas).await? else {
+        let Some(mut picker) = ReferencePicker::start("compare-reference", replicas).await? else {
             return Ok(None);
         };
         let builder = Stack::builder("compare-reference").pool(pool(replicas));
         let stack = behind_picker(builder, replicas, picker.address);
         let stack = stack.start().await?;
         let address = stack.envoy().address();
-        wait_for_response(address, "the reference endpoint picker", &picker.log).await?;
+        wait_for_response(address, &mut picker.process).await?;
         Ok(Some(Self::Picker(Box::new((stack, picker)))))
     }
 

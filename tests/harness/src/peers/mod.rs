@@ -7,7 +7,6 @@ mod python_router;
 mod reference_picker;
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use serde_json::json;
@@ -16,16 +15,16 @@ pub use python_router::{PythonRouter, RunningRouter};
 pub use reference_picker::{ReferencePicker, behind_picker};
 
 use crate::MODEL;
-use crate::wait::wait_for;
+use crate::process::Process;
 
 /// Longest start of a program of another project.
 const READY_MAX: Duration = Duration::from_secs(60);
 
-/// Waits until a request to an address has a response.
+/// Waits until a program responds to a request at an address.
 ///
 /// # Errors
-/// When there is none in time.
-pub async fn wait_for_response(address: SocketAddr, name: &str, log: &Path) -> anyhow::Result<()> {
+/// When it ends before, or gives no response in time.
+pub async fn wait_for_response(address: SocketAddr, process: &mut Process) -> anyhow::Result<()> {
     let client = reqwest::Client::new();
     let question = json!({
         "model": MODEL,
@@ -33,11 +32,9 @@ pub async fn wait_for_response(address: SocketAddr, name: &str, log: &Path) -> a
         "max_tokens": 1,
     });
     let url = format!("http://{address}/v1/chat/completions");
-    let what = format!("{name} to answer (its log: {})", log.display());
-    wait_for(READY_MAX, &what, || async {
+    let answered = |_| async {
         let response = client.post(&url).json(&question).send().await;
-        let is_ready = response.is_ok_and(|response| response.status().is_success());
-        Ok(is_ready.then_some(()))
-    })
-    .await
+        response.ok()?.status().is_success().then_some(())
+    };
+    process.wait_until_ready(READY_MAX, answered).await
 }

@@ -79,8 +79,8 @@ impl PythonRouter {
             .args(["--host", "127.0.0.1", "--port", &address.port().to_string()])
             .args(["--prometheus-port", &metrics.port().to_string()]);
         let log = log_file(package)?;
-        let process = Process::start(package, &mut command, &log)?;
-        wait_for_response(address, package, &log).await?;
+        let mut process = Process::start(package, &mut command, &log)?;
+        wait_for_response(address, &mut process).await?;
         Ok(Some(RunningRouter {
             address,
             process,

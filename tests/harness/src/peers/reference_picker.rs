@@ -2,7 +2,6 @@
 //! request from Envoy and names its endpoint.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -29,8 +28,6 @@ pub struct ReferencePicker {
     pub address: SocketAddr,
     /// Process of the picker.
     pub process: Process,
-    /// Log of the picker.
-    pub log: PathBuf,
     _ports: [ReservedPort; 3],
     _control_plane: ControlPlane,
 }
@@ -79,7 +76,6 @@ impl ReferencePicker {
         Ok(Some(Self {
             address,
             process,
-            log,
             _ports: ports,
             _control_plane: plane,
         }))

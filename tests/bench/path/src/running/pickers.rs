@@ -42,18 +42,13 @@ impl RunningVariant {
 
     /// The reference endpoint picker, with an API server that lists the replicas.
     pub(super) async fn reference_picker(replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
-        let Some(picker) = ReferencePicker::start("bench-reference", replicas).await? else {
+        let Some(mut picker) = ReferencePicker::start("bench-reference", replicas).await? else {
             return Ok(None);
         };
         let variant = Variant::ReferencePicker;
         let builder = behind_picker(builder(variant, replicas), replicas, picker.address);
         let running = Self::of_stack(variant, builder).await?;
-        wait_for_response(
-            running.address,
-            "the reference endpoint picker",
-            &picker.log,
-        )
-        .await?;
+        wait_for_response(running.address, &mut picker.process).await?;
         Ok(Some(Self {
             companion: Some(Companion::Picker(Box::new(picker))),
             ..running
