@@ -58,6 +58,8 @@ pub struct Summary {
     pub e2e_p75_s: f64,
     /// 90th percentile.
     pub e2e_p90_s: f64,
+    /// 99th percentile.
+    pub e2e_p99_s: f64,
     /// Prompt and output tokens of the answers that ended while clients sent, over the time from the first sending to the last
     /// one (or to when the clients were told to stop). Where that is no half of the answers, as in a burst, until half have
     /// ended.
@@ -195,6 +197,7 @@ impl Outcome {
             e2e_p50_s: e2e.percentile_s(50),
             e2e_p75_s: e2e.percentile_s(75),
             e2e_p90_s: e2e.percentile_s(90),
+            e2e_p99_s: e2e.percentile_s(99),
             throughput_tokens_per_s: per_s(span_prompt + span_output),
             output_tokens_per_s: per_s(span_output),
             throughput_requests_per_s: per_s(in_span.len() as f64),
