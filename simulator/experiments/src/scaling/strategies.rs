@@ -20,9 +20,11 @@ pub(crate) const CHIRON: &str = "Chiron";
 pub(crate) const OURS: &str = "Isotherm";
 /// Isotherm's planner with the paper's interval, an hour.
 pub(crate) const HOURLY: &str = "Isotherm, hourly";
+/// Isotherm's planner at full load, without a margin for chance: the fewest hours at the times of reactive scaling.
+pub(crate) const LEAN: &str = "Isotherm, lean";
 /// The paper's strategies, in its order.
 pub(crate) const PAPER: [&str; 5] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON];
-/// Every strategy.
+/// Every strategy of a day.
 pub(crate) const ALL: [&str; 7] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON, OURS, HOURLY];
 
 /// Effective memory utilisation at which the paper's θ is measured: where instances are added.
@@ -83,6 +85,7 @@ pub(crate) fn scaler(
                 ..PoolRules::default()
             }));
         }
+        LEAN => return Box::new(PlannerScaler::new(lean())),
         _ => {
             let thresholds = match mode {
                 Mode::Paper => Thresholds::REACTIVE_CODE,
@@ -107,6 +110,16 @@ pub(crate) fn scaler(
         forecaster,
         theta.collect(),
     ))
+}
+
+fn lean() -> PoolRules {
+    let mut rules = PoolRules {
+        stabilisation: Duration::from_secs(120),
+        ..PoolRules::default()
+    };
+    rules.utilisation.busy = 1.0;
+    rules.forecast.quantile = 0.5;
+    rules
 }
 
 /// Forecasts of the published code for each deployment in each region.
