@@ -20,7 +20,7 @@ pub(crate) const CHIRON: &str = "Chiron";
 pub(crate) const OURS: &str = "Isotherm";
 /// Isotherm's planner with the paper's interval, an hour.
 pub(crate) const HOURLY: &str = "Isotherm, hourly";
-/// Isotherm's planner at full load, without a margin for chance: the fewest hours at the times of reactive scaling.
+/// Isotherm's planner with few margins, which has about the times of reactive scaling.
 pub(crate) const LEAN: &str = "Isotherm, lean";
 /// The paper's strategies, in its order.
 pub(crate) const PAPER: [&str; 5] = [REACTIVE, LT_I, LT_U, LT_UA, CHIRON];
@@ -112,6 +112,7 @@ pub(crate) fn scaler(
     ))
 }
 
+/// Rules of [`LEAN`], as `docs/scaling.md` names them.
 fn lean() -> PoolRules {
     let mut rules = PoolRules {
         stabilisation: Duration::from_secs(120),
