@@ -2,8 +2,6 @@
 //!
 //! Points depend on names, so a replica that leaves and returns gets its old points, and only its neighbours' keys move.
 
-use std::collections::BTreeSet;
-
 use twox_hash::XxHash3_64;
 
 use crate::Request;
@@ -12,30 +10,39 @@ use crate::replica_index::{ReplicaIndex, ReplicaSet};
 /// Points on the ring for each replica, with which shares differ by about a tenth.
 const VIRTUAL_NODES: u64 = 128;
 
-#[derive(Debug, Default)]
+/// Parts of the ring. Thousands of replicas have a hundred thousand points, and one that joins moves few of them.
+const ARCS: u64 = 256;
+
+/// A point of a replica.
+type Place = (u64, ReplicaIndex);
+
+#[derive(Debug)]
 pub(crate) struct Ring {
-    places: BTreeSet<(u64, ReplicaIndex)>,
+    /// The points of each part of the ring, in order.
+    arcs: Vec<Vec<Place>>,
     /// The number of this ring among several independent ones.
     which: u64,
 }
 
 impl Ring {
     /// Seed of one of several independent rings.
-    pub(crate) const fn numbered(which: u64) -> Self {
-        Self {
-            places: BTreeSet::new(),
-            which,
-        }
+    pub(crate) fn numbered(which: u64) -> Self {
+        let arcs = (0..ARCS).map(|_| Vec::new()).collect();
+        Self { arcs, which }
     }
 
     pub(crate) fn join(&mut self, replica: ReplicaIndex, name: &str) {
-        let points = points(name, self.which);
-        self.places.extend(points.map(|point| (point, replica)));
+        for point in points(name, self.which) {
+            let place = (point, replica);
+            if let Some(arc) = self.arcs.get_mut(arc_of(point)) {
+                arc.insert(arc.partition_point(|other| *other < place), place);
+            }
+        }
     }
 
-    pub(crate) fn leave(&mut self, replica: ReplicaIndex, name: &str) {
-        for point in points(name, self.which) {
-            self.places.remove(&(point, replica));
+    pub(crate) fn leave(&mut self, replica: ReplicaIndex) {
+        for arc in &mut self.arcs {
+            arc.retain(|(_, other)| *other != replica);
         }
     }
 
@@ -61,12 +68,23 @@ impl Ring {
         point: u64,
         is_open: impl Fn(ReplicaIndex) -> bool,
     ) -> Option<ReplicaIndex> {
-        let behind = self.places.range((point, ReplicaIndex(0))..);
-        let round = self.places.range(..(point, ReplicaIndex(0)));
+        let (before, from) = self.arcs.split_at_checked(arc_of(point))?;
+        let (arc, after) = from.split_first()?;
+        let first = arc.partition_point(|(other, _)| *other < point);
+        let (round, behind) = arc.split_at_checked(first)?;
+        let rest = after.iter().chain(before).flatten();
         behind
+            .iter()
+            .chain(rest)
             .chain(round)
             .map(|(_, replica)| *replica)
             .find(|replica| is_open(*replica))
+    }
+}
+
+impl Default for Ring {
+    fn default() -> Self {
+        Self::numbered(0)
     }
 }
 
@@ -89,6 +107,10 @@ pub(crate) fn nearness(request: &Request, name: &str) -> f64 {
 fn key_of(request: &Request) -> u64 {
     let key = request.session.map_or(request.id.0, |session| session.0);
     XxHash3_64::oneshot(&key.to_le_bytes())
+}
+
+const fn arc_of(point: u64) -> usize {
+    (point / (u64::MAX / ARCS + 1)) as usize
 }
 
 fn points(name: &str, which: u64) -> impl Iterator<Item = u64> {

@@ -123,10 +123,10 @@ impl PeerTable {
         let Some(slot) = self.slots.remove(&id) else {
             return;
         };
-        let peer = self.peers.get_mut(slot.index()).and_then(Option::take);
-        if let Some(peer) = peer {
-            self.ring.leave(slot, &peer.name);
+        if let Some(peer) = self.peers.get_mut(slot.index()) {
+            *peer = None;
         }
+        self.ring.leave(slot);
         self.index.leave(slot);
         self.refresh(slot, now);
     }

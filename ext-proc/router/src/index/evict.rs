@@ -17,7 +17,7 @@ use crate::replica_index::ReplicaIndex;
 const PURGED_PER_RECORD_MAX: usize = 16;
 
 /// Entries that one event evicts at most for each bound. A prompt adds fewer.
-pub(super) const EVICTED_PER_EVENT_MAX: usize = 4_096;
+pub(super) const EVICTED_PER_EVENT_MAX: usize = 1_024;
 
 /// Evictions left to be done after an event: a bound has become smaller than what the index holds.
 #[derive(Debug, Default)]

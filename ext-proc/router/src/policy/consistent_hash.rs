@@ -40,7 +40,7 @@ impl Policy for ConsistentHash {
     fn on_event(&mut self, event: PolicyEvent<'_>) {
         match event {
             PolicyEvent::ReplicaAdded(replica, name) => self.ring.join(replica, name),
-            PolicyEvent::ReplicaRemoved(replica, name) => self.ring.leave(replica, name),
+            PolicyEvent::ReplicaRemoved(replica) => self.ring.leave(replica),
             _ => {}
         }
     }

@@ -148,7 +148,7 @@ pub(crate) struct PolicyRules {
 }
 
 /// A change that a policy with state may follow. The candidates of a view are all available replicas, maybe none.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum PolicyEvent<'a> {
     /// A request arrived; [`Policy::select_replica`] has been asked already.
     Arrival(&'a Request, &'a View<'a>),
@@ -156,7 +156,7 @@ pub(crate) enum PolicyEvent<'a> {
     Dequeue(QueueSeq),
     Dispatch(ReplicaIndex),
     ReplicaAdded(ReplicaIndex, &'a str),
-    ReplicaRemoved(ReplicaIndex, &'a str),
+    ReplicaRemoved(ReplicaIndex),
 }
 
 pub(crate) trait Policy: Debug + Send {

@@ -77,8 +77,8 @@ impl LineRules {
     /// Whether these rules and `other` give requests the same positions.
     pub(crate) fn places_as(&self, other: &Self) -> bool {
         let lanes = |order| match order {
-            LineOrder::Arrival => 0,
-            LineOrder::Due | LineOrder::DueLateLast => 1,
+            LineOrder::Arrival if self.tiers.is_some() => 0,
+            LineOrder::Arrival | LineOrder::Due | LineOrder::DueLateLast => 1,
             LineOrder::Tier => 2,
             LineOrder::Dpa { .. } => 3,
         };
@@ -90,7 +90,7 @@ impl LineRules {
         self.order == LineOrder::Arrival
     }
 
-    /// The position of a request that waits.
+    /// The position of a request that waits. Without tiers, requests are due in the order of arrival.
     pub(crate) fn place(&self, queued: &QueuedRequest) -> LinePlace {
         let request = &queued.request;
         let due = || match &self.tiers {
@@ -102,9 +102,9 @@ impl LineRules {
             _ => NORMAL,
         };
         let (lane, key) = match self.order {
-            LineOrder::Arrival => (FAST, Time::ZERO),
+            LineOrder::Arrival if self.tiers.is_some() => (FAST, Time::ZERO),
+            LineOrder::Arrival | LineOrder::Due | LineOrder::DueLateLast => (FAST, due()),
             LineOrder::Tier => (lane(), Time::ZERO),
-            LineOrder::Due | LineOrder::DueLateLast => (FAST, due()),
             LineOrder::Dpa { .. } => (lane(), due()),
         };
         LinePlace::new(lane, key.as_nanos(), queued.seq)

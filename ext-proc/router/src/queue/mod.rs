@@ -92,23 +92,24 @@ impl Queue {
         }
         (self.is_fair, self.has_tiers) = (is_fair, has_tiers);
         let at_limit: BTreeSet<QueueSeq> = self.at_overtake_limit.seqs().collect();
-        let queued = core::mem::take(&mut self.queued);
+        let mut requests = core::mem::take(&mut self.queued);
         self.eligible = EligibleSet::new(is_fair);
         self.held = HeldRequests::new(is_fair);
         (self.at_overtake_limit, self.long_prompts) = Default::default();
         (self.by_affinity, self.forwardable) = Default::default();
         (self.entries, self.preferred_counts, self.delayed) = Default::default();
-        for queued in queued.into_iter_by_arrival() {
-            let seq = queued.seq;
+        requests.for_each_by_arrival(|queued| {
             let account = TenantAccount {
                 slot: queued.tenant,
                 charge: Charge::default(),
             };
-            self.push(queued, account);
-            if at_limit.contains(&seq) {
-                self.put_at_overtake_limit(seq);
+            self.enter_line(queued, account);
+            if at_limit.contains(&queued.seq) {
+                let pinned = queued.pinned.as_deref();
+                self.at_overtake_limit.insert(queued.place, pinned, account);
             }
-        }
+        });
+        self.queued = requests;
     }
 
     /// Whether any request is restricted to this replica among others.
@@ -136,16 +137,23 @@ impl Queue {
     pub(crate) fn push(&mut self, mut queued: QueuedRequest, tenant: TenantAccount) -> QueueSeq {
         let seq = queued.seq;
         self.seqs.insert(queued.request.id, seq);
+        self.enter_line(&mut queued, tenant);
+        self.queued.insert(queued);
+        seq
+    }
+
+    /// Gives a request its position in the line of its band.
+    fn enter_line(&mut self, queued: &mut QueuedRequest, tenant: TenantAccount) {
         if self.has_tiers {
-            self.entries.insert(&queued);
+            self.entries.insert(queued);
         }
         if queued.band == Band::Held {
-            queued.place = HeldRequests::place(&queued);
-            self.held.insert(&queued, tenant);
+            queued.place = HeldRequests::place(queued);
+            self.held.insert(queued, tenant);
         } else {
-            queued.place = self.rules.place(&queued);
+            queued.place = self.rules.place(queued);
             self.count_preferred(None, queued.preferred);
-            self.forwardable.insert(seq, &queued.request);
+            self.forwardable.insert(queued.seq, &queued.request);
             let (place, pinned) = (queued.place, queued.pinned.as_deref());
             self.eligible.insert(place, pinned, tenant);
             if queued.is_long_prompt {
@@ -157,13 +165,16 @@ impl Queue {
                     .map(|replica| ((replica, place), queued.tenant)),
             );
         }
-        self.queued.insert(queued);
-        seq
     }
 
     /// All requests, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &QueuedRequest> + '_ {
         self.queued.iter()
+    }
+
+    /// The requests at or behind a position, oldest first.
+    pub(crate) fn all_from(&self, from: QueueSeq) -> impl Iterator<Item = &QueuedRequest> + '_ {
+        self.queued.range(from..=QueueSeq::LAST)
     }
 
     pub(crate) fn get(&self, seq: QueueSeq) -> Option<&QueuedRequest> {

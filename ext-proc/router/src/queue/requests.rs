@@ -2,7 +2,7 @@
 //!
 //! A search of the queue looks up about a hundred requests. In a tree over 100,000 of them, each lookup waits for memory several times.
 
-use core::ops::Range;
+use core::ops::RangeBounds;
 use std::collections::{BTreeSet, HashMap};
 
 use foldhash::fast::FixedState;
@@ -45,10 +45,13 @@ impl Requests {
         self.order.iter().filter_map(|seq| self.get(*seq))
     }
 
-    /// All requests, oldest first.
-    pub(super) fn into_iter_by_arrival(mut self) -> impl Iterator<Item = QueuedRequest> {
-        let order = core::mem::take(&mut self.order);
-        order.into_iter().filter_map(move |seq| self.remove(seq))
+    /// Changes all requests, oldest first.
+    pub(super) fn for_each_by_arrival(&mut self, mut change: impl FnMut(&mut QueuedRequest)) {
+        for seq in &self.order {
+            if let Some(queued) = self.by_seq.get_mut(seq) {
+                change(queued);
+            }
+        }
     }
 
     /// All requests in no particular order.
@@ -59,7 +62,7 @@ impl Requests {
     /// The requests of a range, oldest first.
     pub(super) fn range(
         &self,
-        range: Range<QueueSeq>,
+        range: impl RangeBounds<QueueSeq>,
     ) -> impl Iterator<Item = &QueuedRequest> + '_ {
         let seqs = self.order.range(range);
         seqs.filter_map(|seq| self.get(*seq))

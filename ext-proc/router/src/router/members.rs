@@ -83,10 +83,7 @@ impl Router {
         let Some(index) = self.pool.replicas.slot_of(id) else {
             return;
         };
-        if let Some(replica) = self.pool.replicas.get(index) {
-            let event = PolicyEvent::ReplicaRemoved(index, &replica.name);
-            self.policy.on_event(event);
-        }
+        self.policy.on_event(PolicyEvent::ReplicaRemoved(index));
         self.pool.replicas.remove(id, self.pool.now);
         self.pool.answers.removed(id);
         self.pool.sessions.removed(id);

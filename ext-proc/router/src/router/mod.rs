@@ -23,8 +23,10 @@ mod learning;
 mod members;
 mod overtaking;
 mod plausibility;
+mod policies;
 mod prefill;
 mod quarantine;
+mod reconfigure;
 mod region_choice;
 mod reject;
 mod restart;
@@ -39,16 +41,15 @@ use self::corrections::Corrections;
 use self::forward_queued::ForwardCursor;
 use self::gate::BatchGate;
 use self::overtaking::PastSloCredit;
+use self::policies::Policies;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
 use self::tiers::TierCounts;
 use self::token_length::TokenLength;
-use crate::policy::{Policy, PolicyEvent};
+use crate::policy::Policy;
 use crate::pool_state::PoolState;
 use crate::quarantine::Quarantine;
-use crate::queue::{Band, LineRules};
-use crate::tenants::Charge;
 use crate::{
     Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, TenantStatus, Time,
 };
@@ -57,7 +58,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Router {
     pool: PoolState,
-    policy: Box<dyn Policy>,
+    policy: Policies,
     seed: u64,
     review: Review,
     pending_service: PendingService,
@@ -90,7 +91,7 @@ impl Router {
 
     fn build(config: RouterConfig, seed: u64, policy: Box<dyn Policy>) -> Self {
         let mut router = Self {
-            policy,
+            policy: Policies::new(policy),
             pool: PoolState::new(config, seed),
             seed,
             review: Review::default(),
@@ -112,17 +113,6 @@ impl Router {
         };
         router.set_line_rules();
         router
-    }
-
-    /// Applies the order of service of the configuration and the policy.
-    fn set_line_rules(&mut self) {
-        let config = &self.pool.config;
-        let rules = LineRules::new(config, self.policy.rules().past_slo_last);
-        let quantum = config.fairness.as_ref();
-        let quantum = quantum.map(|fairness| Charge::of(fairness.quantum));
-        let has_tiers = config.tiers.is_some();
-        self.pool.queue.set_rules(rules, quantum, has_tiers);
-        self.publish_charges();
     }
 
     /// A router with a policy of experiments.
@@ -215,6 +205,7 @@ impl Router {
         let service = self.next_service();
         let is_pending = self.forgetting.is_pending()
             || self.unpinning.is_pending()
+            || self.policy.is_pending()
             || self.has_more_to_forward
             || self.pool.index.has_excess()
             || self.pool.peers.index.has_excess();
@@ -228,53 +219,6 @@ impl Router {
     pub fn handle_timeout(&mut self, now: Time) {
         self.advance(now);
         self.serve_queue();
-    }
-
-    /// Replaces the configuration; replicas, queue and index stay.
-    pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
-        let is_new = config.policy != self.pool.config.policy;
-        self.pool.config = config;
-        self.pool
-            .adapters
-            .presume_slots(self.pool.config.adapter_slots);
-        if is_new {
-            self.policy = self.pool.config.policy.build(self.seed);
-            // A draining replica may resume.
-            for index in self.pool.replicas.all() {
-                if let Some(replica) = self.pool.replicas.get(index) {
-                    let event = PolicyEvent::ReplicaAdded(index, &replica.name);
-                    self.policy.on_event(event);
-                }
-            }
-        }
-        self.set_line_rules();
-        self.pool.now = self.pool.now.max(now);
-        self.pool.queue.set_now(self.pool.now);
-        if self.pool.config.tiers.is_none() {
-            self.open_gate();
-        }
-        self.advance(now);
-        if is_new {
-            let view = self.pool.view(self.pool.replicas.available());
-            for queued in self.pool.queue.all().filter(|q| q.band == Band::Waiting) {
-                self.policy.on_event(PolicyEvent::Enqueue(queued, &view));
-            }
-        }
-        self.divide_index_memory();
-        self.pool.replicas.set_rules(
-            self.pool.config.push,
-            self.pool.config.probe_stale_after,
-            self.pool.now,
-        );
-        self.serve_queue();
-    }
-
-    /// Divides the memory for indexes, and applies the rules between regions.
-    fn divide_index_memory(&mut self) {
-        self.pool.divide_index_memory();
-        if !self.pool.config.region.share {
-            self.placements.clear();
-        }
     }
 
     /// Statistics as of `now`.
@@ -324,6 +268,7 @@ impl Router {
         self.pool.evict_excess();
         self.unpin_more();
         self.reject_expired();
+        self.replace_policy();
         self.advance_gate();
     }
 

@@ -12,7 +12,7 @@ use crate::ReplicaId;
 use crate::replica_index::ReplicaIndex;
 
 /// Blocks that one event forgets at most: about a millisecond.
-const FORGOTTEN_PER_EVENT_MAX: usize = 4_096;
+const FORGOTTEN_PER_EVENT_MAX: usize = 2_048;
 
 /// Parts of the replicas' caches that are being forgotten.
 #[derive(Debug, Default)]

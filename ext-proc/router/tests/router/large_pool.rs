@@ -4,8 +4,8 @@ use std::time::Duration;
 use crate::support::script::Script;
 use crate::support::{request, serves_in_order, traveller};
 use isotherm_router::{
-    Effect, Event, IndexLimits, Load, PeerReport, PolicyName, Push, QueueLimits, RejectReason,
-    ReplicaId, Request, Role, RouterConfig,
+    Effect, Event, IndexLimits, Load, PeerReport, PolicyName, Push, QueueLimits, Reason,
+    RejectReason, ReplicaId, Request, Role, RouterConfig,
 };
 
 const WAITING: u64 = 3_000;
@@ -13,11 +13,11 @@ const WAITING: u64 = 3_000;
 const REJECTED_MAX: usize = 1_024;
 const FORWARDED_MAX: usize = 64;
 /// Index entries that one event evicts at most.
-const EVICTED_MAX: u64 = 4_096;
+const EVICTED_MAX: u64 = 1_024;
 
-/// Replicas that take one request each.
-fn pool(policy: PolicyName, replicas: u32) -> Script {
-    let config = RouterConfig {
+/// Replicas take one request each.
+fn config(policy: PolicyName) -> RouterConfig {
+    RouterConfig {
         policy,
         push: Push::Outstanding { max: 1 },
         queue: QueueLimits {
@@ -27,8 +27,11 @@ fn pool(policy: PolicyName, replicas: u32) -> Script {
         },
         probe_stale_after: Duration::from_secs(3_600),
         ..RouterConfig::default()
-    };
-    Script::new(config, replicas)
+    }
+}
+
+fn pool(policy: PolicyName, replicas: u32) -> Script {
+    Script::new(config(policy), replicas)
 }
 
 fn restricted(id: u64, replicas: &[u32]) -> Request {
@@ -228,6 +231,34 @@ fn less_memory_for_the_index_evicts_in_bounded_calls() {
         "{:?}",
         script.stats()
     );
+}
+
+#[test]
+fn a_new_policy_learns_a_large_pool_in_bounded_calls_and_decides_after_them() {
+    let config = config(PolicyName::RoundRobin);
+    let mut script = Script::new(config.clone(), 200);
+    for id in 0..WAITING + 200 {
+        script.arrive(request(id, id, &[id]));
+    }
+    script.effects();
+    let dual_map = RouterConfig {
+        policy: PolicyName::DualMap,
+        ..config
+    };
+    script.router.reconfigure(script.now, dual_map);
+    script.finish(0);
+    let (_, first) = script.dispatches().remove(0);
+    assert_eq!(
+        first.reason,
+        Reason::Turn,
+        "the old policy decides until then"
+    );
+    let calls = effects_of_calls(&mut script).len();
+    // One for sixteen replicas, or for 64 requests.
+    assert!((50..80).contains(&calls), "{calls}");
+    script.finish(1);
+    let (_, next) = script.dispatches().remove(0);
+    assert_eq!(next.reason, Reason::Ring);
 }
 
 #[test]

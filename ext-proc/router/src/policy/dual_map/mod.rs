@@ -194,8 +194,8 @@ impl Policy for DualMap {
                 self.rings.join(replica, name);
                 self.recheck.rings_changed();
             }
-            PolicyEvent::ReplicaRemoved(replica, name) => {
-                self.rings.leave(replica, name);
+            PolicyEvent::ReplicaRemoved(replica) => {
+                self.rings.leave(replica);
                 self.recheck.rings_changed();
             }
         }

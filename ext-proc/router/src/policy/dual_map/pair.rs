@@ -51,9 +51,9 @@ impl TwoRings {
         }
     }
 
-    pub(super) fn leave(&mut self, replica: ReplicaIndex, name: &str) {
+    pub(super) fn leave(&mut self, replica: ReplicaIndex) {
         for ring in &mut self.0 {
-            ring.leave(replica, name);
+            ring.leave(replica);
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
     fn a_replica_that_leaves_and_returns_gets_its_pairs_back() {
         let mut both = rings(0..8);
         let before = pairs(&both);
-        both.leave(ReplicaIndex(3), "10.0.0.3:8000");
+        both.leave(ReplicaIndex(3));
         for (old, new) in before.iter().zip(pairs(&both)) {
             assert!(!new.contains(ReplicaIndex(3)));
             assert!(old.contains(ReplicaIndex(3)) || *old == new);

@@ -1,0 +1,63 @@
+//! A new configuration: replicas, queue and index stay.
+
+use super::Router;
+use crate::queue::LineRules;
+use crate::tenants::Charge;
+use crate::{RouterConfig, Time};
+
+impl Router {
+    /// Replaces the configuration; replicas, queue and index stay. A new policy decides once it knows the pool: at once in a small
+    /// pool, and after some more calls in a large one.
+    pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
+        let is_new = config.policy != self.pool.config.policy;
+        self.pool.config = config;
+        self.pool
+            .adapters
+            .presume_slots(self.pool.config.adapter_slots);
+        self.pool.now = self.pool.now.max(now);
+        self.pool.queue.set_now(self.pool.now);
+        if is_new {
+            self.policy
+                .replace(self.pool.config.policy.build(self.seed));
+            self.replace_policy();
+        }
+        self.set_line_rules();
+        if self.pool.config.tiers.is_none() {
+            self.open_gate();
+        }
+        self.advance(now);
+        self.divide_index_memory();
+        self.pool.replicas.set_rules(
+            self.pool.config.push,
+            self.pool.config.probe_stale_after,
+            self.pool.now,
+        );
+        self.serve_queue();
+    }
+
+    /// Goes on with the replacement of the policy.
+    pub(super) fn replace_policy(&mut self) {
+        if self.policy.tell_more(&self.pool) {
+            self.set_line_rules();
+        }
+    }
+
+    /// Applies the order of service of the configuration and the policy.
+    pub(super) fn set_line_rules(&mut self) {
+        let config = &self.pool.config;
+        let rules = LineRules::new(config, self.policy.rules().past_slo_last);
+        let quantum = config.fairness.as_ref();
+        let quantum = quantum.map(|fairness| Charge::of(fairness.quantum));
+        let has_tiers = config.tiers.is_some();
+        self.pool.queue.set_rules(rules, quantum, has_tiers);
+        self.publish_charges();
+    }
+
+    /// Divides the memory for indexes, and applies the rules between regions.
+    pub(super) fn divide_index_memory(&mut self) {
+        self.pool.divide_index_memory();
+        if !self.pool.config.region.share {
+            self.placements.clear();
+        }
+    }
+}
