@@ -118,7 +118,7 @@ pub enum Push {
     Blind,
 }
 
-/// Thresholds of `cache_aware`, with the names and the values of SGLang's library.
+/// Rules of `cache_aware`, with the names and the values of SGLang's library.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CacheAwareRules {
     /// Share of the prompt above which a match decides.
@@ -128,6 +128,18 @@ pub struct CacheAwareRules {
     pub balance_abs_threshold: u32,
     /// By this threshold, the most loaded replica has so many times the requests of the least loaded one.
     pub balance_rel_threshold: f64,
+    /// The replica for a request whose match is too short.
+    pub on_miss: MissRule,
+}
+
+/// The replica that `cache_aware` selects for a request whose match is too short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissRule {
+    /// The replica with the least cached text, as SGLang published the algorithm.
+    #[default]
+    LeastCached,
+    /// The replica with the fewest requests in flight, as SGLang's gateway selects since December 2025 (sglang 14650).
+    LeastOutstanding,
 }
 
 impl Default for CacheAwareRules {
@@ -136,6 +148,7 @@ impl Default for CacheAwareRules {
             cache_threshold: 0.5,
             balance_abs_threshold: 32,
             balance_rel_threshold: 1.1,
+            on_miss: MissRule::default(),
         }
     }
 }

@@ -31,8 +31,8 @@ mod wait_state;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{
-    CacheAwareRules, Eviction, ForwardingRule, IndexLimits, OUTSTANDING_MAX, Push, QueueLimits,
-    RegionRules, RouterConfig, TenantLimits,
+    CacheAwareRules, Eviction, ForwardingRule, IndexLimits, MissRule, OUTSTANDING_MAX, Push,
+    QueueLimits, RegionRules, RouterConfig, TenantLimits,
 };
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};

@@ -9,8 +9,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_router::{
-    CacheAwareRules, Eviction, ForwardingRule, OUTSTANDING_MAX, PolicyName, Push, QueueOrder,
-    RegionChoice, RouterConfig, TenantLimits,
+    CacheAwareRules, Eviction, ForwardingRule, MissRule, OUTSTANDING_MAX, PolicyName, Push,
+    QueueOrder, RegionChoice, RouterConfig, TenantLimits,
 };
 use strum::{AsRefStr, VariantArray};
 
@@ -210,7 +210,7 @@ section! {
         outstanding_max as "outstanding_max": u32 = OUTSTANDING_MAX, number("number", 1..=1_000_000);
         /// The objective for the time to first token. `policy: isotherm` serves requests that can still meet it before requests that cannot; `policy: dual_map` follows warm caches as long as it can be met.
         ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
-        /// With `policy: cache_aware` only: SGLang's thresholds.
+        /// With `policy: cache_aware` only: SGLang's rules.
         cache_aware as "cache_aware": RawCacheAware = RawCacheAware::default(), section_kind();
         /// With prefill replicas only: the tokens outside the cache of the selected replica from which a prefill replica computes a prompt. Below it, the way over another replica takes longer than it saves.
         prefill_tokens_min as "prefill_tokens_min": u32 = RouterConfig::default().prefill_tokens_min, number("tokens", 0..=10_000_000);
@@ -254,6 +254,8 @@ section! {
         balance_abs_threshold as "balance_abs_threshold": u32 = CacheAwareRules::default().balance_abs_threshold, number("number", 0..=1_000_000);
         /// Load is out of balance when the most loaded replica has more than this many times as many requests as the least loaded one, and `balance_abs_threshold` is exceeded as well.
         balance_rel_threshold as "balance_rel_threshold": Decimal = Decimal::nearest(CacheAwareRules::default().balance_rel_threshold), decimal(1.0..=1_000.0);
+        /// The replica for a prompt whose longest match is at most `cache_threshold`: `least_cached` is the one with the least cached text, as SGLang published the algorithm; `least_outstanding` is the one with the fewest unfinished requests, as SGLang's gateway has selected since December 2025.
+        on_miss as "on_miss": MissRule = CacheAwareRules::default().on_miss, choice([("least_cached", MissRule::LeastCached), ("least_outstanding", MissRule::LeastOutstanding)]);
     }
 }
 

@@ -277,6 +277,7 @@ fn resolve_cache_aware(
         cache_threshold: raw.cache_threshold.to_f64(),
         balance_abs_threshold: raw.balance_abs_threshold,
         balance_rel_threshold: raw.balance_rel_threshold.to_f64(),
+        on_miss: raw.on_miss,
     }
 }
 

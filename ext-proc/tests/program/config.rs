@@ -10,7 +10,7 @@ use isotherm_planner::{
     CostRules, ForecastModel, ForecastRules, GapRules, Pace, PoolRules, ReplicaBounds, Signal,
     UtilisationRules,
 };
-use isotherm_router::{CacheAwareRules, Eviction, PolicyName, Push, Role, RouterConfig};
+use isotherm_router::{CacheAwareRules, Eviction, MissRule, PolicyName, Push, Role, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -171,6 +171,7 @@ fn the_thresholds_of_cache_aware_are_those_of_sglang() {
         cache_threshold: 0.3,
         balance_abs_threshold: 64,
         balance_rel_threshold: 1.5,
+        on_miss: MissRule::LeastOutstanding,
     };
     assert_eq!(config.pools[1].router.cache_aware, given);
     let rules = "cache_aware: { cache_threshold: 1, balance_rel_threshold: 1.0001 }";

@@ -2,7 +2,7 @@
 //!
 //! While load is out of balance, the policy selects the available replica with the fewest outstanding requests. Otherwise it
 //! selects the longest match, if that is more than a share of the prompt, and else the replica with the least cached text.
-//! The thresholds are [`crate::CacheAwareRules`]. As in SGLang, load is compared among all replicas that may serve the request;
+//! SGLang's gateway selects the one with the fewest outstanding requests instead by now. The rules are [`crate::CacheAwareRules`]. As in SGLang, load is compared among all replicas that may serve the request;
 //! unlike there, equal matches go to the least loaded replica.
 
 use itertools::Itertools;
@@ -12,7 +12,7 @@ use super::{
     match_less_load, rank,
 };
 use crate::replica_index::ReplicaIndex;
-use crate::{Reason, Request};
+use crate::{MissRule, Reason, Request};
 
 #[derive(Debug)]
 pub(super) struct CacheAware;
@@ -29,7 +29,11 @@ impl Policy for CacheAware {
         if is_long && let Some(replica) = least_loaded_holder(&matched, view) {
             return Some(Selection::to(replica, Reason::Prefix, Some(matched)));
         }
-        Some(Selection::to(least_cached(view)?, Reason::Spread, None))
+        let replica = match view.config.cache_aware.on_miss {
+            MissRule::LeastCached => least_cached(view),
+            MissRule::LeastOutstanding => least_loaded(view, &[]),
+        };
+        Some(Selection::to(replica?, Reason::Spread, None))
     }
 
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {

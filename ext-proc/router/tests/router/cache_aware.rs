@@ -2,7 +2,7 @@
 
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{CacheAwareRules, PolicyName, Push, Reason, RouterConfig};
+use isotherm_router::{CacheAwareRules, MissRule, PolicyName, Push, Reason, RouterConfig};
 
 fn config(push: Push) -> RouterConfig {
     RouterConfig {
@@ -50,6 +50,29 @@ fn an_unknown_prompt_goes_to_the_least_cached_replica_not_the_least_loaded() {
         let (replica, reason) = send(&mut script, id, &[100 * id, 100 * id + 1]);
         assert_eq!((replica, reason), (1 - large, Reason::Spread), "{id}");
     }
+}
+
+#[test]
+fn an_unknown_prompt_goes_to_the_replica_with_the_fewest_requests_where_the_rules_say_so() {
+    let rules = CacheAwareRules {
+        on_miss: MissRule::LeastOutstanding,
+        ..CacheAwareRules::default()
+    };
+    let config = RouterConfig {
+        cache_aware: rules,
+        ..config(Push::Blind)
+    };
+    let mut script = Script::new(config, 2);
+    let (large, _) = send(&mut script, 0, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    let (other, _) = send(&mut script, 1, &[10]);
+    assert_eq!(other, 1 - large);
+    script.finish(0);
+    let next = send(&mut script, 2, &[20]);
+    assert_eq!(
+        next,
+        (large, Reason::Spread),
+        "it has more text, and no request"
+    );
 }
 
 #[test]
@@ -106,6 +129,7 @@ fn the_thresholds_are_configured() {
         cache_threshold: 0.3,
         balance_abs_threshold: 2,
         balance_rel_threshold: 1.5,
+        ..CacheAwareRules::default()
     };
     let config = RouterConfig {
         cache_aware: rules,

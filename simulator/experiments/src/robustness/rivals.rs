@@ -1,7 +1,7 @@
 //! The systems: the default policy, and every rival with each push rule that may be its best.
 
 use isotherm_router::{
-    CacheAwareRules, PolicyName, Push, ResearchPolicy, RouterConfig, ScorerWeights,
+    CacheAwareRules, MissRule, PolicyName, Push, ResearchPolicy, RouterConfig, ScorerWeights,
 };
 use isotherm_simulator::Arrangement;
 
@@ -10,11 +10,13 @@ use super::OURS;
 /// Outstanding requests of a replica with the push rule `outstanding`: within the 20 to 50 that SkyLB saw fit.
 const OUTSTANDING: Push = Push::Outstanding { max: 32 };
 
-/// Thresholds of SGLang's gateway, as its command line sets them; its library, and `cache_aware`, have others.
+/// Rules of SGLang's gateway 0.3.2, with the thresholds that its command line sets. `cache_aware` is the algorithm as published,
+/// with the thresholds of the library.
 const GATEWAY: CacheAwareRules = CacheAwareRules {
     cache_threshold: 0.3,
     balance_abs_threshold: 64,
     balance_rel_threshold: 1.5,
+    on_miss: MissRule::LeastOutstanding,
 };
 
 /// A system under test.
