@@ -138,7 +138,7 @@ pub enum MissRule {
     /// The replica with the least cached text, as SGLang published the algorithm.
     #[default]
     LeastCached,
-    /// The replica with the fewest requests in flight, as SGLang's gateway selects since December 2025 (sglang 14650).
+    /// The replica with the fewest requests in flight, as SGLang's gateway has selected since December 2025 (sglang 14650).
     LeastOutstanding,
 }
 

@@ -2,8 +2,9 @@
 //!
 //! While load is out of balance, the policy selects the available replica with the fewest outstanding requests. Otherwise it
 //! selects the longest match, if that is more than a share of the prompt, and else the replica with the least cached text.
-//! SGLang's gateway selects the one with the fewest outstanding requests instead by now. The rules are [`crate::CacheAwareRules`]. As in SGLang, load is compared among all replicas that may serve the request;
-//! unlike there, equal matches go to the least loaded replica.
+//! SGLang's gateway has selected the one with the fewest outstanding requests instead since December 2025. The rules are
+//! [`crate::CacheAwareRules`]. As in SGLang, load is compared among all replicas that may serve the request; unlike there, equal
+//! matches go to the least loaded replica.
 
 use itertools::Itertools;
 

@@ -19,7 +19,6 @@ impl Router {
         if is_new {
             self.policy
                 .replace(self.pool.config.policy.build(self.seed));
-            self.replace_policy();
         }
         self.set_line_rules();
         if self.pool.config.tiers.is_none() {
