@@ -18,7 +18,7 @@ mod request;
 mod requests;
 mod tier_entries;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
@@ -91,7 +91,7 @@ impl Queue {
             return;
         }
         (self.is_fair, self.has_tiers) = (is_fair, has_tiers);
-        let at_limit: BTreeSet<QueueSeq> = self.at_overtake_limit.seqs().collect();
+        let at_limit: Vec<QueueSeq> = self.at_overtake_limit.seqs().collect();
         let mut requests = core::mem::take(&mut self.queued);
         self.eligible = EligibleSet::new(is_fair);
         self.held = HeldRequests::new(is_fair);
@@ -104,12 +104,11 @@ impl Queue {
                 charge: Charge::default(),
             };
             self.enter_line(queued, account);
-            if at_limit.contains(&queued.seq) {
-                let pinned = queued.pinned.as_deref();
-                self.at_overtake_limit.insert(queued.place, pinned, account);
-            }
         });
         self.queued = requests;
+        for seq in at_limit {
+            self.put_at_overtake_limit(seq);
+        }
     }
 
     /// Whether any request is restricted to this replica among others.

@@ -1,4 +1,5 @@
 //! Bounded events in a large pool with a long queue: what one event leaves over is due at once, and nothing is lost by that.
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::script::Script;
@@ -259,6 +260,43 @@ fn a_new_policy_learns_a_large_pool_in_bounded_calls_and_decides_after_them() {
     script.finish(1);
     let (_, next) = script.dispatches().remove(0);
     assert_eq!(next.reason, Reason::Ring);
+}
+
+#[test]
+fn a_new_policy_knows_the_replicas_that_join_while_it_learns_the_pool() {
+    let config = config(PolicyName::RoundRobin);
+    let mut script = Script::new(config.clone(), 200);
+    for id in 0..WAITING {
+        script.arrive(request(id, id, &[id]));
+    }
+    let ring = RouterConfig {
+        policy: PolicyName::ConsistentHash,
+        ..config
+    };
+    script.router.reconfigure(script.now, ring);
+    script.add(300);
+    for _ in 0..20 {
+        script.router.handle_timeout(script.now);
+    }
+    assert_eq!(
+        script.router.poll_timeout(),
+        Some(script.now),
+        "it was told of all replicas, and not of all requests"
+    );
+    script.add(301);
+    effects_of_calls(&mut script);
+    for id in 0..WAITING {
+        script.finish(id);
+    }
+    script.probe_all(300..302);
+    script.effects();
+    let mut used = BTreeSet::new();
+    for id in WAITING..2 * WAITING {
+        script.arrive(request(id, id, &[id]));
+        used.extend(script.sent().into_iter().map(|(_, replica)| replica));
+        script.finish(id);
+    }
+    assert!(used.contains(&300) && used.contains(&301), "{used:?}");
 }
 
 #[test]
