@@ -1,7 +1,8 @@
 //! `demo --tiers`: what tiers and fairness promise, on a real Envoy with simulated engines.
 //!
-//! Three runs compare interactive clients alone, batch clients alone, and both at once. Three more compare five tenants without a
-//! burst with the same tenants while one of them sends ten times its share, with and without fairness. Every run has fresh
+//! Three runs compare interactive clients alone, batch clients alone, and both at once. A fourth shows what interactive clients get
+//! where batch work has a replica for itself. Three more compare five tenants without a burst with the same tenants while one of them
+//! sends ten times its share, with and without fairness. Every run has fresh
 //! engines with empty caches, and the same interactive requests.
 
 mod batch;
@@ -30,10 +31,7 @@ pub async fn compare(options: &DemoOptions) -> anyhow::Result<TiersComparison> {
     for run in TierRun::ALL {
         let plan = RunPlan::new(run, &draw);
         let label = run.label();
-        eprintln!(
-            "{label}: starting {} engines, the service and Envoy",
-            setup.replicas
-        );
+        eprintln!("{label}: starting the engines, the service and Envoy");
         let result = run::play(plan, &setup).await;
         results.push(result.with_context(|| label.to_owned())?);
     }

@@ -26,6 +26,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 pub enum TierRun {
     /// Interactive clients alone.
     Interactive,
+    /// Interactive clients alone, on one replica fewer: what they get where batch work has a replica for itself.
+    Fewer,
     /// Batch clients alone.
     Batch,
     /// Both at once.
@@ -39,8 +41,9 @@ pub enum TierRun {
 }
 
 impl TierRun {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 7] = [
         Self::Interactive,
+        Self::Fewer,
         Self::Batch,
         Self::Both,
         Self::Tenants,
@@ -53,6 +56,7 @@ impl TierRun {
     pub fn label(self) -> &'static str {
         match self {
             Self::Interactive => "interactive alone",
+            Self::Fewer => "interactive alone, one replica fewer",
             Self::Batch => "batch alone",
             Self::Both => "interactive and batch",
             Self::Tenants => "tenants, no burst",
@@ -71,6 +75,14 @@ impl TierRun {
 
     fn is_fair(self) -> bool {
         matches!(self, Self::Tenants | Self::FairBurst)
+    }
+
+    /// The replicas of the run.
+    fn replicas(self, setup: &TierSetup) -> usize {
+        match self {
+            Self::Fewer => setup.replicas.saturating_sub(1).max(1),
+            _ => setup.replicas,
+        }
     }
 }
 
@@ -114,7 +126,8 @@ pub struct RunResult {
 /// When the stack does not start.
 pub(super) async fn play(plan: RunPlan, setup: &TierSetup) -> anyhow::Result<RunResult> {
     let run = plan.run;
-    let stack = setup.stack("tiers", run.is_fair()).start().await?;
+    let stack = setup.stack("tiers", run.replicas(setup), run.is_fair());
+    let stack = stack.start().await?;
     let (log, batch_log) = (RequestLog::default(), RequestLog::default());
     let start = Instant::now();
     let workers = if run.has_batch() {

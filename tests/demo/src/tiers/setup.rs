@@ -78,13 +78,13 @@ impl TierSetup {
         LENGTH_S
     }
 
-    /// A stack with tiers, and with fairness between tenants if `is_fair`; not started yet.
-    pub(super) fn stack(&self, name: &str, is_fair: bool) -> StackBuilder {
+    /// A stack with so many replicas and tiers, and with fairness between tenants if `is_fair`; not started yet.
+    pub(super) fn stack(&self, name: &str, replicas: usize, is_fair: bool) -> StackBuilder {
         let engine = EngineOptions {
             speed: self.speed,
             ..EngineOptions::default()
         };
-        let pool = Pool::new(MODEL).replicas(self.replicas).engine(engine);
+        let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
         let scheme = Scheme {
             policy: PolicyName::Isotherm,
             push: Push::Pending,
