@@ -188,13 +188,20 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         }
         let at = u32::try_from(self.entries.len()).ok()?;
         if self.entries.len() == self.entries.capacity() {
-            // A vector doubles by itself, which would exceed the bound.
-            let more = (self.entries.len() / 2).max(64);
-            let left = self.most.saturating_sub(self.entries.len());
-            self.entries.reserve_exact(more.min(left.max(1)));
+            self.reserve();
         }
         self.entries.push(entry);
         Some(at)
+    }
+
+    /// Makes room for all entries: the system gives memory page by page as it is used, and a vector that grows is copied.
+    fn reserve(&mut self) {
+        let left = self.most.saturating_sub(self.entries.len()).max(1);
+        if self.entries.try_reserve_exact(left).is_err() {
+            // The bound exceeds what the system promises. A vector doubles by itself, which would exceed the bound.
+            let more = (self.entries.len() / 2).max(64);
+            self.entries.reserve_exact(more.min(left));
+        }
     }
 
     /// Links an entry as the newest.
@@ -282,6 +289,23 @@ mod tests {
         assert_eq!(recent.len, KEPT_MAX);
         assert!(recent.get(&19_999).is_some() && recent.get(&15_904).is_some());
         assert_eq!(recent.get(&15_903), None);
+    }
+
+    #[test]
+    fn entries_are_not_copied_as_their_number_grows() {
+        let entry_bytes = size_of::<Entry<u64, usize>>() + PLACE_BYTES;
+        let mut recent = RecencyMap::new(20_000 * entry_bytes, 1);
+        recent.put(0, 0_usize);
+        let first = recent.entries.as_ptr();
+        for key in 1..20_000 {
+            recent.put(key, 0);
+        }
+        assert_eq!(recent.entries.as_ptr(), first);
+        recent.set_bytes_max(30_000 * entry_bytes);
+        for key in 20_000..40_000 {
+            recent.put(key, 0);
+        }
+        assert_eq!((recent.len, recent.entries.capacity()), (30_000, 30_000));
     }
 
     #[test]
