@@ -142,8 +142,8 @@ impl TiersComparison {
     pub fn report(&self) -> anyhow::Result<Report> {
         let setup = &self.setup;
         let introduction = Section::new("").text(format!(
-            "Each run: {} fresh replicas ({}), or one fewer where a run says so, behind the shipped Envoy configuration, and the same interactive requests. Engines and \
-             clients are {} times as fast as real time; every time and rate is by the engines' clock.",
+            "Each run: {} fresh replicas ({}), or one fewer where a run says so, behind the shipped Envoy configuration, and the same \
+             interactive requests. Engines and clients are {} times as fast as real time; every time and rate is by the engines' clock.",
             setup.replicas, setup.engine, setup.speed
         ));
         let sections = [
