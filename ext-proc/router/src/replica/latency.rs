@@ -1,4 +1,5 @@
-//! Speed of a replica and of its pool: two lines that finished requests and the engine's counters fit.
+//! Speed of a replica and of its pool. A pool has two lines, which finished requests and the engines' counters fit; a replica has
+//! the same lines, multiplied.
 //!
 //! *Prefill* is the time to first token by the tokens computed before it. *Decode* is the time per output token by the
 //! requests outstanding. `docs/design/default-policy.md` says which signal teaches which line.
@@ -6,6 +7,7 @@
 use super::counter_sums::CounterSums;
 use super::latency_model::{LatencyModel, SpeedRatios};
 use super::least_squares::{DecayingLeastSquares, LinearModel, Measurement, PRESUMED_WEIGHT};
+use super::relative_speed::RelativeSpeed;
 use crate::{Source, Time};
 
 /// Second presumed point of the prefill line, in tokens.
@@ -15,13 +17,9 @@ const DECODE_AT: f64 = 20.0;
 /// Weight of each point of a line that counters scale.
 const COUNTED_WEIGHT: f64 = 1.5;
 
-/// Weight up to which a replica's own measurements do not count: so few cannot tell a slow replica from long prompts.
-const OWN_WEIGHT_MIN: f64 = 3.0;
-/// Weight from which a replica's own measurements replace the pool's model.
-const OWN_WEIGHT_FULL: f64 = 8.0;
-/// Weight that time leaves of the pool's measurements: a pool that idles keeps its lines.
-const POOL_WEIGHT_MIN: f64 = 4.0;
-/// Time after which a replica's model is computed anew, since confidence falls.
+/// Logarithm of the ratio up to which an engine's counters do not tell it from its pool.
+const COUNTED_NOISE: f64 = 0.25;
+/// Time after which a replica's model is computed anew, since what it learned ages.
 const REFRESHED_AFTER: core::time::Duration = core::time::Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug)]
@@ -61,21 +59,14 @@ pub(crate) struct LatencyFit {
 }
 
 impl LatencyFit {
-    fn learn(
-        &mut self,
-        measured: RequestMeasurement,
-        known: &LatencyModel,
-        weight_min: f64,
-        now: Time,
-    ) {
+    fn learn(&mut self, measured: RequestMeasurement, known: &LatencyModel, now: Time) {
         if let Some(prompt) = measured.prompt {
             let measurement = Measurement {
                 number: prompt.tokens,
                 seconds: prompt.ttft_s,
                 weight: weight_of(prompt.source),
             };
-            self.prefill
-                .learn(measurement, known.prefill, weight_min, now);
+            self.prefill.learn(measurement, known.prefill, now);
         }
         if let Some(output) = measured.output {
             let measurement = Measurement {
@@ -83,21 +74,8 @@ impl LatencyFit {
                 seconds: output.seconds / output.tokens,
                 weight: weight_of(output.source),
             };
-            self.decode
-                .learn(measurement, known.decode, weight_min, now);
+            self.decode.learn(measurement, known.decode, now);
         }
-    }
-
-    /// Forgets how long answers took to write.
-    fn forget_decode(&mut self) {
-        self.decode = DecayingLeastSquares::default();
-    }
-
-    /// The larger weight of both lines, before time takes its share.
-    const fn weight_max(&self) -> f64 {
-        self.prefill
-            .weight_before()
-            .max(self.decode.weight_before())
     }
 
     fn model(&self, presumed: Presumption) -> LatencyModel {
@@ -141,10 +119,37 @@ impl SpeedRatios {
     }
 }
 
+/// Logarithms of the times of a request in multiples of a model's: of the prompt, and of the answer.
+type Logs = [Option<f64>; 2];
+
+impl RequestMeasurement {
+    /// The logarithms that tell replicas apart. An answer whose first token was not seen includes the wait in the engine.
+    fn logs(&self, model: &LatencyModel) -> Logs {
+        let log = |seconds: f64, expected: f64| {
+            let log = (seconds / expected).ln();
+            log.is_finite().then_some(log)
+        };
+        let is_whole = |output: &AnswerMeasurement| {
+            self.prompt.is_none() && matches!(output.source, Source::Answers)
+        };
+        let output = self.output.filter(|output| !is_whole(output));
+        [
+            self.prompt
+                .and_then(|prompt| log(prompt.ttft_s, model.prefill.at(prompt.tokens))),
+            output.and_then(|output| {
+                let expected = model.decode.at(output.outstanding);
+                log(output.seconds, output.tokens * expected)
+            }),
+        ]
+    }
+}
+
 /// Speed of a pool.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolLatency {
     fit: LatencyFit,
+    /// How far the mean logarithms of times lie from the lines, which fit their sums.
+    offsets: [RelativeSpeed; 2],
     /// The last ratios that counters showed; they hold while nothing newer is known.
     counted: SpeedRatios,
     pub(crate) model: LatencyModel,
@@ -157,13 +162,19 @@ impl PoolLatency {
     }
 
     pub(crate) fn learn(&mut self, measured: RequestMeasurement, now: Time) {
-        self.fit.learn(measured, &self.model, POOL_WEIGHT_MIN, now);
+        for (offset, log) in self.offsets.iter_mut().zip(measured.logs(&self.model)) {
+            if let Some(log) = log {
+                offset.learn(log, true, now);
+            }
+        }
+        self.fit.learn(measured, &self.model, now);
         self.refresh();
     }
 
     /// Forgets how long answers took to write.
     pub(crate) fn forget_decode(&mut self) {
-        self.fit.forget_decode();
+        self.fit.decode = DecayingLeastSquares::default();
+        self.offsets[1] = RelativeSpeed::default();
         self.refresh();
     }
 
@@ -183,7 +194,8 @@ impl PoolLatency {
 /// Speed of a replica.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaLatency {
-    fit: LatencyFit,
+    /// Its times relative to those of the pool: of prompts, and of answers.
+    relative: [RelativeSpeed; 2],
     /// The replica's model, or the pool's.
     pub(crate) model: LatencyModel,
     /// Whether the model differs from the pool's.
@@ -194,14 +206,14 @@ pub(crate) struct ReplicaLatency {
 impl ReplicaLatency {
     pub(crate) fn new(pool: LatencyModel) -> Self {
         Self {
-            fit: LatencyFit::default(),
+            relative: <[RelativeSpeed; 2]>::default(),
             model: pool,
             is_own: false,
             refreshed: Time::ZERO,
         }
     }
 
-    /// The replica's own model, while it is confident of one.
+    /// The replica's own model, while it is known to differ from the pool's.
     pub(crate) fn own(&self) -> Option<&LatencyModel> {
         self.is_own.then_some(&self.model)
     }
@@ -209,17 +221,22 @@ impl ReplicaLatency {
     pub(crate) fn learn(
         &mut self,
         measured: RequestMeasurement,
-        pool: LatencyModel,
+        pool: &PoolLatency,
         counted: Option<&CounterSums>,
         now: Time,
     ) {
-        self.fit.learn(measured, &self.model, 0.0, now);
-        self.refresh(pool, counted, now);
+        let logs = measured.logs(&pool.model);
+        for ((relative, log), offset) in self.relative.iter_mut().zip(logs).zip(&pool.offsets) {
+            if let Some(log) = log {
+                relative.learn(log - offset.mean(), false, now);
+            }
+        }
+        self.refresh(pool.model, counted, now);
     }
 
     /// Forgets how long answers took to write.
     pub(crate) fn forget_decode(&mut self) {
-        self.fit.forget_decode();
+        self.relative[1] = RelativeSpeed::default();
     }
 
     /// Computes the model anew if that was long ago. What is not confirmed drifts back to the pool's model.
@@ -234,27 +251,19 @@ impl ReplicaLatency {
     /// Computes the model from the pool's, the engine's counters and the replica's measurements.
     pub(crate) fn refresh(&mut self, pool: LatencyModel, counted: Option<&CounterSums>, now: Time) {
         self.refreshed = now;
-        if counted.is_none() && self.fit.weight_max() <= OWN_WEIGHT_MIN {
-            // No confidence, and nothing to compute.
-            self.is_own = false;
-            self.model = pool;
-            return;
-        }
-        let mut base = Presumption::of(pool);
-        if let Some(sums) = counted {
-            let speed = sums.speed(&pool);
-            base = speed.toward_one(sums.confidence(now)).scale(base);
-        }
-        let own = self.fit.model(base);
-        let (prefill, decode) = (
-            confidence(self.fit.prefill.weight(now)),
-            confidence(self.fit.decode.weight(now)),
-        );
-        self.is_own = prefill > 0.0 || decode > 0.0 || base.model != pool;
-        self.model = LatencyModel {
-            prefill: base.model.prefill.toward(own.prefill, prefill),
-            decode: base.model.decode.toward(own.decode, decode),
+        let counted = counted.map(|sums| sums.speed(&pool).beyond_noise(sums.confidence(now)));
+        let counted = counted.unwrap_or_default();
+        let [prefill, decode] = self.relative.map(|relative| relative.known(now));
+        let scale = |line: LinearModel, log: f64, counted: Option<f64>| match counted {
+            Some(ratio) => line.scaled(ratio * log.exp()),
+            None if log == 0.0 => line,
+            None => line.scaled(log.exp()),
         };
+        self.model = LatencyModel {
+            prefill: scale(pool.prefill, prefill, counted.prefill),
+            decode: scale(pool.decode, decode, counted.decode),
+        };
+        self.is_own = self.model != pool;
         self.model = self.model.bounded();
     }
 }
@@ -266,13 +275,17 @@ impl Default for ReplicaLatency {
 }
 
 impl SpeedRatios {
-    /// The ratios, drawn towards 1 as far as confidence lacks.
-    fn toward_one(self, confidence: f64) -> Self {
-        let toward = |ratio: f64| 1.0 + confidence * (ratio - 1.0);
+    /// The ratios beyond what equal engines differ by, drawn towards 1 as far as confidence lacks.
+    fn beyond_noise(self, confidence: f64) -> Self {
+        let beyond = |ratio: f64| {
+            let log = ratio.ln();
+            let log = log - log.clamp(-COUNTED_NOISE, COUNTED_NOISE);
+            (log != 0.0).then(|| 1.0 + confidence * (log.exp() - 1.0))
+        };
         let is_known = confidence > 0.01;
         Self {
-            prefill: self.prefill.filter(|_| is_known).map(toward),
-            decode: self.decode.filter(|_| is_known).map(toward),
+            prefill: self.prefill.filter(|_| is_known).and_then(beyond),
+            decode: self.decode.filter(|_| is_known).and_then(beyond),
         }
     }
 }
@@ -283,10 +296,6 @@ const fn weight_of(source: Source) -> f64 {
         Source::Usage | Source::Counters => 1.0,
         Source::FirstTokens | Source::Answers | Source::Presumed => 0.25,
     }
-}
-
-fn confidence(weight: f64) -> f64 {
-    ((weight - OWN_WEIGHT_MIN) / (OWN_WEIGHT_FULL - OWN_WEIGHT_MIN)).clamp(0.0, 1.0)
 }
 
 #[cfg(test)]
@@ -312,19 +321,19 @@ mod tests {
 
     /// A replica that measured so many prompts, one each 100 ms.
     fn measured(prompts: u32, token_s: f64, source: Source) -> ReplicaLatency {
-        let pool = LatencyModel::default();
-        let mut speed = ReplicaLatency::new(pool);
+        let pool = PoolLatency::default();
+        let mut speed = ReplicaLatency::new(pool.model);
         for i in 0..prompts {
             let tokens = f64::from(i * 700 % 3_000);
             let now = at(100 * u64::from(i));
-            speed.learn(prompt(tokens, token_s, source), pool, None, now);
+            speed.learn(prompt(tokens, token_s, source), &pool, None, now);
         }
         speed
     }
 
     #[test]
     fn a_replica_of_its_own_speed_is_told_apart_from_its_pool() {
-        for (prompts, source) in [(20, Source::Usage), (60, Source::FirstTokens)] {
+        for (prompts, source) in [(20, Source::Usage), (20, Source::FirstTokens)] {
             let speed = measured(prompts, 0.000_3, source);
             let learned = speed.own().unwrap().prefill.each_s;
             assert!(
@@ -333,14 +342,14 @@ mod tests {
             );
         }
         assert!(measured(2, 0.000_3, Source::Usage).own().is_none());
-        assert!(measured(8, 0.000_3, Source::FirstTokens).own().is_none());
+        assert!(measured(2, 0.000_3, Source::FirstTokens).own().is_none());
     }
 
     #[test]
     fn a_slow_replica_that_nothing_confirms_is_back_at_the_pools_speed_within_a_minute() {
-        let mut speed = measured(100, 0.003, Source::Usage);
+        let mut speed = measured(100, 0.000_4, Source::Usage);
         let slow = speed.model.prefill.each_s;
-        assert!(slow > 0.002);
+        assert!(slow > 0.000_3);
         let pool = LatencyModel::default();
         speed.age(pool, None, at(10_000 + 15_000));
         assert!(speed.model.prefill.each_s > 0.5 * slow, "not at once");

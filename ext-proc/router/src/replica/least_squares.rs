@@ -17,7 +17,9 @@ pub(crate) const PRESUMED_WEIGHT: f64 = 0.2;
 /// Smallest slope, in seconds.
 const EACH_S_MIN: f64 = 1e-7;
 /// Time without a measurement that halves the weight of a fit. Twice the time leaves a sixteenth, three times 1/512.
-const HALVED_AFTER_S: f64 = 20.0;
+pub(crate) const HALVED_AFTER_S: f64 = 20.0;
+/// Weight that time leaves of the measurements: a pool that idles keeps its lines.
+const WEIGHT_MIN: f64 = 4.0;
 /// A measurement beyond this multiple of the line is an outlier.
 const OUTLIER_FACTOR: f64 = 4.0;
 /// A confirmed outlier counts as this multiple of the line at most.
@@ -53,14 +55,6 @@ impl LinearModel {
             each_s: self.each_s * by,
         }
     }
-
-    /// The line between this one and another, `share` of the way.
-    pub(crate) const fn toward(self, other: Self, share: f64) -> Self {
-        Self {
-            fixed_s: self.fixed_s + share * (other.fixed_s - self.fixed_s),
-            each_s: self.each_s + share * (other.each_s - self.each_s),
-        }
-    }
 }
 
 /// A measured duration.
@@ -84,15 +78,8 @@ pub(crate) struct DecayingLeastSquares {
 }
 
 impl DecayingLeastSquares {
-    /// Adds a measurement, unless it is a single outlier of the line that is known so far. Time leaves at least `weight_min`
-    /// of the earlier measurements.
-    pub(crate) fn learn(
-        &mut self,
-        measured: Measurement,
-        known: LinearModel,
-        weight_min: f64,
-        now: Time,
-    ) {
+    /// Adds a measurement, unless it is a single outlier of the line that is known so far. Time leaves some of the earlier ones.
+    pub(crate) fn learn(&mut self, measured: Measurement, known: LinearModel, now: Time) {
         let expected = known.at(measured.number);
         let is_outlier = measured.seconds > OUTLIER_FACTOR * expected;
         let is_confirmed = core::mem::replace(&mut self.has_outlier, is_outlier);
@@ -101,12 +88,10 @@ impl DecayingLeastSquares {
         }
         self.has_outlier = false;
         let [count, ..] = self.sums;
-        let left = if count > weight_min {
-            self.left(now).max(weight_min / count)
-        } else if weight_min > 0.0 {
-            1.0
+        let left = if count > WEIGHT_MIN {
+            share_left(self.at, HALVED_AFTER_S, now).max(WEIGHT_MIN / count)
         } else {
-            self.left(now)
+            1.0
         };
         self.sums = self.sums.map(|sum| sum * DECAY * left);
         self.at = self.at.max(now);
@@ -117,18 +102,6 @@ impl DecayingLeastSquares {
     pub(crate) const fn is_measured(&self) -> bool {
         let [count, ..] = self.sums;
         count > 0.0
-    }
-
-    /// Weight of the measurements when the last one was taken.
-    pub(crate) const fn weight_before(&self) -> f64 {
-        let [count, ..] = self.sums;
-        count
-    }
-
-    /// Weight of the measurements, as far as time has left it.
-    pub(crate) fn weight(&self, now: Time) -> f64 {
-        let [count, ..] = self.sums;
-        count * self.left(now)
     }
 
     /// The fitted line. Two points of the presumed line, at zero and at `presumed_at`, stabilise it.
@@ -159,11 +132,6 @@ impl DecayingLeastSquares {
             1.0
         }
     }
-
-    /// Share of the weight that the time since the last measurement has left.
-    fn left(&self, now: Time) -> f64 {
-        share_left(self.at, HALVED_AFTER_S, now)
-    }
 }
 
 /// Share of a weight that is left of evidence of a time, if `halved_after_s` halves it.
@@ -186,8 +154,6 @@ fn add_point(sums: [f64; 5], weight: f64, number: f64, seconds: f64) -> [f64; 5]
 
 #[cfg(test)]
 mod tests {
-    use core::time::Duration;
-
     use super::*;
 
     const PRESUMED: LinearModel = LinearModel {
@@ -206,7 +172,7 @@ mod tests {
             weight: 1.0,
         };
         let known = line(fit);
-        fit.learn(measured, known, 0.0, Time::ZERO);
+        fit.learn(measured, known, Time::ZERO);
         line(fit)
     }
 
@@ -266,14 +232,5 @@ mod tests {
             confirmed.at(500.0) < 2.0 * before.at(500.0),
             "{confirmed:?}"
         );
-    }
-
-    #[test]
-    fn the_weight_falls_with_the_time_since_the_last_measurement() {
-        let fit = learned(0.000_4);
-        let after = |s| fit.weight(Time::ZERO.after(Duration::from_secs(s)));
-        assert!(after(2) > 0.98 * after(0));
-        assert!(near(after(20), after(0) / 2.0));
-        assert!(after(60) < 0.1);
     }
 }

@@ -13,6 +13,7 @@ mod least_squares;
 mod memory_use;
 mod other_requests;
 mod pushes;
+mod relative_speed;
 mod replicas;
 mod sequence_limit;
 mod signal_log;

@@ -26,7 +26,6 @@ impl Replicas {
             output: output.filter(|output| signals.decode_speed.teach(output.source, now)),
         };
         self.speed.learn(of_pool, now);
-        let pool = self.speed.model;
         if let Some(slot) = slot
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
         {
@@ -37,7 +36,7 @@ impl Replicas {
             };
             let counted = replica.counted.as_deref();
             let counted = counted.filter(|_| !prompts.is_recent(Source::Usage, now));
-            replica.speed.learn(own, pool, counted, now);
+            replica.speed.learn(own, &self.speed, counted, now);
             self.update_cost_inputs(slot);
         }
         self.lower_latency_bound(slot);
