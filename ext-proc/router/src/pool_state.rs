@@ -8,7 +8,7 @@ use isotherm_fingerprint::Fingerprint;
 
 use crate::adapters::{AdapterCost, Adapters};
 use crate::forwarding::{ForwardedTable, PeerTable};
-use crate::index::{Answers, PredictionRecord, PrefixIndex, Sessions};
+use crate::index::{Answers, CachedShare, PredictionRecord, PrefixIndex, Sessions};
 use crate::queue::{Queue, QueueSeq};
 use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
@@ -70,6 +70,7 @@ pub(crate) struct PoolState {
     pub(crate) index: PrefixIndex,
     pub(crate) answers: Answers,
     pub(crate) sessions: Sessions,
+    pub(crate) cached_share: CachedShare,
     pub(crate) queue: Queue,
     pub(crate) tenants: TenantTable,
     pub(crate) peers: PeerTable,
@@ -181,6 +182,7 @@ impl PoolState {
             index: PrefixIndex::new(of(shares.prefixes), seed),
             answers: Answers::new(shares.answers, seed),
             sessions: Sessions::new(shares.sessions, seed),
+            cached_share: CachedShare::default(),
             queue: Queue::default(),
             tenants: TenantTable::default(),
             peers: PeerTable::new(config.region, of(shares.peers), seed),

@@ -7,6 +7,7 @@
 
 mod answers;
 mod attach;
+mod cached_share;
 mod correct;
 mod depths;
 mod evict;
@@ -23,6 +24,7 @@ mod table;
 mod unshared;
 
 pub(crate) use answers::{AnswerKey, Answers};
+pub(crate) use cached_share::CachedShare;
 use isotherm_fingerprint::BlockHash;
 pub(crate) use sessions::Sessions;
 

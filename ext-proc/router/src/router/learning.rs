@@ -66,6 +66,8 @@ impl Router {
         {
             self.claims.confirm(replica, &request.fingerprint);
         }
+        let share = &mut self.pool.cached_share;
+        share.add(f64::from(request.prompt_tokens), request.uncached_tokens);
         let hit = self.measure_hit(request, slot, usage);
         if request.prefill.is_none() {
             // With a prefill replica, the engine counts what that one computed as cached, too.

@@ -26,6 +26,10 @@ pub(super) const WRITING_WEIGHT: f64 = 0.05;
 const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.
 const ROUNDING_SHARE: f64 = 1e-9;
+/// Weight of the work in multiples of itself, where replicas compute as many prompt tokens as they find cached.
+const AFFINITY_WEIGHT: f64 = 1.5;
+/// Bound on that weight where they compute more.
+const AFFINITY_WEIGHT_MAX: f64 = 100.0;
 /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
 const MEMORY_WAIT_FACTOR: f64 = 10.0;
 
@@ -39,6 +43,8 @@ pub(super) struct CostModel<'a> {
     delayed_per_busy_s: f64,
     /// Queued requests for each replica of the pool.
     waiting_per_replica: f64,
+    /// Weight of the work, for the sake of warm caches.
+    affinity_weight: f64,
     /// A lower bound on the time until a busy replica can be sent a request, in seconds.
     pub(super) least_turn_s: f64,
 }
@@ -68,7 +74,16 @@ impl<'a> CostModel<'a> {
             delayed_per_busy_s: requests_per_s / spare,
             waiting_per_replica: view.queue.waiting_len() as f64
                 / view.replicas.staying().len().max(1) as f64,
+            affinity_weight: affinity_weight(view.cached_share.computed_per_cached()),
             least_turn_s: 0.0,
+        }
+    }
+
+    /// The model without a weight for the sake of warm caches, for costs that compare with those of peer regions.
+    pub(super) fn without_affinity(view: &'a View<'a>) -> Self {
+        Self {
+            affinity_weight: 0.0,
+            ..Self::new(view)
         }
     }
 
@@ -166,6 +181,7 @@ impl<'a> CostModel<'a> {
         let outstanding = f64::from(rank(view, replica).outstanding());
         let terms = CostTerms {
             work_s,
+            pool_work_s: prompt.tokens * replicas.latency().prefill.each_s,
             busy_s: replicas.backlog_s(replica, view.now) + work_s,
             ttft_s: replicas.ttft_s(replica, prompt.tokens, view.now)
                 + memory_s
@@ -198,6 +214,7 @@ impl<'a> CostModel<'a> {
         let outstanding = f64::from(view.replicas.least_outstanding());
         let terms = CostTerms {
             work_s,
+            pool_work_s: prompt.tokens * view.replicas.latency().prefill.each_s,
             busy_s: work_s,
             ttft_s: latency.prefill.fixed_s + work_s + prompt.remote_s,
             slot_s: 0.0,
@@ -220,10 +237,19 @@ impl<'a> CostModel<'a> {
             own_s,
             waits: with_lateness(timing.waited_s + terms.ttft_s, timing.objective)
                 + terms.work_s * delayed
+                + terms.pool_work_s * self.affinity_weight
                 + terms.slot_s,
             writing: WRITING_WEIGHT * (own_s + theirs_s),
         }
     }
+}
+
+/// The weight of the work where replicas compute so many prompt tokens for each one that they find cached.
+///
+/// Prompts that no replica holds balance the load wherever they are sent. The more of them there are, the more can the others
+/// wait for their caches.
+fn affinity_weight(computed_per_cached: f64) -> f64 {
+    (AFFINITY_WEIGHT * computed_per_cached.powi(2)).min(AFFINITY_WEIGHT_MAX)
 }
 
 /// Inputs of the cost of a request on one replica.
@@ -231,6 +257,8 @@ impl<'a> CostModel<'a> {
 struct CostTerms {
     /// Time to compute the prompt.
     work_s: f64,
+    /// Time to compute it at the pool's speed, which does not tell replicas apart.
+    pool_work_s: f64,
     /// Time until the prompt is computed, the queued prefill included.
     busy_s: f64,
     ttft_s: f64,

@@ -17,7 +17,7 @@ const PRICED_TOKENS: f64 = 4_000.0;
 
 impl RegionCosts for Isotherm {
     fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
-        let cost_model = CostModel::new(view);
+        let cost_model = CostModel::without_affinity(view);
         let fewest = view.replicas.by_load().take(COMPARED_MAX);
         let load = cost_model.load_of_prompt(PRICED_TOKENS);
         let priced = load.least_loaded(fewest, view).replicas();
@@ -40,7 +40,7 @@ impl RegionCosts for Isotherm {
         let blocks = request.fingerprint.blocks();
         let matched = view.index.deepest_of_within(blocks, &query.known, replica);
         let tokens = MatchCost::of(matched, &query, view).uncached_on(replica, &query, view);
-        let parts = parts(replica, &CostModel::new(view));
+        let parts = parts(replica, &CostModel::without_affinity(view));
         Some(self.cost_there(&parts, tokens, wait_s, view))
     }
 
