@@ -164,7 +164,7 @@ impl PoolLatency {
     pub(crate) fn learn(&mut self, measured: RequestMeasurement, now: Time) {
         for (offset, log) in self.offsets.iter_mut().zip(measured.logs(&self.model)) {
             if let Some(log) = log {
-                offset.learn(log, true, now);
+                offset.learn_lasting(log);
             }
         }
         self.fit.learn(measured, &self.model, now);
@@ -228,7 +228,7 @@ impl ReplicaLatency {
         let logs = measured.logs(&pool.model);
         for ((relative, log), offset) in self.relative.iter_mut().zip(logs).zip(&pool.offsets) {
             if let Some(log) = log {
-                relative.learn(log - offset.mean(), false, now);
+                relative.learn(log - offset.mean(), now);
             }
         }
         self.refresh(pool.model, counted, now);
@@ -254,10 +254,12 @@ impl ReplicaLatency {
         let counted = counted.map(|sums| sums.speed(&pool).beyond_noise(sums.confidence(now)));
         let counted = counted.unwrap_or_default();
         let [prefill, decode] = self.relative.map(|relative| relative.known(now));
-        let scale = |line: LinearModel, log: f64, counted: Option<f64>| match counted {
-            Some(ratio) => line.scaled(ratio * log.exp()),
-            None if log == 0.0 => line,
-            None => line.scaled(log.exp()),
+        // Counters tell what a replica's own times do not.
+        let scale = |line: LinearModel, log: f64, counted: Option<f64>| {
+            let measured = (log != 0.0).then(|| log.exp());
+            measured
+                .or(counted)
+                .map_or(line, |ratio| line.scaled(ratio))
         };
         self.model = LatencyModel {
             prefill: scale(pool.prefill, prefill, counted.prefill),

@@ -31,12 +31,20 @@ pub(crate) struct RelativeSpeed {
 }
 
 impl RelativeSpeed {
-    /// Adds a measurement. Time takes its share of the earlier ones, unless `keeps`.
-    pub(crate) fn learn(&mut self, log: f64, keeps: bool, now: Time) {
-        let log = log.clamp(-LOG_MAX, LOG_MAX);
-        let left = if keeps { 1.0 } else { self.left(now) };
-        let decay = DECAY * left;
+    /// Adds a measurement, after time has taken its share of the earlier ones.
+    pub(crate) fn learn(&mut self, log: f64, now: Time) {
+        let left = self.left(now);
         self.at = self.at.max(now);
+        self.add(log, DECAY * left);
+    }
+
+    /// Adds a measurement to earlier ones that time does not age.
+    pub(crate) fn learn_lasting(&mut self, log: f64) {
+        self.add(log, DECAY);
+    }
+
+    fn add(&mut self, log: f64, decay: f64) {
+        let log = log.clamp(-LOG_MAX, LOG_MAX);
         self.weight = self.weight * decay + 1.0;
         self.sum = self.sum * decay + log;
         self.squares = self.squares * decay + log * log;
@@ -88,7 +96,7 @@ mod tests {
     fn measured(logs: impl IntoIterator<Item = f64>) -> RelativeSpeed {
         let mut speed = RelativeSpeed::default();
         for log in logs {
-            speed.learn(log, false, at(0));
+            speed.learn(log, at(0));
         }
         speed
     }
@@ -110,7 +118,7 @@ mod tests {
     #[test]
     fn one_outlier_is_not_taken_for_a_speed() {
         let mut speed = measured((0..30).map(noise));
-        speed.learn(10.0, false, at(0));
+        speed.learn(10.0, at(0));
         assert!(speed.known(at(0)).abs() < 1e-9, "{speed:?}");
     }
 

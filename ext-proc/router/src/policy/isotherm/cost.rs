@@ -27,7 +27,7 @@ const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.
 const ROUNDING_SHARE: f64 = 1e-9;
 /// Weight of the work in multiples of itself, where replicas compute as many prompt tokens as they find cached.
-const AFFINITY_WEIGHT: f64 = 1.5;
+const AFFINITY_WEIGHT: f64 = 3.0;
 /// Bound on that weight where they compute more.
 const AFFINITY_WEIGHT_MAX: f64 = 100.0;
 /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.

@@ -266,3 +266,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn work_weighs_more_where_most_prompts_are_cold_but_not_between_regions() {
+    let mut pool = Pool::new(0);
+    let costs = |pool: &Pool| {
+        let view = pool.0.view(pool.0.replicas.available());
+        let cost = |model: CostModel<'_>| model.price_unheld(ReplicaIndex(0), 4_000.0).cost;
+        (
+            cost(CostModel::new(&view)),
+            cost(CostModel::without_affinity(&view)),
+        )
+    };
+    let (warm, of_regions) = costs(&pool);
+    assert!((warm / of_regions - 1.0).abs() < 0.05);
+    for _ in 0..2_000 {
+        pool.0.cached_share.add(1_000.0, 1_000.0);
+    }
+    let (cold, still_of_regions) = costs(&pool);
+    assert!(cold > 10.0 * warm, "{cold} and {warm} s");
+    assert!((still_of_regions - of_regions).abs() < 1e-9);
+}
