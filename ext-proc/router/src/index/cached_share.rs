@@ -1,4 +1,4 @@
-//! How much of the answered prompts was cached where they were sent, by the index.
+//! Share of the answered prompts that was cached where they were sent, by the index.
 
 /// Decay of all earlier prompts with each one.
 const DECAY: f64 = 0.998;

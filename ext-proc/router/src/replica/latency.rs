@@ -7,7 +7,7 @@
 use super::counter_sums::CounterSums;
 use super::latency_model::{LatencyModel, SpeedRatios};
 use super::least_squares::{DecayingLeastSquares, LinearModel, Measurement, PRESUMED_WEIGHT};
-use super::relative_speed::RelativeSpeed;
+use super::log_ratio::LogRatioMean;
 use crate::{Source, Time};
 
 /// Second presumed point of the prefill line, in tokens.
@@ -148,8 +148,8 @@ impl RequestMeasurement {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PoolLatency {
     fit: LatencyFit,
-    /// How far the mean logarithms of times lie from the lines, which fit their sums.
-    offsets: [RelativeSpeed; 2],
+    /// Mean logarithms of times in multiples of the lines, which fit their sums: of prompts, and of answers.
+    offsets: [LogRatioMean; 2],
     /// The last ratios that counters showed; they hold while nothing newer is known.
     counted: SpeedRatios,
     pub(crate) model: LatencyModel,
@@ -174,7 +174,7 @@ impl PoolLatency {
     /// Forgets how long answers took to write.
     pub(crate) fn forget_decode(&mut self) {
         self.fit.decode = DecayingLeastSquares::default();
-        self.offsets[1] = RelativeSpeed::default();
+        self.offsets[1] = LogRatioMean::default();
         self.refresh();
     }
 
@@ -194,8 +194,8 @@ impl PoolLatency {
 /// Speed of a replica.
 #[derive(Clone, Debug)]
 pub(crate) struct ReplicaLatency {
-    /// Its times relative to those of the pool: of prompts, and of answers.
-    relative: [RelativeSpeed; 2],
+    /// Mean logarithms of times in multiples of the pool's: of prompts, and of answers.
+    relative: [LogRatioMean; 2],
     /// The replica's model, or the pool's.
     pub(crate) model: LatencyModel,
     /// Whether the model differs from the pool's.
@@ -206,7 +206,7 @@ pub(crate) struct ReplicaLatency {
 impl ReplicaLatency {
     pub(crate) fn new(pool: LatencyModel) -> Self {
         Self {
-            relative: <[RelativeSpeed; 2]>::default(),
+            relative: <[LogRatioMean; 2]>::default(),
             model: pool,
             is_own: false,
             refreshed: Time::ZERO,
@@ -236,7 +236,7 @@ impl ReplicaLatency {
 
     /// Forgets how long answers took to write.
     pub(crate) fn forget_decode(&mut self) {
-        self.relative[1] = RelativeSpeed::default();
+        self.relative[1] = LogRatioMean::default();
     }
 
     /// Computes the model anew if that was long ago. What is not confirmed drifts back to the pool's model.

@@ -22,7 +22,7 @@ const WEIGHT_MIN: f64 = 3.0;
 
 /// A decaying mean of logarithms, with its variance.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct RelativeSpeed {
+pub(crate) struct LogRatioMean {
     weight: f64,
     sum: f64,
     squares: f64,
@@ -30,7 +30,7 @@ pub(crate) struct RelativeSpeed {
     at: Time,
 }
 
-impl RelativeSpeed {
+impl LogRatioMean {
     /// Adds a measurement, after time has taken its share of the earlier ones.
     pub(crate) fn learn(&mut self, log: f64, now: Time) {
         let left = self.left(now);
@@ -93,8 +93,8 @@ mod tests {
         f64::from(i * 7 % 11) / 5.0 - 1.0
     }
 
-    fn measured(logs: impl IntoIterator<Item = f64>) -> RelativeSpeed {
-        let mut speed = RelativeSpeed::default();
+    fn measured(logs: impl IntoIterator<Item = f64>) -> LogRatioMean {
+        let mut speed = LogRatioMean::default();
         for log in logs {
             speed.learn(log, at(0));
         }
