@@ -305,6 +305,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::{EngineCounters, Total};
 
     fn at(ms: u64) -> Time {
         Time::ZERO.after(Duration::from_millis(ms))
@@ -357,6 +358,37 @@ mod tests {
         assert!(speed.model.prefill.each_s > 0.5 * slow, "not at once");
         speed.age(pool, None, at(10_000 + 60_000));
         assert_eq!(speed.model, pool);
+    }
+
+    #[test]
+    fn counters_tell_a_replica_from_its_pool_until_its_own_times_do() {
+        let mut counted = CounterSums::default();
+        for s in 0..30 {
+            let total = |seconds| Total {
+                seconds,
+                count: 2.0,
+            };
+            let grown = EngineCounters {
+                prompt_tokens: Some(2_000.0),
+                cache_hits: Some(0.0),
+                generation_tokens: Some(200.0),
+                prefill: Some(total(2.0 * (0.09 + 1_000.0 * 0.000_3))),
+                ttft: Some(total(2.0)),
+                ..EngineCounters::default()
+            };
+            counted.on_counters(&grown, at(1_000 * s));
+        }
+        let pool = PoolLatency::default();
+        let mut speed = ReplicaLatency::new(pool.model);
+        let ratio = |speed: &ReplicaLatency| speed.model.prefill.each_s / 0.000_1;
+        speed.refresh(pool.model, Some(&counted), at(30_000));
+        let by_counters = ratio(&speed);
+        assert!((1.8..2.4).contains(&by_counters), "{by_counters}");
+        for i in 0..40 {
+            let measured = prompt(f64::from(i * 700 % 3_000), 0.000_3, Source::FirstTokens);
+            speed.learn(measured, &pool, Some(&counted), at(30_000));
+        }
+        assert!((2.0..3.2).contains(&ratio(&speed)), "{}", ratio(&speed));
     }
 
     #[test]

@@ -66,8 +66,11 @@ impl Router {
         {
             self.claims.confirm(replica, &request.fingerprint);
         }
-        let share = &mut self.pool.cached_share;
-        share.add(f64::from(request.prompt_tokens), request.uncached_tokens);
+        // A prompt that was not read is not known to be cold.
+        if request.fingerprint.total_bytes() > 0 {
+            let share = &mut self.pool.cached_share;
+            share.add(f64::from(request.prompt_tokens), request.uncached_tokens);
+        }
         let hit = self.measure_hit(request, slot, usage);
         if request.prefill.is_none() {
             // With a prefill replica, the engine counts what that one computed as cached, too.
