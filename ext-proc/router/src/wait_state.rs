@@ -40,6 +40,8 @@ impl Objective {
 pub(crate) struct WaitState {
     /// Time since the request entered its band, in seconds.
     pub(crate) waited_s: f64,
+    /// Estimated time until the replica that is priced takes the request, in seconds: 0 for an available one.
+    pub(crate) turn_s: f64,
     /// Time that the request has waited for a particular replica while others were free, in seconds.
     pub(crate) delayed_s: f64,
     pub(crate) objective: Objective,
@@ -50,8 +52,24 @@ impl WaitState {
     pub(crate) const fn new(objective: Objective) -> Self {
         Self {
             waited_s: 0.0,
+            turn_s: 0.0,
             delayed_s: 0.0,
             objective,
+        }
+    }
+
+    /// Time from the arrival to the dispatch, in seconds.
+    pub(crate) fn until_dispatch_s(&self) -> f64 {
+        self.waited_s + self.turn_s
+    }
+
+    /// Share of the objective that the waits so far leave: 1 on arrival, and 0 once the request is late.
+    pub(crate) fn share_left(&self) -> f64 {
+        let slo_s = self.objective.slo_s;
+        if slo_s > 0.0 {
+            (1.0 - self.waited_s / slo_s).max(0.0)
+        } else {
+            0.0
         }
     }
 }
@@ -67,6 +85,7 @@ impl PoolState {
         let since = |then: Time| self.now.since(then).as_secs_f64();
         WaitState {
             waited_s: since(queued.entered),
+            turn_s: 0.0,
             delayed_s: queued.delayed_since.map_or(0.0, since),
             objective: self.objective(queued),
         }

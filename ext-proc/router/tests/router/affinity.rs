@@ -3,7 +3,7 @@
 use crate::support::script::Script;
 use crate::support::{BLOCK_BYTES, request};
 use isotherm_router::{
-    End, Event, Load, PolicyName, Push, Reason, ReplicaId, RouterConfig, ServedBy,
+    End, Event, Load, PolicyName, Push, Reason, ReplicaId, RequestId, RouterConfig, ServedBy,
 };
 
 fn script(policy: PolicyName, push: Push, replicas: u32) -> Script {
@@ -237,4 +237,65 @@ fn a_freed_replica_takes_the_request_that_it_is_warm_for_behind_a_long_queue() {
     script.arrive(of_kind(kind, 400));
     script.finish(kinds + kind);
     assert_eq!(script.sent(), [(400, home)]);
+}
+
+/// A pool of two replicas that take one request each, where nearly every prompt was a new one.
+fn mostly_cold() -> Script {
+    let mut script = script(PolicyName::Isotherm, Push::Outstanding { max: 1 }, 2);
+    for id in 0..2_000 {
+        let blocks: Vec<u64> = (0..8).map(|block| 1_000_000 + 8 * id + block).collect();
+        send(&mut script, id, &blocks);
+        script.sleep(10);
+        script.probe_all(0..2);
+        script.event(Event::Finished {
+            id: RequestId(id),
+            served_by: ServedBy::Unreported,
+            end: End::Answered,
+            ttft_us: Some(50_000),
+            prompt_tokens: Some(512),
+            cached_tokens: Some(0),
+            completion_tokens: Some(1),
+        });
+    }
+    script
+}
+
+#[test]
+fn a_request_leaves_the_busy_holder_of_its_prompt_once_it_is_late() {
+    let mut script = mostly_cold();
+    let long: Vec<u64> = (0..200).collect();
+    let (holder, _) = send(&mut script, 3_000, &long);
+    script.arrive(request(3_001, 3_000, &long));
+    assert_eq!(
+        script.sent(),
+        [],
+        "it waits for the replica that holds its prompt"
+    );
+    let slo_s = 5;
+    for _ in 0..2 * slo_s {
+        script.sleep(1_000);
+        script.probe_all(0..2);
+        if let Some(sent) = script.sent().pop() {
+            assert_eq!(sent, (3_001, 1 - holder));
+            return;
+        }
+    }
+    panic!("it waits for a replica that does not get free");
+}
+
+#[test]
+fn a_cold_prompt_that_has_waited_goes_before_a_warm_one_that_has_just_arrived() {
+    let mut script = mostly_cold();
+    let warm: Vec<u64> = (0..20).collect();
+    let (holder, _) = send(&mut script, 3_000, &warm);
+    send(&mut script, 3_001, &[5_000]);
+    script.arrive(request(3_002, 3_002, &[6_000, 6_001]));
+    for _ in 0..4 {
+        script.sleep(1_000);
+        script.probe_all(0..2);
+    }
+    script.arrive(request(3_003, 3_000, &warm));
+    assert_eq!(script.sent(), []);
+    script.finish(3_000);
+    assert_eq!(script.sent(), [(3_002, holder)]);
 }

@@ -26,10 +26,11 @@ pub(super) const WRITING_WEIGHT: f64 = 0.05;
 const UTILISATION_MAX: f64 = 0.95;
 /// An upper bound of rounding errors, as a share of a cost.
 const ROUNDING_SHARE: f64 = 1e-9;
-/// Weight of the work in multiples of itself, where replicas compute as many prompt tokens as they find cached.
+/// Weight of the work in multiples of itself, on the arrival of a request, where replicas compute as many prompt tokens as they find
+/// cached.
 const AFFINITY_WEIGHT: f64 = 3.0;
 /// Bound on that weight where they compute more.
-const AFFINITY_WEIGHT_MAX: f64 = 100.0;
+const AFFINITY_WEIGHT_MAX: f64 = 300.0;
 /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
 const MEMORY_WAIT_FACTOR: f64 = 10.0;
 
@@ -54,10 +55,19 @@ pub(super) struct CostModel<'a> {
 pub(super) struct CandidateCost {
     pub(super) replica: ReplicaIndex,
     pub(super) cost: f64,
+    /// Part of the cost that keeps prompts at their caches.
+    affinity: f64,
     /// Time from dispatch to the first token, in seconds.
     pub(super) ttft_s: f64,
     /// The prefix of the prompt that the replica holds.
     pub(super) matched: PrefixMatch,
+}
+
+impl CandidateCost {
+    /// The cost without the part that keeps prompts at their caches.
+    pub(super) fn without_affinity(&self) -> f64 {
+        self.cost - self.affinity
+    }
 }
 
 impl<'a> CostModel<'a> {
@@ -157,7 +167,8 @@ impl<'a> CostModel<'a> {
         let stalled_s = costs.own_s * computing / (1.0 - computing);
         CandidateCost {
             replica,
-            cost: costs.waits + OWN_STALL_WEIGHT * stalled_s + costs.writing,
+            cost: costs.waits + costs.affinity + OWN_STALL_WEIGHT * stalled_s + costs.writing,
+            affinity: costs.affinity,
             ttft_s: costs.ttft_s,
             matched,
         }
@@ -225,20 +236,21 @@ impl<'a> CostModel<'a> {
     }
 
     fn partial_cost(&self, terms: &CostTerms, timing: WaitState) -> PartialCost {
+        let until_dispatch_s = timing.until_dispatch_s();
         let mut delayed =
             terms.outstanding + (self.delayed_per_busy_s * terms.busy_s).min(DELAYED_MAX);
         if self.waiting_per_replica > 0.0 {
             delayed +=
-                self.waiting_per_replica * marginal_lateness(timing.waited_s, timing.objective);
+                self.waiting_per_replica * marginal_lateness(until_dispatch_s, timing.objective);
         }
         let (own_s, theirs_s) = terms.writing_s;
         PartialCost {
             ttft_s: terms.ttft_s,
             own_s,
-            waits: with_lateness(timing.waited_s + terms.ttft_s, timing.objective)
+            waits: with_lateness(until_dispatch_s + terms.ttft_s, timing.objective)
                 + terms.work_s * delayed
-                + terms.pool_work_s * self.affinity_weight
                 + terms.slot_s,
+            affinity: terms.pool_work_s * self.affinity_weight * timing.share_left(),
             writing: WRITING_WEIGHT * (own_s + theirs_s),
         }
     }
@@ -247,7 +259,7 @@ impl<'a> CostModel<'a> {
 /// The weight of the work where replicas compute so many prompt tokens for each one that they find cached.
 ///
 /// Prompts that no replica holds balance the load wherever they are sent. The more of them there are, the more can the others
-/// wait for their caches.
+/// wait for their caches, until they are late.
 fn affinity_weight(computed_per_cached: f64) -> f64 {
     (AFFINITY_WEIGHT * computed_per_cached.powi(2)).min(AFFINITY_WEIGHT_MAX)
 }
@@ -278,6 +290,8 @@ struct PartialCost {
     own_s: f64,
     /// Cost of the time before the first token, to the request and to the requests that it delays.
     waits: f64,
+    /// Cost of prompt tokens that another replica may hold.
+    affinity: f64,
     /// Cost of the slower output tokens of a larger batch.
     writing: f64,
 }
@@ -285,7 +299,7 @@ struct PartialCost {
 impl PartialCost {
     /// A lower bound of the cost.
     fn without_stalls(&self) -> f64 {
-        self.waits + self.writing
+        self.waits + self.affinity + self.writing
     }
 }
 

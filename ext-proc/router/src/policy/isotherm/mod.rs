@@ -79,7 +79,9 @@ impl Policy for Isotherm {
             let adapter = query.adapter_cost_among(&elsewhere, view);
             let (matched, work) = (matched_elsewhere, query.work(tokens));
             let elsewhere = cost_model.price_work(replica, matched, work, query.timing, adapter);
-            let saving = elsewhere.cost - here.cost + urgency_s(objective, waited_s, here.ttft_s);
+            // A warm cache far outweighs a wait where most prompts are cold. Here it must not: cold prompts would starve.
+            let saving = elsewhere.without_affinity() - here.without_affinity();
+            let saving = saving + urgency_s(objective, waited_s, here.ttft_s);
             if best.is_none_or(|(most, _)| saving > most) {
                 // Another free replica may suit the request better still.
                 let next = if is_alone {

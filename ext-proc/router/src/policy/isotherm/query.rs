@@ -131,7 +131,7 @@ impl<'a> CandidateQuery<'a> {
     /// The query after a wait for a busy replica with this estimated turn.
     pub(super) fn after_turn(&self, turn_s: f64) -> Self {
         let mut timing = self.timing;
-        timing.waited_s += turn_s.max(WAIT_ESTIMATE_SHARE_MIN * timing.delayed_s);
+        timing.turn_s = turn_s.max(WAIT_ESTIMATE_SHARE_MIN * timing.delayed_s);
         Self { timing, ..*self }
     }
 

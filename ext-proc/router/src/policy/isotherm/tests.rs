@@ -268,6 +268,43 @@ proptest! {
 }
 
 #[test]
+fn where_most_prompts_are_cold_a_request_waits_for_its_cache_until_it_is_late() {
+    let mut pool = Pool::of(2, 0);
+    for _ in 0..2_000 {
+        pool.0.cached_share.add(1_000.0, 1_000.0);
+    }
+    let [holder, free] = [0, 1].map(ReplicaIndex);
+    let (conversation, blocks) = (0, 40);
+    let sent = Op::Sent {
+        conversation,
+        blocks,
+    };
+    pool.run(holder, &sent);
+    pool.0.now = pool.0.now.after(Duration::from_secs(5));
+    let mut available = ReplicaSet::default();
+    available.set(free, true);
+    let view = pool.0.view(&available);
+    let request = request(conversation, blocks + 2);
+    let query = CandidateQuery::new(&request, &view);
+    let cost_model = CostModel::new(&view);
+    let waits_after = |waited_s: f64| {
+        let timing = WaitState {
+            waited_s,
+            delayed_s: waited_s,
+            ..view.timing
+        };
+        let query = CandidateQuery { timing, ..query };
+        let there = cost_model.price(&query, free).cost;
+        let affinity = affinity_replica(&query, &query.known, &cost_model, there);
+        affinity.map(|affinity| affinity.replica)
+    };
+    let slo_s = view.timing.objective.slo_s;
+    assert_eq!(waits_after(0.0), Some(holder));
+    assert_eq!(waits_after(slo_s / 4.0), Some(holder));
+    assert_eq!(waits_after(slo_s), None);
+}
+
+#[test]
 fn work_weighs_more_where_most_prompts_are_cold_but_not_between_regions() {
     let mut pool = Pool::new(0);
     let costs = |pool: &Pool| {
