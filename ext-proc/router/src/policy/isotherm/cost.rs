@@ -30,7 +30,7 @@ const ROUNDING_SHARE: f64 = 1e-9;
 /// cached.
 const AFFINITY_WEIGHT: f64 = 3.0;
 /// Bound on that weight where they compute more.
-const AFFINITY_WEIGHT_MAX: f64 = 300.0;
+const AFFINITY_WEIGHT_MAX: f64 = 1000.0;
 /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
 const MEMORY_WAIT_FACTOR: f64 = 10.0;
 
@@ -261,7 +261,7 @@ impl<'a> CostModel<'a> {
 /// Prompts that no replica holds balance the load wherever they are sent. The more of them there are, the more can the others
 /// wait for their caches, until they are late.
 fn affinity_weight(computed_per_cached: f64) -> f64 {
-    (AFFINITY_WEIGHT * computed_per_cached.powi(2)).min(AFFINITY_WEIGHT_MAX)
+    (AFFINITY_WEIGHT * computed_per_cached.powi(3)).min(AFFINITY_WEIGHT_MAX)
 }
 
 /// Inputs of the cost of a request on one replica.
