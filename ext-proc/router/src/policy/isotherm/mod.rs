@@ -80,8 +80,8 @@ impl Policy for Isotherm {
             let (matched, work) = (matched_elsewhere, query.work(tokens));
             let elsewhere = cost_model.price_work(replica, matched, work, query.timing, adapter);
             // A warm cache far outweighs a wait where most prompts are cold. Here it must not: cold prompts would starve.
-            let saving = elsewhere.without_affinity() - here.without_affinity();
-            let saving = saving + urgency_s(objective, waited_s, here.ttft_s);
+            let saved_s = elsewhere.without_affinity() - here.without_affinity();
+            let saving = saved_s + urgency_s(objective, waited_s, here.ttft_s);
             if best.is_none_or(|(most, _)| saving > most) {
                 // Another free replica may suit the request better still.
                 let next = if is_alone {

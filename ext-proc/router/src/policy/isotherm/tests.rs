@@ -83,6 +83,13 @@ impl Pool {
         Self(pool)
     }
 
+    /// Lets the pool answer so many cold prompts that it expects nothing else.
+    fn expect_cold_prompts(&mut self) {
+        for _ in 0..2_000 {
+            self.0.cached_share.add(1_000.0, 1_000.0);
+        }
+    }
+
     fn run(&mut self, replica: ReplicaIndex, op: &Op) {
         let pool = &mut self.0;
         pool.now = pool.now.after(Duration::from_millis(40));
@@ -240,8 +247,12 @@ proptest! {
         (conversation, blocks) in (0_u64..4, 1_u32..60),
         left_out in prop::option::of(0..REPLICAS as u16),
         prefillers in 0_u32..3,
+        (are_cold, waited_s) in (any::<bool>(), 0.0_f64..3.0),
     ) {
         let mut pool = Pool::new(prefillers);
+        if are_cold {
+            pool.expect_cold_prompts();
+        }
         for (replica, op) in &ops {
             pool.run(ReplicaIndex(*replica), op);
         }
@@ -250,7 +261,7 @@ proptest! {
             candidates.set(replica, left_out.is_none_or(|other| replica != ReplicaIndex(other)));
         }
         let view = pool.0.view(&candidates);
-        let timing = WaitState { waited_s: 0.5, ..view.timing };
+        let timing = WaitState { waited_s, ..view.timing };
         let view = View { timing, ..view };
         let cost_model = CostModel::new(&view);
         let request = request(conversation, blocks);
@@ -270,9 +281,7 @@ proptest! {
 #[test]
 fn where_most_prompts_are_cold_a_request_waits_for_its_cache_until_it_is_late() {
     let mut pool = Pool::of(2, 0);
-    for _ in 0..2_000 {
-        pool.0.cached_share.add(1_000.0, 1_000.0);
-    }
+    pool.expect_cold_prompts();
     let [holder, free] = [0, 1].map(ReplicaIndex);
     let (conversation, blocks) = (0, 40);
     let sent = Op::Sent {
@@ -317,9 +326,7 @@ fn work_weighs_more_where_most_prompts_are_cold_but_not_between_regions() {
     };
     let (warm, of_regions) = costs(&pool);
     assert!((warm / of_regions - 1.0).abs() < 0.05);
-    for _ in 0..2_000 {
-        pool.0.cached_share.add(1_000.0, 1_000.0);
-    }
+    pool.expect_cold_prompts();
     let (cold, still_of_regions) = costs(&pool);
     assert!(cold > 10.0 * warm, "{cold} and {warm} s");
     assert!((still_of_regions - of_regions).abs() < 1e-9);
