@@ -21,7 +21,40 @@ pub(crate) async fn follow(
     log: &RequestLog,
     position: impl Fn(&[RequestRecord], Duration) -> usize,
 ) {
-    let bar = Bar::new(label, length);
+    follow_on(
+        ProgressDrawTarget::stderr(),
+        label,
+        length,
+        speed,
+        log,
+        position,
+    )
+    .await;
+}
+
+/// Prints the progress of one of several runs, in lines, until the future is dropped: bars would overwrite one another.
+pub(crate) async fn follow_in_lines(label: &str, length: usize, log: &RequestLog) {
+    let position = |records: &[RequestRecord], _| records.len();
+    follow_on(
+        ProgressDrawTarget::hidden(),
+        label,
+        length,
+        1.0,
+        log,
+        position,
+    )
+    .await;
+}
+
+async fn follow_on(
+    target: ProgressDrawTarget,
+    label: &str,
+    length: usize,
+    speed: f64,
+    log: &RequestLog,
+    position: impl Fn(&[RequestRecord], Duration) -> usize,
+) {
+    let bar = Bar::new(target, label, length);
     let is_line = bar.0.is_hidden();
     let start = Instant::now();
     loop {
@@ -45,8 +78,7 @@ pub(crate) async fn follow(
 struct Bar(ProgressBar);
 
 impl Bar {
-    fn new(label: &str, length: usize) -> Self {
-        let target = ProgressDrawTarget::stderr();
+    fn new(target: ProgressDrawTarget, label: &str, length: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(length as u64), target);
         if let Ok(style) = ProgressStyle::with_template(BAR) {
             bar.set_style(style.progress_chars("━━─"));

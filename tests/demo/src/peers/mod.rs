@@ -1,8 +1,9 @@
 //! `compare`: one trace through Isotherm and through what a user would run instead, to the same simulated engines.
 //!
-//! Every system gets fresh engines with empty caches and the same requests at the same times. Isotherm is the delivered
-//! service behind the shipped Envoy configuration with the default policy; every other system runs with its own defaults and
-//! its policy for cached prefixes. Rejected: policies of other systems inside Isotherm, because then no foreign code decides.
+//! Every system gets fresh engines with empty caches and the same requests, one system after the other or all at once.
+//! Isotherm is the delivered service behind the shipped Envoy configuration with the default policy; every other system runs
+//! with its own defaults and its policy for cached prefixes. Rejected: policies of other systems inside Isotherm, because then
+//! no foreign code decides.
 
 mod options;
 mod report;
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use isotherm_harness::peers::{
     PythonRouter, ReferencePicker, RunningRouter, behind_picker, wait_for_response,
 };
@@ -35,20 +37,13 @@ pub async fn compare(options: &CompareOptions) -> anyhow::Result<PeerComparison>
     let scenario = options.scenario()?;
     let summary = scenario.summary.clone();
     eprintln!("{}", summary.description);
-    let mut runs = Vec::new();
-    for system in options.systems() {
-        let name = system.name();
-        let run = run(&scenario, system, options).await;
-        let Some(run) = run.with_context(|| name.to_owned())? else {
-            continue;
-        };
-        let metrics = run.metrics.summary();
-        eprintln!("{name}: {:.1} s, {metrics}", run.duration_s);
-        runs.push(run);
-    }
+    let runs = stream::iter(options.systems()).map(|system| run(&scenario, system, options));
+    let at_once = if options.at_once { usize::MAX } else { 1 };
+    let runs: Vec<Option<PeerRun>> = runs.buffered(at_once).try_collect().await?;
     Ok(PeerComparison {
         scenario: summary,
-        runs,
+        at_once: options.at_once,
+        runs: runs.into_iter().flatten().collect(),
     })
 }
 
@@ -113,6 +108,26 @@ async fn run(
     options: &CompareOptions,
 ) -> anyhow::Result<Option<PeerRun>> {
     let name = system.name();
+    let played = play(scenario, system, options).await;
+    let Some((duration, log)) = played.with_context(|| name.to_owned())? else {
+        return Ok(None);
+    };
+    let run = PeerRun {
+        system: name.to_owned(),
+        version: system.version(options),
+        duration_s: round(duration.as_secs_f64()),
+        metrics: RequestMetrics::of(&log.take(name), &(Duration::ZERO..duration), 1.0),
+    };
+    let metrics = run.metrics.summary();
+    eprintln!("{name}: {:.1} s, {metrics}", run.duration_s);
+    Ok(Some(run))
+}
+
+async fn play(
+    scenario: &Scenario,
+    system: System,
+    options: &CompareOptions,
+) -> anyhow::Result<Option<(Duration, RequestLog)>> {
     let engines = Engines::start("compare-engines", &scenario.pool).await?;
     let replicas = engines.addresses();
     let Some(running) = RunningSystem::start(system, &replicas, options).await? else {
@@ -121,14 +136,17 @@ async fn run(
     let workload = &scenario.workload;
     let client = Client::new(&running.url())?;
     let log = RequestLog::default();
+    let progress = async {
+        let (name, requests) = (system.name(), workload.requests());
+        if options.at_once {
+            progress::follow_in_lines(name, requests, &log).await;
+        } else {
+            progress::follow(name, requests, 1.0, &log, |records, _| records.len()).await;
+        }
+    };
     let duration = tokio::select! {
         duration = run_workload(workload, &client, &log) => duration,
-        () = progress::follow(name, workload.requests(), 1.0, &log, |records, _| records.len()) => Duration::ZERO,
+        () = progress => Duration::ZERO,
     };
-    Ok(Some(PeerRun {
-        system: name.to_owned(),
-        version: system.version(options),
-        duration_s: round(duration.as_secs_f64()),
-        metrics: RequestMetrics::of(&log.take(name), &(Duration::ZERO..duration), 1.0),
-    }))
+    Ok(Some((duration, log)))
 }

@@ -55,6 +55,10 @@ pub struct CompareOptions {
     /// Systems to compare (repeatable, or with commas) [default: all that are installed]
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub system: Vec<System>,
+    /// Plays all systems at the same time instead of one after the other, each with engines of its own. At life speed the
+    /// engines leave this machine mostly idle
+    #[arg(long)]
+    pub at_once: bool,
     /// Isotherm's policy
     #[arg(long, value_name = "NAME", default_value_t = PolicyName::Isotherm)]
     pub policy: PolicyName,

@@ -15,6 +15,8 @@ const HITS_MIN: f64 = 0.98;
 pub struct PeerComparison {
     /// Circumstances of all runs.
     pub scenario: ScenarioSummary,
+    /// Whether all systems ran at the same time.
+    pub at_once: bool,
     /// Runs, Isotherm's first.
     pub runs: Vec<PeerRun>,
 }
@@ -101,9 +103,14 @@ impl PeerComparison {
     /// When the measurements have no JSON form.
     pub fn report(&self) -> anyhow::Result<Report> {
         let scenario = &self.scenario;
+        let order = if self.at_once {
+            "at once"
+        } else {
+            "one after the other"
+        };
         let introduction = Section::new("").text(format!(
-            "{}. Each system: {} fresh replicas ({}), the same requests at the same times. Times are as measured; engines \
-             and arrivals are {} times as fast as real time.",
+            "{}. Each system: {} fresh replicas ({}), the same requests at the same times; the systems ran {order}. Times are \
+             as measured; engines and arrivals are {} times as fast as real time.",
             scenario.description, scenario.replicas, scenario.engine, scenario.speed
         ));
         let sections = [
@@ -174,6 +181,7 @@ mod tests {
     fn comparison(ours: PeerRun, peer: PeerRun) -> PeerComparison {
         PeerComparison {
             scenario: crate::report::tests::example().scenario,
+            at_once: false,
             runs: vec![ours, peer],
         }
     }
