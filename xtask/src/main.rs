@@ -74,7 +74,7 @@ enum Chore {
     /// target/experiments (`--help` for its options)
     #[command(disable_help_flag = true)]
     Experiment(ForwardedArguments),
-    /// The whole check, which CI runs: format, dependencies, lints, documentation, Envoy's configuration, instruction
+    /// The whole check, which CI runs: format, lints, documentation, Envoy's configuration, instruction
     /// counts, every test
     Test {
         /// Runs these steps only

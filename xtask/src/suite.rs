@@ -17,7 +17,6 @@ use crate::cargo::{cargo, output_directory, root, target_dir};
 use crate::filter::{self, Wasm};
 use crate::mesh::{MeshPrograms, in_own_network};
 use crate::process::{announce, output, run};
-use crate::tools::CARGO_DENY;
 use crate::{counts, docs, envoy, examples, targets, test_output};
 
 /// Every bootstrap in the repository that is written by hand.
@@ -51,8 +50,6 @@ const CORE_PACKAGES: [&str; 7] = [
 pub(crate) enum Step {
     /// `cargo fmt --check`
     Format,
-    /// Licences and sources of all dependencies, by cargo-deny
-    Dependencies,
     /// The WebAssembly modules and the native program that the next steps need
     Modules,
     /// Clippy, warnings are errors
@@ -80,11 +77,6 @@ impl Step {
     fn run(self, root: &Path) -> anyhow::Result<()> {
         match self {
             Self::Format => run(cargo(root).args(["fmt", "--all", "--check"])),
-            Self::Dependencies => {
-                let mut deny = Command::new(CARGO_DENY.obtain(root)?);
-                deny.current_dir(root).args(["--locked", "check"]);
-                run(deny.args(["licenses", "bans", "sources"]))
-            }
             Self::Modules => counts::build(root).map(|_| ()),
             Self::Lints => {
                 let mut clippy = cargo(root);
@@ -129,7 +121,7 @@ const WHOLE: [&[Lane]; 4] = [
     &[&[Step::Format]],
     &[
         &[Step::Lints, Step::Documentation],
-        &[Step::Modules, Step::Dependencies, Step::EnvoyConfiguration],
+        &[Step::Modules, Step::EnvoyConfiguration],
     ],
     &[&[Step::Counts, Step::Build], &[Step::Soak]],
     &[&[Step::Tests]],

@@ -14,12 +14,6 @@ pub(crate) struct Tool {
     version: &'static str,
 }
 
-/// Licences, sources and duplicate dependencies, by `deny.toml`.
-pub(crate) const CARGO_DENY: Tool = Tool {
-    package: "cargo-deny",
-    version: "0.20.2",
-};
-
 /// The site of `docs/`.
 pub(crate) const MDBOOK: Tool = Tool {
     package: "mdbook",

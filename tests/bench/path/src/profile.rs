@@ -5,7 +5,7 @@
 //! symbols, so its own frames carry the name of their module only; the filter is code that V8 compiled, without symbols as
 //! well. Every function of the service has a name.
 //!
-//! `inferno` is an external program and no dependency: `deny.toml` does not allow its licence (CDDL).
+//! `inferno` is an external program and no dependency: the conventions do not accept its licence (CDDL).
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
