@@ -48,6 +48,15 @@ pub struct Usage {
 }
 
 impl RequestRecord {
+    /// The record as it is in a run that begins later.
+    pub(crate) fn later(self, offset: Duration) -> Self {
+        Self {
+            sent: self.sent + offset,
+            ended: self.ended + offset,
+            ..self
+        }
+    }
+
     /// Whether a replica of another region than the client's responded.
     #[must_use]
     pub fn is_forwarded(&self) -> bool {

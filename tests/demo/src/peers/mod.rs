@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use futures_util::future::{self, try_join_all};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use isotherm_harness::peers::{
     PythonRouter, ReferencePicker, RunningRouter, behind_picker, wait_for_response,
@@ -43,6 +44,7 @@ pub async fn compare(options: &CompareOptions) -> anyhow::Result<PeerComparison>
     Ok(PeerComparison {
         scenario: summary,
         at_once: options.at_once,
+        runs_each: options.runs,
         runs: runs.into_iter().flatten().collect(),
     })
 }
@@ -101,32 +103,46 @@ fn pool(replicas: &[SocketAddr]) -> Pool {
     Pool::new(MODEL).with_addresses(replicas.iter().copied())
 }
 
-/// Plays the workload through one system with fresh engines; `None` when the system is not installed.
+/// Measures a system; `None` when it is not installed.
 async fn run(
     scenario: &Scenario,
     system: System,
     options: &CompareOptions,
 ) -> anyhow::Result<Option<PeerRun>> {
     let name = system.name();
-    let played = play(scenario, system, options).await;
-    let Some((duration, log)) = played.with_context(|| name.to_owned())? else {
+    let plays = (0..options.runs).map(|number| play(scenario, system, options, number));
+    let played = try_join_all(plays).await;
+    let played = played.with_context(|| name.to_owned())?;
+    // The runs count as one that plays the trace again and again.
+    let (mut duration, mut records) = (Duration::ZERO, Vec::new());
+    for (length, log) in played.into_iter().flatten() {
+        let again = log
+            .take(name)
+            .into_iter()
+            .map(|record| record.later(duration));
+        records.extend(again);
+        duration += length;
+    }
+    if records.is_empty() {
         return Ok(None);
-    };
+    }
     let run = PeerRun {
         system: name.to_owned(),
         version: system.version(options),
         duration_s: round(duration.as_secs_f64()),
-        metrics: RequestMetrics::of(&log.take(name), &(Duration::ZERO..duration), 1.0),
+        metrics: RequestMetrics::of(&records, &(Duration::ZERO..duration), 1.0),
     };
     let metrics = run.metrics.summary();
     eprintln!("{name}: {:.1} s, {metrics}", run.duration_s);
     Ok(Some(run))
 }
 
+/// Plays the workload through a system with fresh engines.
 async fn play(
     scenario: &Scenario,
     system: System,
     options: &CompareOptions,
+    number: u16,
 ) -> anyhow::Result<Option<(Duration, RequestLog)>> {
     let engines = Engines::start("compare-engines", &scenario.pool).await?;
     let replicas = engines.addresses();
@@ -138,7 +154,10 @@ async fn play(
     let log = RequestLog::default();
     let progress = async {
         let (name, requests) = (system.name(), workload.requests());
-        if options.at_once {
+        if number > 0 {
+            // The first run has about the same progress.
+            future::pending().await
+        } else if options.at_once {
             progress::follow_in_lines(name, requests, &log).await;
         } else {
             progress::follow(name, requests, 1.0, &log, |records, _| records.len()).await;

@@ -59,6 +59,9 @@ pub struct CompareOptions {
     /// engines leave this machine mostly idle
     #[arg(long)]
     pub at_once: bool,
+    /// Runs of each system, all at the same time, each with engines of its own. The figures are of the requests of all runs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=8))]
+    pub runs: u16,
     /// Isotherm's policy
     #[arg(long, value_name = "NAME", default_value_t = PolicyName::Isotherm)]
     pub policy: PolicyName,

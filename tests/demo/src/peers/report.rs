@@ -17,7 +17,9 @@ pub struct PeerComparison {
     pub scenario: ScenarioSummary,
     /// Whether all systems ran at the same time.
     pub at_once: bool,
-    /// Runs, Isotherm's first.
+    /// Runs of each system, at the same time.
+    pub runs_each: u16,
+    /// Measurements of each system, Isotherm's first.
     pub runs: Vec<PeerRun>,
 }
 
@@ -108,9 +110,15 @@ impl PeerComparison {
         } else {
             "one after the other"
         };
+        let runs = match self.runs_each {
+            1 => String::new(),
+            runs => {
+                format!(", each {runs} times at once; figures are of the requests of all its runs")
+            }
+        };
         let introduction = Section::new("").text(format!(
-            "{}. Each system: {} fresh replicas ({}), the same requests at the same times; the systems ran {order}. Times are \
-             as measured; engines and arrivals are {} times as fast as real time.",
+            "{}. Each system: {} fresh replicas ({}), the same requests at the same times; the systems ran {order}{runs}. \
+             Times are as measured; engines and arrivals are {} times as fast as real time.",
             scenario.description, scenario.replicas, scenario.engine, scenario.speed
         ));
         let sections = [
@@ -182,6 +190,7 @@ mod tests {
         PeerComparison {
             scenario: crate::report::tests::example().scenario,
             at_once: false,
+            runs_each: 1,
             runs: vec![ours, peer],
         }
     }
