@@ -14,6 +14,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 
 use crate::certificates::Authority;
+use crate::directory::fresh_directory;
 use crate::port::{self, ReservedPort};
 use crate::process::Process;
 use crate::tools;
@@ -56,10 +57,12 @@ impl User {
 }
 
 impl ControlPlane {
-    /// Starts both programs, which `programs` names, and creates the namespace. Their files stay in `target/stacks/NAME`.
+    /// Starts both programs, which `programs` names, and creates the namespace. Their files stay in a new directory
+    /// `target/stacks/NAME...`: two programs may start a plane of the same name.
     pub async fn start(name: &str, programs: &Programs) -> anyhow::Result<Self> {
         let output = tools::output_directory();
-        Self::start_in(&output.join("stacks").join(name), programs).await
+        let directory = fresh_directory(&output.join("stacks"), name)?;
+        Self::start_in(&directory, programs).await
     }
 
     /// Starts both programs, with their files in `directory`, which is emptied.
