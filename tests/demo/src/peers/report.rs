@@ -106,14 +106,14 @@ impl PeerComparison {
     pub fn report(&self) -> anyhow::Result<Report> {
         let scenario = &self.scenario;
         let order = if self.at_once {
-            "at once"
+            "side by side"
         } else {
             "one after the other"
         };
         let runs = match self.runs_each {
             1 => String::new(),
             runs => {
-                format!(", each {runs} times at once; figures are of the requests of all its runs")
+                format!(", each in {runs} runs side by side, whose requests count together")
             }
         };
         let introduction = Section::new("").text(format!(
@@ -216,5 +216,21 @@ mod tests {
         let text = text.render(Format::Markdown).unwrap();
         assert!(text.contains("TTFT p50 0.50"), "{text}");
         assert!(text.contains("hits 1.00"), "{text}");
+    }
+
+    #[test]
+    fn the_report_says_in_which_order_and_how_often_the_systems_ran() {
+        let text = |comparison: &PeerComparison| {
+            let report = comparison.report().unwrap();
+            report.render(Format::Markdown).unwrap()
+        };
+        let once = comparison(run("Isotherm", 50.0, 0.5, 0), run("peer", 100.0, 0.5, 0));
+        assert!(text(&once).contains("the systems ran one after the other. "));
+        let twice = PeerComparison {
+            at_once: true,
+            runs_each: 2,
+            ..once
+        };
+        assert!(text(&twice).contains("the systems ran side by side, each in 2 runs side by side"));
     }
 }
