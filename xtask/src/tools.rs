@@ -1,6 +1,6 @@
 //! Tools from crates.io, each in one pinned version, installed below `target/tools` when missing.
 //!
-//! A copy that the machine has elsewhere is not used: its version would decide what the check finds.
+//! A copy that the machine has elsewhere is not used: its version would decide the result.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -103,7 +103,7 @@ fn pool(replicas: &[SocketAddr]) -> Pool {
     Pool::new(MODEL).with_addresses(replicas.iter().copied())
 }
 
-/// Measures a system; `None` when it is not installed.
+/// Measures a system; `None` when it is not installed, or is not Isotherm and does not start.
 async fn run(
     scenario: &Scenario,
     system: System,
