@@ -9,8 +9,8 @@
 #   FOLDER/REGION/tls/region.pem, region.key  made anew by every call
 #   FOLDER/REGION/tls/ca.pem                  a copy of the authority's certificate, which REGION trusts
 #
-# Call it again, for all regions or for one, to replace certificates while everything runs: files are moved into their
-# places, and Envoy and the services read them again. With an authority of your own, what counts is: DNS name
+# Call it again, for all regions or for one, to replace certificates while everything runs: a region's three files change
+# at once, and Envoy and the services read them again. With an authority of your own, what counts is: DNS name
 # REGION.isotherm as subject alternative name, extended key usage clientAuth and serverAuth.
 set -euo pipefail
 umask 077
@@ -55,15 +55,18 @@ EXTENSIONS
       -set_serial "0x$(openssl rand -hex 16)" -days $days_of_a_region -extfile "$work/extensions" -out "$work/region.pem"; } \
     2>"$work/log" || { cat "$work/log" >&2; exit 1; }
 
-  # Moved, not written, so that no reader sees half a file. Between the two moves key and certificate do not match;
-  # Envoy and the service then keep the old pair, and read again after the second move.
+  # The three files are links through ..data, which one rename replaces: every reader sees all of them change at once.
+  # Kubernetes mounts a secret the same way.
   tls=$folder/$region/tls
   mkdir -p "$tls"
-  for file in region.key region.pem; do
-    cp "$work/$file" "$tls/.$file.new"
-    mv "$tls/.$file.new" "$tls/$file"
+  old=$(readlink "$tls/..data" || true)
+  new=$(mktemp -d "$tls/..XXXXXX")
+  cp "$work/region.key" "$work/region.pem" "$authority/ca.pem" "$new"
+  ln -s "${new##*/}" "$tls/..data.new"
+  mv -T "$tls/..data.new" "$tls/..data"
+  for file in region.key region.pem ca.pem; do
+    [ -L "$tls/$file" ] || { ln -s "..data/$file" "$tls/$file.new" && mv -T "$tls/$file.new" "$tls/$file"; }
   done
-  cp "$authority/ca.pem" "$tls/.ca.pem.new"
-  mv "$tls/.ca.pem.new" "$tls/ca.pem"
+  [ -z "$old" ] || rm -rf "${tls:?}/$old"
   echo "$tls/region.pem: $region.isotherm, $(openssl x509 -noout -enddate -in "$tls/region.pem")"
 done

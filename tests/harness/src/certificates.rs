@@ -2,14 +2,14 @@
 //! both ends of a connection.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
+use anyhow::Context as _;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose,
 };
-
-use crate::document::replace_file;
 
 /// A private certificate authority.
 #[derive(Debug)]
@@ -35,8 +35,8 @@ impl Authority {
         })
     }
 
-    /// Writes a certificate for `region` into a directory: `region.pem`, `region.key` and `ca.pem`. Each file replaces its
-    /// predecessor at once.
+    /// Writes a certificate for `region` into a directory: `region.pem`, `region.key` and `ca.pem`. The three files replace
+    /// their predecessors at once.
     pub fn issue(&self, region: &str, directory: &Path) -> anyhow::Result<()> {
         let mut params = CertificateParams::new(vec![format!("{region}.isotherm")])?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -47,10 +47,39 @@ impl Authority {
         params.distinguished_name.push(DnType::CommonName, region);
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
-        fs::create_dir_all(directory)?;
-        // The key first: a program that watches the certificate then finds the key that belongs to it.
-        replace_file(&directory.join("region.key"), &key.serialize_pem())?;
-        replace_file(&directory.join("region.pem"), &certificate.pem())?;
-        replace_file(&directory.join("ca.pem"), &self.pem)
+        let files = [
+            ("region.key", key.serialize_pem()),
+            ("region.pem", certificate.pem()),
+            ("ca.pem", self.pem.clone()),
+        ];
+        mount(directory, &files)
     }
+}
+
+/// Writes files the way Kubernetes mounts a secret: as links through `..data`, which one rename replaces.
+///
+/// Envoy reads key and certificate as one secret and the authority as another. When the files change one by one, it may read a
+/// key without its certificate, and then keeps the old authority for some clusters until the next change.
+fn mount(directory: &Path, files: &[(&str, String)]) -> anyhow::Result<()> {
+    fs::create_dir_all(directory)?;
+    let data = directory.join("..data");
+    let old = fs::read_link(&data).ok();
+    let new = tempfile::Builder::new()
+        .prefix("..")
+        .tempdir_in(directory)?
+        .keep();
+    for (name, text) in files {
+        fs::write(new.join(name), text)?;
+        if old.is_none() {
+            symlink(Path::new("..data").join(name), directory.join(name))?;
+        }
+    }
+    let name = new.file_name().context("a folder without a name")?;
+    let link = directory.join("..data.new");
+    symlink(name, &link)?;
+    fs::rename(&link, &data)?;
+    if let Some(old) = old {
+        fs::remove_dir_all(directory.join(old))?;
+    }
+    Ok(())
 }
