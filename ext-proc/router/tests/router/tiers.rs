@@ -403,6 +403,29 @@ fn a_fast_request_is_served_before_a_normal_one_by_the_default_policy() {
 }
 
 #[test]
+fn a_request_that_cannot_be_in_time_any_more_comes_behind_those_that_can() {
+    let mut config = config(PolicyName::Isotherm, BatchTier::default());
+    config.push = Push::Outstanding { max: 1 };
+    let served = |prompt_tokens| {
+        let mut script = pool(config.clone(), 1, 0.9);
+        script.arrive(of(Tier::InteractiveFast, 0));
+        script.arrive(Request {
+            prompt_tokens,
+            ..of(Tier::InteractiveFast, 1)
+        });
+        script.sleep(400);
+        script.arrive(of(Tier::InteractiveFast, 2));
+        script.sleep(300);
+        script.effects();
+        script.finish(0);
+        ids(&dispatched(&mut script))
+    };
+    // The presumed speed is 0.1 ms a token, and the objective a second.
+    assert_eq!(served(2_000), [1]);
+    assert_eq!(served(10_000), [2]);
+}
+
+#[test]
 fn first_tokens_count_by_the_budget_of_their_request() {
     let mut script = pool(config(PolicyName::Isotherm, BatchTier::default()), 2, 0.2);
     script.arrive(of(Tier::InteractiveFast, 0));

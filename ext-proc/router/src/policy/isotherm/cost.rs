@@ -59,6 +59,8 @@ pub(super) struct CandidateCost {
     affinity: f64,
     /// Time from dispatch to the first token, in seconds.
     pub(super) ttft_s: f64,
+    /// The same time if memory comes free as though each request held an equal share.
+    pub(super) soonest_s: f64,
     /// The prefix of the prompt that the replica holds.
     pub(super) matched: PrefixMatch,
 }
@@ -170,6 +172,7 @@ impl<'a> CostModel<'a> {
             cost: costs.waits + costs.affinity + OWN_STALL_WEIGHT * stalled_s + costs.writing,
             affinity: costs.affinity,
             ttft_s: costs.ttft_s,
+            soonest_s: costs.soonest_s,
             matched,
         }
     }
@@ -187,18 +190,18 @@ impl<'a> CostModel<'a> {
         // An engine computes nothing while it loads an adapter.
         let work_s = replicas.prefill_s(replica, prompt.tokens) + adapter.load_s;
         let service_s = view.service_s.unwrap_or_default();
-        let memory_s =
-            MEMORY_WAIT_FACTOR * replicas.memory_wait_s(replica, prompt.uncached, service_s);
+        let memory_s = replicas.memory_wait_s(replica, prompt.uncached, service_s);
+        let computed_s = replicas.ttft_s(replica, prompt.tokens, view.now)
+            + prompt.remote_s
+            + adapter.wait_s
+            + adapter.load_s;
         let outstanding = f64::from(rank(view, replica).outstanding());
         let terms = CostTerms {
             work_s,
             pool_work_s: prompt.tokens * replicas.latency().prefill.each_s,
             busy_s: replicas.backlog_s(replica, view.now) + work_s,
-            ttft_s: replicas.ttft_s(replica, prompt.tokens, view.now)
-                + memory_s
-                + prompt.remote_s
-                + adapter.wait_s
-                + adapter.load_s,
+            ttft_s: computed_s + MEMORY_WAIT_FACTOR * memory_s,
+            soonest_s: computed_s + memory_s,
             slot_s: adapter.slot_s,
             outstanding,
             writing_s: replicas.writing_s(replica, outstanding),
@@ -222,12 +225,14 @@ impl<'a> CostModel<'a> {
         let view = self.view;
         let latency = view.replicas.fastest();
         let work_s = prompt.tokens * latency.prefill.each_s;
+        let soonest_s = latency.prefill.fixed_s + work_s + prompt.remote_s;
         let outstanding = f64::from(view.replicas.least_outstanding());
         let terms = CostTerms {
             work_s,
             pool_work_s: prompt.tokens * view.replicas.latency().prefill.each_s,
             busy_s: work_s,
-            ttft_s: latency.prefill.fixed_s + work_s + prompt.remote_s,
+            ttft_s: soonest_s,
+            soonest_s,
             slot_s: 0.0,
             outstanding,
             writing_s: view.replicas.writing_at_s(latency, outstanding),
@@ -246,6 +251,7 @@ impl<'a> CostModel<'a> {
         let (own_s, theirs_s) = terms.writing_s;
         PartialCost {
             ttft_s: terms.ttft_s,
+            soonest_s: terms.soonest_s,
             own_s,
             waits: with_lateness(until_dispatch_s + terms.ttft_s, timing.objective)
                 + terms.work_s * delayed
@@ -274,6 +280,8 @@ struct CostTerms {
     /// Time until the prompt is computed, the queued prefill included.
     busy_s: f64,
     ttft_s: f64,
+    /// The same time if memory comes free as though each request held an equal share.
+    soonest_s: f64,
     /// Time that later requests lose because the adapter takes a slot.
     slot_s: f64,
     /// Requests in flight on the replica.
@@ -286,6 +294,8 @@ struct CostTerms {
 #[derive(Clone, Copy, Debug)]
 struct PartialCost {
     ttft_s: f64,
+    /// The same time if memory comes free as though each request held an equal share.
+    soonest_s: f64,
     /// Time to write the answer.
     own_s: f64,
     /// Cost of the time before the first token, to the request and to the requests that it delays.

@@ -25,6 +25,10 @@ use self::candidates::{affinity_replica, cheapest_now, some_holders, still_prefe
 use self::cost::{CandidateCost, CostModel};
 use self::query::CandidateQuery;
 
+/// Part of the expected time to first token that must fit into a request's own objective. A request that would be a little late may be
+/// in time after all.
+const IN_TIME_SHARE: f64 = 0.8;
+
 #[derive(Debug)]
 pub(super) struct Isotherm;
 
@@ -81,7 +85,7 @@ impl Policy for Isotherm {
             let elsewhere = cost_model.price_work(replica, matched, work, query.timing, adapter);
             // A warm cache far outweighs a wait where most prompts are cold. Here it must not: cold prompts would starve.
             let saved_s = elsewhere.without_affinity() - here.without_affinity();
-            let saving = saved_s + urgency_s(objective, waited_s, here.ttft_s);
+            let saving = saved_s + urgency_s(objective, waited_s, &here);
             if best.is_none_or(|(most, _)| saving > most) {
                 // Another free replica may suit the request better still.
                 let next = if is_alone {
@@ -146,17 +150,17 @@ fn dispatch_to(priced: &CandidateCost, query: &CandidateQuery<'_>, view: &View<'
     }
 }
 
-/// Urgency of a request that has waited for `waited_s`, in seconds.
+/// Urgency of a request that has waited for `waited_s`, in seconds, if it goes to this replica.
 ///
 /// A request with the pool's objective loses the objective from its urgency once its first token is expected past it. A request with
-/// its own objective is late after a wait of the objective: by the expectation, every short objective would come last. A late
-/// request comes last until it has expired, as by DPA (SageServe 6.5).
-fn urgency_s(objective: Objective, waited_s: f64, ttft_s: f64) -> f64 {
+/// its own objective is late once most of the time that it takes at the soonest would end past it: by waits for memory as dear as in
+/// the cost, every short objective would come last. A late request comes last until it has expired, as by DPA (SageServe 6.5).
+fn urgency_s(objective: Objective, waited_s: f64, here: &CandidateCost) -> f64 {
     if objective == Objective::of_pool(objective.pool_slo_s) {
-        let is_past_slo = waited_s + ttft_s > objective.slo_s;
+        let is_past_slo = waited_s + here.ttft_s > objective.slo_s;
         return waited_s - if is_past_slo { objective.slo_s } else { 0.0 };
     }
-    if waited_s <= objective.slo_s {
+    if waited_s + IN_TIME_SHARE * here.soonest_s <= objective.slo_s {
         objective.urgency() * waited_s
     } else {
         let late_s = waited_s - objective.slo_s;
