@@ -63,11 +63,11 @@ impl WaitState {
         self.waited_s + self.turn_s
     }
 
-    /// Share of the objective that the waits so far leave: 1 on arrival, and 0 once the request is late.
-    pub(crate) fn share_left(&self) -> f64 {
-        let slo_s = self.objective.slo_s;
-        if slo_s > 0.0 {
-            (1.0 - self.waited_s / slo_s).max(0.0)
+    /// Share of so many objectives that the waits so far leave: 1 on arrival, and 0 in the end.
+    pub(crate) fn share_left(&self, objectives: f64) -> f64 {
+        let within_s = objectives * self.objective.slo_s;
+        if within_s > 0.0 {
+            (1.0 - self.waited_s / within_s).max(0.0)
         } else {
             0.0
         }

@@ -143,3 +143,19 @@ fn a_freed_replica_serves_the_request_that_loses_most_elsewhere() {
     script.probe(0, 0);
     assert_eq!(script.sent()[0], (4, 0));
 }
+
+#[test]
+fn a_short_prompt_goes_before_a_long_one_that_came_first_but_not_for_ever() {
+    let mut script = script(Push::Outstanding { max: 1 }, 1);
+    script.arrive(asked(0, &long(0, 2)));
+    script.arrive(asked(1, &long(1, 400)));
+    assert_eq!(script.sent(), [(0, 0)]);
+    let mut served = 0;
+    let turns = (2..200).find(|id| {
+        script.arrive(asked(*id, &long(*id, 2)));
+        script.finish(served);
+        served = script.sent().remove(0).0;
+        served == 1
+    });
+    assert_eq!(turns, Some(66), "after 64 others");
+}

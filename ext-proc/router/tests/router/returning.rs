@@ -208,8 +208,8 @@ fn a_returned_request_keeps_its_position_in_the_queue() {
     script.peer_says(EU, no_free_capacity());
     script.peer_says(ASIA, no_free_capacity());
     script.sleep(10);
-    script.arrive(request(3, 3, &[3]));
-    script.arrive(request(4, 4, &[4]));
+    script.arrive(request(3, 3, &[3, 3, 3, 3]));
+    script.arrive(request(4, 4, &[4, 4, 4, 4]));
     script.sleep(80);
     script.arrive(traveller(12, 2, &[2, 2, 2, 2], &[EU]));
     script.arrive(traveller(11, 1, &[1, 1, 1, 1], &[EU]));

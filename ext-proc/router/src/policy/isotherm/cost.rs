@@ -30,7 +30,10 @@ const ROUNDING_SHARE: f64 = 1e-9;
 /// cached.
 const AFFINITY_WEIGHT: f64 = 3.0;
 /// Bound on that weight where they compute more.
-const AFFINITY_WEIGHT_MAX: f64 = 1000.0;
+const AFFINITY_WEIGHT_MAX: f64 = 400.0;
+/// Objectives after which a request no longer waits for the sake of warm caches: the replica that holds its prompt may be busy for
+/// minutes.
+const AFFINITY_OBJECTIVES: f64 = 4.0;
 /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
 const MEMORY_WAIT_FACTOR: f64 = 10.0;
 
@@ -57,12 +60,20 @@ pub(super) struct CandidateCost {
     pub(super) cost: f64,
     /// Part of the cost that keeps prompts at their caches.
     affinity: f64,
-    /// Time from dispatch to the first token, in seconds.
+    pub(super) times: PromptTimes,
+    /// The prefix of the prompt that the replica holds.
+    pub(super) matched: PrefixMatch,
+}
+
+/// Times of a prompt on a replica, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PromptTimes {
+    /// Time to compute the prompt.
+    pub(super) work_s: f64,
+    /// Time from dispatch to the first token.
     pub(super) ttft_s: f64,
     /// The same time if memory comes free as though each request held an equal share.
     pub(super) soonest_s: f64,
-    /// The prefix of the prompt that the replica holds.
-    pub(super) matched: PrefixMatch,
 }
 
 impl CandidateCost {
@@ -97,6 +108,11 @@ impl<'a> CostModel<'a> {
             affinity_weight: 0.0,
             ..Self::new(view)
         }
+    }
+
+    /// The time that computing a prompt takes from the requests that wait, in seconds.
+    pub(super) fn delay_of_queue_s(&self, candidate: &CandidateCost) -> f64 {
+        candidate.times.work_s * self.waiting_per_replica
     }
 
     /// Finds the least turn of the busy replicas, which takes longer than the price of one request.
@@ -171,8 +187,7 @@ impl<'a> CostModel<'a> {
             replica,
             cost: costs.waits + costs.affinity + OWN_STALL_WEIGHT * stalled_s + costs.writing,
             affinity: costs.affinity,
-            ttft_s: costs.ttft_s,
-            soonest_s: costs.soonest_s,
+            times: costs.times,
             matched,
         }
     }
@@ -196,12 +211,15 @@ impl<'a> CostModel<'a> {
             + adapter.wait_s
             + adapter.load_s;
         let outstanding = f64::from(rank(view, replica).outstanding());
-        let terms = CostTerms {
+        let times = PromptTimes {
             work_s,
-            pool_work_s: prompt.tokens * replicas.latency().prefill.each_s,
-            busy_s: replicas.backlog_s(replica, view.now) + work_s,
             ttft_s: computed_s + MEMORY_WAIT_FACTOR * memory_s,
             soonest_s: computed_s + memory_s,
+        };
+        let terms = CostTerms {
+            times,
+            pool_work_s: prompt.tokens * replicas.latency().prefill.each_s,
+            busy_s: replicas.backlog_s(replica, view.now) + work_s,
             slot_s: adapter.slot_s,
             outstanding,
             writing_s: replicas.writing_s(replica, outstanding),
@@ -225,14 +243,17 @@ impl<'a> CostModel<'a> {
         let view = self.view;
         let latency = view.replicas.fastest();
         let work_s = prompt.tokens * latency.prefill.each_s;
-        let soonest_s = latency.prefill.fixed_s + work_s + prompt.remote_s;
+        let ttft_s = latency.prefill.fixed_s + work_s + prompt.remote_s;
         let outstanding = f64::from(view.replicas.least_outstanding());
-        let terms = CostTerms {
+        let times = PromptTimes {
             work_s,
+            ttft_s,
+            soonest_s: ttft_s,
+        };
+        let terms = CostTerms {
+            times,
             pool_work_s: prompt.tokens * view.replicas.latency().prefill.each_s,
             busy_s: work_s,
-            ttft_s: soonest_s,
-            soonest_s,
             slot_s: 0.0,
             outstanding,
             writing_s: view.replicas.writing_at_s(latency, outstanding),
@@ -250,13 +271,14 @@ impl<'a> CostModel<'a> {
         }
         let (own_s, theirs_s) = terms.writing_s;
         PartialCost {
-            ttft_s: terms.ttft_s,
-            soonest_s: terms.soonest_s,
+            times: terms.times,
             own_s,
-            waits: with_lateness(until_dispatch_s + terms.ttft_s, timing.objective)
-                + terms.work_s * delayed
+            waits: with_lateness(until_dispatch_s + terms.times.ttft_s, timing.objective)
+                + terms.times.work_s * delayed
                 + terms.slot_s,
-            affinity: terms.pool_work_s * self.affinity_weight * timing.share_left(),
+            affinity: terms.pool_work_s
+                * self.affinity_weight
+                * timing.share_left(AFFINITY_OBJECTIVES),
             writing: WRITING_WEIGHT * (own_s + theirs_s),
         }
     }
@@ -265,7 +287,7 @@ impl<'a> CostModel<'a> {
 /// The weight of the work where replicas compute so many prompt tokens for each one that they find cached.
 ///
 /// Prompts that no replica holds balance the load wherever they are sent. The more of them there are, the more can the others
-/// wait for their caches, until they are late.
+/// wait for their caches.
 fn affinity_weight(computed_per_cached: f64) -> f64 {
     (AFFINITY_WEIGHT * computed_per_cached.powi(3)).min(AFFINITY_WEIGHT_MAX)
 }
@@ -273,15 +295,11 @@ fn affinity_weight(computed_per_cached: f64) -> f64 {
 /// Inputs of the cost of a request on one replica.
 #[derive(Clone, Copy, Debug)]
 struct CostTerms {
-    /// Time to compute the prompt.
-    work_s: f64,
-    /// Time to compute it at the pool's speed, which does not tell replicas apart.
+    times: PromptTimes,
+    /// Time to compute the prompt at the pool's speed, which does not tell replicas apart.
     pool_work_s: f64,
     /// Time until the prompt is computed, the queued prefill included.
     busy_s: f64,
-    ttft_s: f64,
-    /// The same time if memory comes free as though each request held an equal share.
-    soonest_s: f64,
     /// Time that later requests lose because the adapter takes a slot.
     slot_s: f64,
     /// Requests in flight on the replica.
@@ -293,9 +311,7 @@ struct CostTerms {
 /// Cost of a request on one replica, without the stalls of its answer.
 #[derive(Clone, Copy, Debug)]
 struct PartialCost {
-    ttft_s: f64,
-    /// The same time if memory comes free as though each request held an equal share.
-    soonest_s: f64,
+    times: PromptTimes,
     /// Time to write the answer.
     own_s: f64,
     /// Cost of the time before the first token, to the request and to the requests that it delays.

@@ -43,7 +43,8 @@ impl Policy for Isotherm {
         Some(Selection::Dispatch(dispatch_to(&best, &query, view)))
     }
 
-    /// Selects the request that saves most by going to the freed replica instead of to the next best one for it.
+    /// Selects the request that saves most by going to the freed replica instead of to the next best one for it. A long prompt gives
+    /// way to short ones: all others wait while a replica computes it.
     fn select_request(
         &self,
         replica: ReplicaIndex,
@@ -85,7 +86,8 @@ impl Policy for Isotherm {
             let elsewhere = cost_model.price_work(replica, matched, work, query.timing, adapter);
             // A warm cache far outweighs a wait where most prompts are cold. Here it must not: cold prompts would starve.
             let saved_s = elsewhere.without_affinity() - here.without_affinity();
-            let saving = saved_s + urgency_s(objective, waited_s, &here);
+            let saving = saved_s + urgency_s(objective, waited_s, &here)
+                - cost_model.delay_of_queue_s(&here);
             if best.is_none_or(|(most, _)| saving > most) {
                 // Another free replica may suit the request better still.
                 let next = if is_alone {
@@ -157,10 +159,10 @@ fn dispatch_to(priced: &CandidateCost, query: &CandidateQuery<'_>, view: &View<'
 /// the cost, every short objective would come last. A late request comes last until it has expired, as by DPA (SageServe 6.5).
 fn urgency_s(objective: Objective, waited_s: f64, here: &CandidateCost) -> f64 {
     if objective == Objective::of_pool(objective.pool_slo_s) {
-        let is_past_slo = waited_s + here.ttft_s > objective.slo_s;
+        let is_past_slo = waited_s + here.times.ttft_s > objective.slo_s;
         return waited_s - if is_past_slo { objective.slo_s } else { 0.0 };
     }
-    if waited_s + IN_TIME_SHARE * here.soonest_s <= objective.slo_s {
+    if waited_s + IN_TIME_SHARE * here.times.soonest_s <= objective.slo_s {
         objective.urgency() * waited_s
     } else {
         let late_s = waited_s - objective.slo_s;
