@@ -72,7 +72,7 @@ pub(super) struct PromptTimes {
     pub(super) work_s: f64,
     /// Time from dispatch to the first token.
     pub(super) ttft_s: f64,
-    /// The same time if memory comes free as though each request held an equal share.
+    /// Time from dispatch to the first token if memory comes free as though each request held an equal share.
     pub(super) soonest_s: f64,
 }
 
