@@ -62,10 +62,10 @@ EXTENSIONS
   old=$(readlink "$tls/..data" || true)
   new=$(mktemp -d "$tls/..XXXXXX")
   cp "$work/region.key" "$work/region.pem" "$authority/ca.pem" "$new"
-  ln -s "${new##*/}" "$tls/..data.new"
+  ln -sfn "${new##*/}" "$tls/..data.new"
   mv -T "$tls/..data.new" "$tls/..data"
   for file in region.key region.pem ca.pem; do
-    [ -L "$tls/$file" ] || { ln -s "..data/$file" "$tls/$file.new" && mv -T "$tls/$file.new" "$tls/$file"; }
+    [ -L "$tls/$file" ] || { ln -sfn "..data/$file" "$tls/$file.new" && mv -T "$tls/$file.new" "$tls/$file"; }
   done
   [ -z "$old" ] || rm -rf "${tls:?}/$old"
   echo "$tls/region.pem: $region.isotherm, $(openssl x509 -noout -enddate -in "$tls/region.pem")"
