@@ -9,8 +9,8 @@
 //!
 //! - A holder counts a lease from the moment before it sent the renewal, less a fifth: the margin. An observer counts the whole
 //!   lease from the moment after it saw a renewal. Clocks may differ in speed by a tenth.
-//! - The owner takes its lapsed lease at once. Another region waits longer the farther away it is, has a gateway, and does not
-//!   hear the owner.
+//! - The owner takes its lapsed lease at once. Another region waits longer the farther away it is, has a gateway, and has not
+//!   heard the owner for half a lease. After an outage of the store it waits anew: no region could renew meanwhile.
 //! - The owner gets its lease back when it has been well for a while. Until then the holder decides about its replicas.
 //! - Without an answer of the store, a region keeps its own replicas and drops those of others when their lease ends.
 //!
@@ -34,6 +34,9 @@ const MARGIN_DIVISOR: u32 = 5;
 const LIST_DIVISOR: u32 = 10;
 /// The lease divided by the time between two renewals.
 const RENEWAL_DIVISOR: u32 = 4;
+/// The lease divided by the shortest silence that counts as an outage. A holder renews in time after a shorter silence of the store,
+/// and heartbeats of a busy region may be late by less.
+const OUTAGE_DIVISOR: u32 = 2;
 /// Limit of records.
 const ENTRIES_MAX: usize = 1_024;
 
@@ -57,6 +60,11 @@ impl LeaseConfig {
     /// Time between two lists, and the longest wait for an answer of the store.
     pub fn list_interval(&self) -> Duration {
         self.lease / LIST_DIVISOR
+    }
+
+    /// Shortest silence of the store, or of a region, that counts as an outage.
+    pub fn outage(&self) -> Duration {
+        self.lease / OUTAGE_DIVISOR
     }
 }
 
@@ -105,6 +113,8 @@ pub struct Leases {
     is_listing: bool,
     /// Time before the last list was sent that was answered.
     listed: Option<Time>,
+    /// Time of the first answer after the last outage of the store.
+    answers_since: Time,
     entries: BTreeMap<RegionName, KnownEntry>,
     is_stopping: bool,
     effects: VecDeque<LeaseEffect>,
@@ -120,6 +130,8 @@ struct KnownEntry {
     renewed_seen: Time,
     /// Time after this service first saw the owner's last beat ([`RegionEntry::beats`]).
     beat_seen: Option<Time>,
+    /// Time at which this service last heard the region with a gateway.
+    last_heard: Option<Time>,
     /// Time since which beats come without a gap.
     well_since: Option<Time>,
     /// Time before the last renewal of this service was sent, and the number of its revision; `None` after this service gave the
@@ -146,6 +158,7 @@ impl Leases {
             next_list: now,
             is_listing: false,
             listed: None,
+            answers_since: now,
             entries: BTreeMap::new(),
             is_stopping: false,
             effects: VecDeque::new(),
@@ -169,6 +182,10 @@ impl Leases {
         self.is_listing = false;
         match found {
             Some(found) => {
+                let age = self.store_age(self.now);
+                if age.is_none_or(|age| age >= self.config.outage()) {
+                    self.answers_since = self.now;
+                }
                 self.listed = Some(sent);
                 self.apply(sent, found);
             }
@@ -254,6 +271,11 @@ impl Leases {
             self.effects.push_back(LeaseEffect::List);
         }
         self.add_own_entry();
+        for heard in &self.inputs.heard {
+            if let Some(known) = self.entries.get_mut(heard) {
+                known.last_heard = Some(self.now);
+            }
+        }
         for region in self.entries.keys().cloned().collect::<Vec<_>>() {
             self.decide(&region);
         }

@@ -221,11 +221,22 @@ pub async fn wait_until_managing(
 ) -> anyhow::Result<()> {
     let expected: BTreeSet<_> = expected.iter().map(|replica| replica.address()).collect();
     let condition = format!("{region} to manage {expected:?}");
-    wait_for(WAIT_MAX, &condition, || async {
+    let waited = wait_for(WAIT_MAX, &condition, || async {
         let managed = managed_replicas(regions.region(region)?).await?;
         Ok((managed == expected).then_some(()))
     })
-    .await
+    .await;
+    if waited.is_err() {
+        print_statuses(regions).await;
+    }
+    waited
+}
+
+/// Prints what the service of each region says about regions and leases, for a test that fails.
+pub async fn print_statuses(regions: &Regions) {
+    for region in regions.names() {
+        println!("{region}: {:?}", regions.status(region).await);
+    }
 }
 
 /// Waits until each region holds the lease of its own replicas, by etcd; returns `false` where etcd is not installed.

@@ -6,6 +6,9 @@ use super::{KnownEntry, LeaseEffect, Leases, RENEWAL_DIVISOR};
 use crate::entry::RegionEntry;
 use crate::message::RegionName;
 
+/// Lists by which a region waits longer than the next nearer one. It may have seen the last renewal one list earlier.
+const LISTS_PER_RANK: u32 = 2;
+
 impl Leases {
     /// Creates this region's own record, once its replicas are known.
     pub(super) fn add_own_entry(&mut self) {
@@ -104,19 +107,26 @@ impl Leases {
         if !can_take || is_heard || entry.replicas() == 0 {
             return None;
         }
-        let before = entry
+        let nearer = entry
             .nearest
             .iter()
             .take_while(|near| **near != self.config.name);
-        let rank = u32::try_from(before.count())
-            .unwrap_or(u32::MAX)
-            .saturating_add(1);
-        let wait = self.config.list_interval().saturating_mul(rank);
+        let nearer = u32::try_from(nearer.count()).unwrap_or(u32::MAX);
+        let lists = nearer.saturating_mul(LISTS_PER_RANK).saturating_add(1);
+        let wait = self.config.list_interval().saturating_mul(lists);
         let lease = entry
             .holder
             .as_ref()
             .map_or(Duration::ZERO, |_| self.config.lease);
-        let is_due = self.now.since(known.renewed_seen) >= lease.saturating_add(wait);
+        let silent_since = known.renewed_seen.max(self.answers_since);
+        let is_due = self.now.since(silent_since) >= lease.saturating_add(wait);
+        // A region that was heard a moment ago lost the store, and lives. One that gave its lease up wants it taken.
+        let was_heard = known
+            .last_heard
+            .is_some_and(|heard| self.now.since(heard) < self.config.outage());
+        if was_heard && entry.holder.is_some() {
+            return None;
+        }
         is_due.then(|| with_holder(entry, Some(&self.config.name)))
     }
 

@@ -195,6 +195,33 @@ fn a_region_without_the_store_keeps_its_own_replicas_and_drops_others() {
 }
 
 #[test]
+fn the_nearest_region_keeps_a_lease_through_a_failure_of_the_store() {
+    let mut tried = 0;
+    for seed in 0..50 {
+        let mut world = World::new(seed, 3, Mutant::None);
+        world.run(2 * LEASE).unwrap();
+        world.kill(0);
+        world.run(2 * LEASE).unwrap();
+        if world.holder(0) != Some(1) {
+            // The clock of region 2 runs so much faster that it came first.
+            continue;
+        }
+        tried += 1;
+        let before = world.revision(0);
+        world.set_store(false);
+        world.run(4 * LEASE).unwrap();
+        world.set_store(true);
+        world.run(LEASE / 2).unwrap();
+        assert!(world.owns(1, 0), "seed {seed}");
+        assert_eq!(world.revision(0), before, "seed {seed}");
+    }
+    assert!(
+        tried > 45,
+        "the nearest region came first {tried} times of 50"
+    );
+}
+
+#[test]
 fn a_region_that_lost_the_store_and_is_heard_keeps_its_lease() {
     let mut world = World::new(10, 3, Mutant::None);
     world.run(2 * LEASE).unwrap();
@@ -202,4 +229,20 @@ fn a_region_that_lost_the_store_and_is_heard_keeps_its_lease() {
     world.run(4 * LEASE).unwrap();
     assert_eq!(world.holder(0), Some(0));
     assert!(!world.owns(1, 0) && !world.owns(2, 0));
+}
+
+#[test]
+fn a_region_that_lost_the_store_keeps_its_lease_through_late_heartbeats() {
+    let mut world = World::new(10, 3, Mutant::None);
+    world.run(2 * LEASE).unwrap();
+    world.cut_from_store(0, true);
+    world.run(4 * LEASE).unwrap();
+    world.isolate(0, true);
+    world.run(LEASE * 2 / 5).unwrap();
+    world.isolate(0, false);
+    world.run(LEASE).unwrap();
+    assert_eq!(world.holder(0), Some(0));
+    world.isolate(0, true);
+    world.run(LEASE).unwrap();
+    assert!(world.owns(1, 0), "no region hears it for half a lease");
 }

@@ -545,6 +545,18 @@ impl World {
         self.nodes[node].is_cut = is_cut;
     }
 
+    /// Cuts the network between a region and every other one, or heals it.
+    pub fn isolate(&mut self, node: usize, is_isolated: bool) {
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            let pair = (node.min(other), node.max(other));
+            if is_isolated {
+                self.cuts.insert(pair);
+            } else {
+                self.cuts.remove(&pair);
+            }
+        }
+    }
+
     pub fn set_store(&mut self, is_up: bool) {
         self.is_store_up = is_up;
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use isotherm_e2e::load::check_all_succeeded;
 use isotherm_e2e::regions::{
-    client, scripted_regions_of, wait_for_own_leases, wait_for_peer_state, wait_until_connected,
-    wait_until_managing,
+    client, print_statuses, scripted_regions_of, wait_for_own_leases, wait_for_peer_state,
+    wait_until_connected, wait_until_managing,
 };
 use isotherm_e2e::{LeaseMonitor, Load, ScriptedReplica, WAIT_MAX, chat, permit};
 use isotherm_harness::{Etcd, Regions, RegionsBuilder, wait_for};
@@ -18,7 +18,7 @@ const CLIENTS: usize = 4;
 /// A region counts as lost long before its lease ends, so that the nearest region is the first to take the lease.
 const HEARTBEAT_MS: u64 = 400;
 /// A lease so long that the next region waits clearly longer than the nearest one, on a busy machine too.
-const LEASE_MS: u64 = 6_000;
+const LEASE_MS: u64 = 8_000;
 
 /// The replicas of three regions.
 struct Replicas {
@@ -180,9 +180,7 @@ async fn wait_until_serving(
     )
     .await;
     if waited.is_err() {
-        for region in regions.names() {
-            println!("{region}: {:?}", regions.status(region).await);
-        }
+        print_statuses(regions).await;
     }
     waited
 }
