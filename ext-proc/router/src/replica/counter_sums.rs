@@ -12,9 +12,7 @@ use crate::{EngineCounters, Time, Total};
 const HALF_LIFE_S: f64 = 30.0;
 /// Prompts from which means say something.
 const PROMPTS_MIN: f64 = 8.0;
-/// Prompts that count as half of full confidence, in a replica's means.
-const PROMPTS_HALF: f64 = 8.0;
-/// Time without a prompt that halves the confidence; see [`share_left`].
+/// Time without a prompt that halves what a replica's means are worth; see [`share_left`].
 const HALVED_AFTER_S: f64 = 20.0;
 /// Predicted tokens from which the hits of an engine are judged.
 const PREDICTED_MIN: f64 = 4_000.0;
@@ -111,11 +109,9 @@ impl CounterSums {
         self.sent_prompts += 1.0;
     }
 
-    /// Confidence in the means of one replica, from 0 to 1.
-    pub(crate) fn confidence(&self, now: Time) -> f64 {
-        let prompts = self.prompts.0.unwrap_or_default();
-        let left = share_left(self.grown_at, HALVED_AFTER_S, now);
-        left * prompts / (prompts + PROMPTS_HALF)
+    /// Prompts that the means of one replica are worth: what is left of the sums, less with time.
+    pub(crate) fn weight(&self, now: Time) -> f64 {
+        share_left(self.grown_at, HALVED_AFTER_S, now) * self.prompts.0.unwrap_or_default()
     }
 
     /// Ratios of the engine's speed to a model.
@@ -333,10 +329,10 @@ mod tests {
     }
 
     #[test]
-    fn confidence_falls_when_no_prompt_comes() {
+    fn means_are_worth_less_when_no_prompt_comes() {
         let means = means(60);
-        assert!(means.confidence(at(60)) > 0.8);
-        assert!(means.confidence(at(120)) < 0.01);
+        assert!(means.weight(at(60)) > 30.0);
+        assert!(means.weight(at(120)) < 1.0);
     }
 
     #[test]

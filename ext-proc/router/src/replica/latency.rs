@@ -7,7 +7,7 @@
 use super::counter_sums::CounterSums;
 use super::latency_model::{LatencyModel, SpeedRatios};
 use super::least_squares::{DecayingLeastSquares, LinearModel, Measurement, PRESUMED_WEIGHT};
-use super::log_ratio::LogRatioMean;
+use super::log_ratio::{LogRatioMean, shrunk};
 use crate::{Source, Time};
 
 /// Second presumed point of the prefill line, in tokens.
@@ -17,8 +17,8 @@ const DECODE_AT: f64 = 20.0;
 /// Weight of each point of a line that counters scale.
 const COUNTED_WEIGHT: f64 = 1.5;
 
-/// Logarithm of the ratio up to which an engine's counters do not tell it from its pool.
-const COUNTED_NOISE: f64 = 0.25;
+/// Presumed variance of the logarithm of a prompt's times in an engine's counters.
+const COUNTED_VARIANCE: f64 = 1.0;
 /// Time after which a replica's model is computed anew, since what it learned ages.
 const REFRESHED_AFTER: core::time::Duration = core::time::Duration::from_secs(1);
 
@@ -251,16 +251,15 @@ impl ReplicaLatency {
     /// Computes the model from the pool's, the engine's counters and the replica's measurements.
     pub(crate) fn refresh(&mut self, pool: LatencyModel, counted: Option<&CounterSums>, now: Time) {
         self.refreshed = now;
-        let counted = counted.map(|sums| sums.speed(&pool).beyond_noise(sums.confidence(now)));
+        let counted = counted.map(|sums| sums.speed(&pool).beyond_noise(sums.weight(now)));
         let counted = counted.unwrap_or_default();
-        let [prefill, decode] = self.relative.map(|relative| relative.known(now));
         // Counters tell what a replica's own times do not.
-        let scale = |line: LinearModel, log: f64, counted: Option<f64>| {
-            let measured = (log != 0.0).then(|| log.exp());
-            measured
-                .or(counted)
-                .map_or(line, |ratio| line.scaled(ratio))
+        let scale = |line: LinearModel, own: &LogRatioMean, counted: Option<f64>| {
+            let own = own.says_something(now).then(|| own.known(now).exp());
+            let ratio = own.or(counted);
+            ratio.map_or(line, |ratio| line.scaled(ratio))
         };
+        let [prefill, decode] = &self.relative;
         self.model = LatencyModel {
             prefill: scale(pool.prefill, prefill, counted.prefill),
             decode: scale(pool.decode, decode, counted.decode),
@@ -277,17 +276,15 @@ impl Default for ReplicaLatency {
 }
 
 impl SpeedRatios {
-    /// The ratios beyond what equal engines differ by, drawn towards 1 as far as confidence lacks.
-    fn beyond_noise(self, confidence: f64) -> Self {
+    /// The ratios as far as they exceed the noise of the means of so many prompts, in which equal engines differ, too.
+    fn beyond_noise(self, prompts: f64) -> Self {
         let beyond = |ratio: f64| {
-            let log = ratio.ln();
-            let log = log - log.clamp(-COUNTED_NOISE, COUNTED_NOISE);
-            (log != 0.0).then(|| 1.0 + confidence * (log.exp() - 1.0))
+            let log = shrunk(ratio.ln(), COUNTED_VARIANCE / prompts);
+            (log != 0.0).then(|| log.exp())
         };
-        let is_known = confidence > 0.01;
         Self {
-            prefill: self.prefill.filter(|_| is_known).and_then(beyond),
-            decode: self.decode.filter(|_| is_known).and_then(beyond),
+            prefill: self.prefill.and_then(beyond),
+            decode: self.decode.and_then(beyond),
         }
     }
 }
@@ -360,35 +357,73 @@ mod tests {
         assert_eq!(speed.model, pool);
     }
 
-    #[test]
-    fn counters_tell_a_replica_from_its_pool_until_its_own_times_do() {
+    /// Counters of an engine that computed so many prompts of 1,000 tokens a second for 30 s, in this time each.
+    fn counters(prompts: f64, prefill_s: f64) -> CounterSums {
         let mut counted = CounterSums::default();
         for s in 0..30 {
             let total = |seconds| Total {
-                seconds,
-                count: 2.0,
+                seconds: prompts * seconds,
+                count: prompts,
             };
             let grown = EngineCounters {
-                prompt_tokens: Some(2_000.0),
+                prompt_tokens: Some(prompts * 1_000.0),
                 cache_hits: Some(0.0),
-                generation_tokens: Some(200.0),
-                prefill: Some(total(2.0 * (0.09 + 1_000.0 * 0.000_3))),
-                ttft: Some(total(2.0)),
+                generation_tokens: Some(prompts * 100.0),
+                prefill: Some(total(prefill_s)),
+                ttft: Some(total(1.0)),
                 ..EngineCounters::default()
             };
             counted.on_counters(&grown, at(1_000 * s));
         }
+        counted
+    }
+
+    #[test]
+    fn counters_tell_a_replica_from_its_pool_until_its_own_times_do() {
+        let counted = counters(2.0, 0.09 + 1_000.0 * 0.000_3);
         let pool = PoolLatency::default();
         let mut speed = ReplicaLatency::new(pool.model);
         let ratio = |speed: &ReplicaLatency| speed.model.prefill.each_s / 0.000_1;
         speed.refresh(pool.model, Some(&counted), at(30_000));
         let by_counters = ratio(&speed);
-        assert!((1.8..2.4).contains(&by_counters), "{by_counters}");
+        assert!((2.4..3.1).contains(&by_counters), "{by_counters}");
         for i in 0..40 {
             let measured = prompt(f64::from(i * 700 % 3_000), 0.000_3, Source::FirstTokens);
             speed.learn(measured, &pool, Some(&counted), at(30_000));
         }
         assert!((2.0..3.2).contains(&ratio(&speed)), "{}", ratio(&speed));
+    }
+
+    #[test]
+    fn counters_of_a_few_prompts_do_not_tell_a_replica_from_its_pool() {
+        let pool = LatencyModel::default();
+        let mut speed = ReplicaLatency::new(pool);
+        let twice = 2.0 * pool.prefill.at(1_000.0);
+        speed.refresh(pool, Some(&counters(0.3, twice)), at(30_000));
+        assert_eq!(speed.model.prefill, pool.prefill);
+        speed.refresh(pool, Some(&counters(3.0, twice)), at(30_000));
+        assert!(speed.model.prefill.each_s > 1.7 * pool.prefill.each_s);
+    }
+
+    #[test]
+    fn counters_do_not_tell_a_replica_whose_own_times_are_the_pools_from_it() {
+        let pool = PoolLatency::default();
+        let counted = counters(2.0, 2.0 * pool.model.prefill.at(1_000.0));
+        let mut speed = ReplicaLatency::new(pool.model);
+        for i in 0..40 {
+            let tokens = f64::from(i * 700 % 3_000);
+            let ttft_s = pool.model.prefill.at(tokens);
+            let measured = RequestMeasurement {
+                prompt: Some(PromptMeasurement {
+                    tokens,
+                    ttft_s,
+                    source: Source::FirstTokens,
+                }),
+                output: None,
+            };
+            speed.learn(measured, &pool, Some(&counted), at(30_000));
+        }
+        assert_eq!(speed.model.prefill, pool.model.prefill);
     }
 
     #[test]

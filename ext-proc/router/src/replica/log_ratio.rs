@@ -20,6 +20,14 @@ const SHRINKAGE: f64 = 4.0;
 /// Weight up to which a mean says nothing: so few measurements cannot tell a slow replica from long prompts.
 const WEIGHT_MIN: f64 = 3.0;
 
+/// A mean as far as it exceeds its error, of which this is the square.
+pub(crate) fn shrunk(mean: f64, squared_error: f64) -> f64 {
+    if mean == 0.0 {
+        return 0.0;
+    }
+    mean * (1.0 - SHRINKAGE * squared_error / (mean * mean)).max(0.0)
+}
+
 /// A decaying mean of logarithms, with its variance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LogRatioMean {
@@ -59,18 +67,21 @@ impl LogRatioMean {
         }
     }
 
+    /// Whether enough was measured of late to tell a replica from its pool, or to tell that it does not differ.
+    pub(crate) fn says_something(&self, now: Time) -> bool {
+        self.weight * self.left(now) > WEIGHT_MIN
+    }
+
     /// The mean as far as it is known: zero, unless it exceeds its error.
     pub(crate) fn known(&self, now: Time) -> f64 {
-        let weight = self.weight * self.left(now);
-        let mean = self.mean();
-        if weight <= WEIGHT_MIN || mean == 0.0 {
+        if !self.says_something(now) {
             return 0.0;
         }
+        let mean = self.mean();
         let deviations = self.squares - self.weight * mean * mean;
         let variance =
             (deviations + PRESUMED_WEIGHT * PRESUMED_VARIANCE) / (self.weight + PRESUMED_WEIGHT);
-        let error = SHRINKAGE * variance / weight;
-        mean * (1.0 - error / (mean * mean)).max(0.0)
+        shrunk(mean, variance / (self.weight * self.left(now)))
     }
 
     fn left(&self, now: Time) -> f64 {
