@@ -28,7 +28,8 @@ pub struct RequestMetrics {
     pub prompt_bytes: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// Cached tokens over prompt tokens, as the engines report them.
+    /// Cached tokens over the prompt tokens of all requests, as the engines report them. A failed request counts the tokens that
+    /// its prompt has by the mean of the others: a system that fails long prompts has no better cache for it.
     pub cache_hit_ratio: f64,
     /// Time to first token.
     pub ttft_ms: Summary,
@@ -74,10 +75,13 @@ impl RequestMetrics {
         window: &Range<Duration>,
         speed: f64,
     ) -> Self {
-        let (mut sent, mut ended, mut failed) = (Vec::new(), Vec::new(), 0);
+        let (mut sent, mut ended, mut failed, mut lost_bytes) = (Vec::new(), Vec::new(), 0, 0);
         for record in records {
             let Ok(outcome) = &record.outcome else {
                 failed += 1;
+                if window.contains(&record.sent) {
+                    lost_bytes += record.prompt_bytes;
+                }
                 continue;
             };
             if window.contains(&record.ended) {
@@ -104,15 +108,20 @@ impl RequestMetrics {
             }
         };
         let forwarded = sent.iter().filter(|(record, _)| record.is_forwarded());
+        let prompt_bytes: u64 = sent.iter().map(|(record, _)| record.prompt_bytes).sum();
+        let answered_share = match lost_bytes {
+            0 => 1.0,
+            lost => prompt_bytes as f64 / (prompt_bytes + lost) as f64,
+        };
         Self {
             completed: sent.len(),
             failed,
             requests_per_s: ratio(ended.len() as f64, seconds),
             output_tokens_per_s: ratio(ended.iter().map(output).sum::<u64>() as f64, seconds),
             prompt_tokens: outcomes().map(|outcome| outcome.usage.prompt).sum(),
-            prompt_bytes: sent.iter().map(|(record, _)| record.prompt_bytes).sum(),
+            prompt_bytes,
             output_tokens: outcomes().map(|outcome| outcome.usage.output).sum(),
-            cache_hit_ratio: hit_ratio(outcomes()),
+            cache_hit_ratio: hit_ratio(outcomes()) * answered_share,
             ttft_ms: times(|_, outcome| Some(outcome.ttft)),
             e2e_ms: times(|record, _| Some(record.ended.saturating_sub(record.sent))),
             queue_ms: sent
@@ -163,10 +172,10 @@ fn hit_ratio<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> f64 {
     ratio(cached as f64, prompt as f64)
 }
 
-/// The ratio of two numbers; 0 over nothing.
+/// The ratio of two numbers to five digits after the point; 0 over nothing.
 fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 {
-        round(part / whole)
+        (part / whole * 1e5).round() / 1e5
     } else {
         0.0
     }
@@ -235,12 +244,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_failed_prompt_is_one_without_cached_tokens() {
+        let answered = record(0, 0, 3, 4);
+        let mut lost = record(0, 0, 3, 4);
+        (lost.outcome, lost.prompt_bytes) = (Err("gone".into()), 3 * answered.prompt_bytes);
+        let metrics = RequestMetrics::of(&[answered, lost], &WINDOW, 1.0);
+        assert_eq!(metrics.cache_hit_ratio, 0.125); // 50 of 400 tokens
+    }
+
+    #[test]
     fn later_turns_count_by_the_region_that_served_them() {
         let mut first = record(0, 1, 5, 6);
         first.is_follow_up = false;
         let records = [record(0, 0, 3, 4), record(0, 1, 5, 6), first];
         let metrics = RequestMetrics::of(&records, &WINDOW, 1.0);
-        assert_eq!(metrics.forwarded_share, 0.667);
+        assert_eq!(metrics.forwarded_share, 0.66667);
         let hits = |turns, hit_ratio| CacheHits { turns, hit_ratio };
         assert_eq!(metrics.local_turns, hits(1, 0.5));
         assert_eq!(metrics.forwarded_turns, hits(1, 0.4));

@@ -127,7 +127,8 @@ impl PeerComparison {
         ];
         let report = Report {
             facts: Some(RunFacts::collect("cargo xtask")),
-            footer: "TTFT: time to first token. end: time to the end of the response. Isotherm runs with the default policy \
+            footer: "TTFT: time to first token. end: time to the end of the response. Times are those of complete responses; cache \
+                     hits are a share of all prompts, failed ones too. Isotherm runs with the default policy \
                      behind the shipped Envoy configuration, every other system with its own defaults."
                 .into(),
             ..Report::new("Isotherm beside other systems", sections)
