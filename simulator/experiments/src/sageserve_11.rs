@@ -232,7 +232,7 @@ fn play(
     let about = vec![
         "Three regions, four models that share each region's GPUs (20 instances each at the start, 2 to 20 later); interactive and non-interactive requests in \
          one pool. Figures are Llama-2's on a Thursday. Paper mode: thresholds, start-up times and the forecast of the published code, which knows the future. \
-         Honest mode: those of the text, and forecasts from the past. Isotherm plans alike in both; only the start-up times differ."
+         Honest mode: those of the text, and forecasts from the past. In paper mode Isotherm gets that forecast, too."
             .to_owned(),
         scenario::about(&traces),
         "Aggregated model of the instances in steps of 15 s, with tables that requests through the routing core and the engine model measured \

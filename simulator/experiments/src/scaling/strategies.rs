@@ -6,10 +6,12 @@ use isotherm_planner::PoolRules;
 use isotherm_simulator::scaling::cluster::Cluster;
 use isotherm_simulator::scaling::forecast::{arima_60, in_sample};
 use isotherm_simulator::scaling::instances::StartTimes;
+use isotherm_simulator::scaling::profile::Profile;
 use isotherm_simulator::scaling::scaler::{
     ChironScaler, Forecaster, LongTermRules, LongTermScaler, PlannerScaler, ReactiveScaler, Scaler,
     Strategy, Thresholds,
 };
+use isotherm_simulator::scaling::traffic::Point;
 
 pub(crate) const REACTIVE: &str = "Reactive";
 pub(crate) const LT_I: &str = "LT-I";
@@ -78,14 +80,15 @@ pub(crate) fn scaler(
         LT_U => Strategy::Utilisation,
         LT_UA => Strategy::UtilisationAndGap,
         CHIRON => return Box::new(ChironScaler::new(cluster.deployments.len(), keeps)),
-        OURS => return Box::new(PlannerScaler::new(PoolRules::default())),
+        OURS => return planner(PoolRules::default(), mode, cluster),
         HOURLY => {
-            return Box::new(PlannerScaler::new(PoolRules {
+            let rules = PoolRules {
                 interval: Duration::from_secs(3_600),
                 ..PoolRules::default()
-            }));
+            };
+            return planner(rules, mode, cluster);
         }
-        LEAN => return Box::new(PlannerScaler::new(lean())),
+        LEAN => return planner(lean(), mode, cluster),
         _ => {
             let thresholds = match mode {
                 Mode::Paper => Thresholds::REACTIVE_CODE,
@@ -97,7 +100,10 @@ pub(crate) fn scaler(
     let deployments = cluster.deployments.iter();
     let theta = deployments.map(|deployment| deployment.profile.input_tokens_per_s(FULL));
     let (mut rules, forecaster) = match mode {
-        Mode::Paper => (LongTermRules::CODE, Forecaster::InSample(known(cluster))),
+        Mode::Paper => (
+            LongTermRules::CODE,
+            Forecaster::InSample(known(cluster, |point, _| point.input_tokens_per_s())),
+        ),
         Mode::Honest => (LongTermRules::TEXT, Forecaster::Causal(arima_60)),
     };
     if paced != Strategy::Utilisation {
@@ -112,6 +118,22 @@ pub(crate) fn scaler(
     ))
 }
 
+/// Isotherm's planner. In paper mode it gets the forecast that the paper's strategies get. Then the number need not wait whether a
+/// lower demand lasts: the forecast says so.
+fn planner(rules: PoolRules, mode: Mode, cluster: &Cluster) -> Box<dyn Scaler> {
+    let scaler = match mode {
+        Mode::Paper => {
+            let rules = PoolRules {
+                stabilisation: Duration::ZERO,
+                ..rules
+            };
+            PlannerScaler::supplied(rules, known(cluster, busy))
+        }
+        Mode::Honest => PlannerScaler::new(rules),
+    };
+    Box::new(scaler)
+}
+
 /// Rules of [`LEAN`], as `docs/scaling.md` names them.
 fn lean() -> PoolRules {
     let mut rules = PoolRules {
@@ -123,20 +145,27 @@ fn lean() -> PoolRules {
     rules
 }
 
-/// Forecasts of the published code for each deployment in each region.
-fn known(cluster: &Cluster) -> Vec<Vec<f64>> {
+/// Forecasts of the published code for each deployment in each region, of a demand at each minute.
+fn known(cluster: &Cluster, demand: impl Fn(&Point, &Profile) -> f64) -> Vec<Vec<f64>> {
     let minutes =
         |length_s: f64| (0..(length_s / 60.0) as usize).map(|minute| minute as f64 * 60.0);
-    let series = cluster
-        .deployments
-        .iter()
-        .flat_map(|deployment| &deployment.traffic);
+    let deployments = cluster.deployments.iter();
+    let series = deployments.flat_map(|deployment| {
+        let traffic = deployment.traffic.iter();
+        traffic.map(move |series| (series, &*deployment.profile))
+    });
     series
-        .map(|series| {
-            let tokens: Vec<f64> = minutes(series.length_s())
-                .map(|at| series.at(at).input_tokens_per_s())
+        .map(|(series, profile)| {
+            let demands: Vec<f64> = minutes(series.length_s())
+                .map(|at| demand(&series.at(at), profile))
                 .collect();
-            in_sample(&tokens)
+            in_sample(&demands)
         })
         .collect()
+}
+
+/// Instances that interactive requests keep busy.
+fn busy(point: &Point, profile: &Profile) -> f64 {
+    let requests = profile.equivalents(point.prompt_tokens, point.output_tokens);
+    point.interactive_per_s * requests / profile.capacity_per_s
 }

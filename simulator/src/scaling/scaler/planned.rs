@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use isotherm_planner::{
-    DemandSample, DemandSums, PeerSample, Planner, PlannerConfig, PoolRules, RegionRow,
-    ReplicaBounds, ReplicaSample, ReplicaState, ReplicasSample, Sample,
+    DemandSample, DemandSums, ForecastModel, PeerSample, Planner, PlannerConfig, PoolRules,
+    RegionRow, ReplicaBounds, ReplicaSample, ReplicaState, ReplicasSample, Sample, Signal,
 };
 use isotherm_router::Time;
 
@@ -15,12 +15,15 @@ use super::{Demand, STEP_S, Scaler, View};
 /// Interval of the demand that the planner hears of, s.
 const MINUTE_S: f64 = 60.0;
 
+/// Time before its end at which a plan looks beyond its interval, s: an instance starts in that time.
+const STARTUP_S: f64 = 120.0;
+
 /// The planning core.
 #[derive(Clone, Debug)]
 pub struct PlannerScaler {
     rules: PoolRules,
     regions: Vec<Region>,
-    /// Forecasts that are supplied: input tokens a second of each minute, for each view.
+    /// Forecasts that are supplied: busy instances of each minute, for each view.
     supplied: Option<Vec<Vec<f64>>>,
 }
 
@@ -42,9 +45,12 @@ impl PlannerScaler {
         }
     }
 
-    /// Planners that know the future: the peak of each coming hour of these minutes is supplied, for each view.
+    /// Planners that know the future. They get the peak of the minutes that a plan has to cover, its interval and the start of an
+    /// instance: for each view, the busy instances of each minute.
     #[must_use]
-    pub fn supplied(rules: PoolRules, minutes: Vec<Vec<f64>>) -> Self {
+    pub fn supplied(mut rules: PoolRules, minutes: Vec<Vec<f64>>) -> Self {
+        rules.signal = Signal::Work;
+        rules.forecast.model = ForecastModel::Supplied;
         Self {
             supplied: Some(minutes),
             ..Self::new(rules)
@@ -95,7 +101,9 @@ impl Scaler for PlannerScaler {
             };
             region.observe(now_s, view);
             if let Some(minutes) = self.supplied.as_ref().and_then(|all| all.get(index)) {
-                let coming = minutes.iter().skip((now_s / MINUTE_S) as usize).take(60);
+                let covered_s = self.rules.interval.as_secs_f64() + STARTUP_S;
+                let coming = minutes.iter().skip((now_s / MINUTE_S) as usize);
+                let coming = coming.take((covered_s / MINUTE_S).ceil() as usize);
                 let peak = coming.copied().fold(0.0, f64::max);
                 region
                     .planner
