@@ -147,7 +147,7 @@ fn document(rows: &Rows, weeks: &[&str], traffic: String) -> Document {
             "One model (Llama-2-70B on 8 H100) in one region, 2 to 24 instances, the traffic scaled so that its peak needs a dozen. The first day is played and not \
              counted. Paper mode: thresholds, start-up times and the forecast of the published code, which knows the future; Isotherm gets that forecast, too. \
              Honest mode: those of the text, and forecasts from the past. Isotherm, lean: a replica may be busy all the time, the forecast covers \
-             half of the windows, and the number falls after two minutes."
+             half of the windows, and the number falls after two minutes; the known forecast of paper mode replaces the last two."
                 .into(),
             traffic,
             "Aggregated model of the instances in steps of 15 s, with tables that requests through the routing core and the engine model measured \

@@ -28,8 +28,8 @@ pub struct RequestMetrics {
     pub prompt_bytes: u64,
     /// Output tokens.
     pub output_tokens: u64,
-    /// Cached tokens over the prompt tokens of all requests, as the engines report them. A failed request counts the tokens that
-    /// its prompt has by the mean of the others: a system that fails long prompts has no better cache for it.
+    /// Cached tokens over the prompt tokens of all requests, as the engines report them. A failed request counts with none cached, and
+    /// with the others' tokens per byte: a system that fails long prompts has no better cache for it.
     pub cache_hit_ratio: f64,
     /// Time to first token.
     pub ttft_ms: Summary,
@@ -109,10 +109,9 @@ impl RequestMetrics {
         };
         let forwarded = sent.iter().filter(|(record, _)| record.is_forwarded());
         let prompt_bytes: u64 = sent.iter().map(|(record, _)| record.prompt_bytes).sum();
-        let answered_share = match lost_bytes {
-            0 => 1.0,
-            lost => prompt_bytes as f64 / (prompt_bytes + lost) as f64,
-        };
+        // The prompts of a simulation have no bytes.
+        let all_bytes = (prompt_bytes + lost_bytes).max(1);
+        let cached_bytes = hit_ratio(outcomes()) * prompt_bytes.max(1) as f64;
         Self {
             completed: sent.len(),
             failed,
@@ -121,7 +120,7 @@ impl RequestMetrics {
             prompt_tokens: outcomes().map(|outcome| outcome.usage.prompt).sum(),
             prompt_bytes,
             output_tokens: outcomes().map(|outcome| outcome.usage.output).sum(),
-            cache_hit_ratio: hit_ratio(outcomes()) * answered_share,
+            cache_hit_ratio: ratio(cached_bytes, all_bytes as f64),
             ttft_ms: times(|_, outcome| Some(outcome.ttft)),
             e2e_ms: times(|record, _| Some(record.ended.saturating_sub(record.sent))),
             queue_ms: sent

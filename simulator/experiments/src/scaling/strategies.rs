@@ -118,20 +118,12 @@ pub(crate) fn scaler(
     ))
 }
 
-/// Isotherm's planner. In paper mode it gets the forecast that the paper's strategies get. Then the number need not wait whether a
-/// lower demand lasts: the forecast says so.
+/// Isotherm's planner. In paper mode it gets the forecast that the paper's strategies get.
 fn planner(rules: PoolRules, mode: Mode, cluster: &Cluster) -> Box<dyn Scaler> {
-    let scaler = match mode {
-        Mode::Paper => {
-            let rules = PoolRules {
-                stabilisation: Duration::ZERO,
-                ..rules
-            };
-            PlannerScaler::supplied(rules, known(cluster, busy))
-        }
+    Box::new(match mode {
+        Mode::Paper => PlannerScaler::supplied(rules, known(cluster, busy)),
         Mode::Honest => PlannerScaler::new(rules),
-    };
-    Box::new(scaler)
+    })
 }
 
 /// Rules of [`LEAN`], as `docs/scaling.md` names them.

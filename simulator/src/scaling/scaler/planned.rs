@@ -15,7 +15,7 @@ use super::{Demand, STEP_S, Scaler, View};
 /// Interval of the demand that the planner hears of, s.
 const MINUTE_S: f64 = 60.0;
 
-/// Time before its end at which a plan looks beyond its interval, s: an instance starts in that time.
+/// Time that a supplied forecast covers beyond the interval of a plan, s. The instances of the next plan start in it.
 const STARTUP_S: f64 = 120.0;
 
 /// The planning core.
@@ -45,12 +45,13 @@ impl PlannerScaler {
         }
     }
 
-    /// Planners that know the future. They get the peak of the minutes that a plan has to cover, its interval and the start of an
-    /// instance: for each view, the busy instances of each minute.
+    /// Planners that know the future: the busy instances of each minute, for each view. They get the peak of the minutes that a plan
+    /// has to cover. So the number need not wait to see whether a lower demand lasts.
     #[must_use]
     pub fn supplied(mut rules: PoolRules, minutes: Vec<Vec<f64>>) -> Self {
         rules.signal = Signal::Work;
         rules.forecast.model = ForecastModel::Supplied;
+        rules.stabilisation = Duration::ZERO;
         Self {
             supplied: Some(minutes),
             ..Self::new(rules)
@@ -217,6 +218,27 @@ fn time(seconds: f64) -> Time {
 mod tests {
     use super::*;
 
+    /// What a planner sees of one deployment, over the last step.
+    fn view(current: u64, busy: f64) -> View {
+        View {
+            ready: current as usize,
+            phases: (0..current)
+                .map(|serial| (serial, Phase::Serving))
+                .collect(),
+            bounds: (2, 20),
+            utilisation: 0.5 * busy / current as f64,
+            capacity_per_s: 1.0,
+            kv_tokens: 1e5,
+            interactive: Demand {
+                requests: busy * 15.0,
+                work_s: busy * 15.0,
+                input_tokens: busy * 15_000.0,
+                kv_token_s: 0.5 * busy * 1e5 * 15.0,
+            },
+            ..View::default()
+        }
+    }
+
     #[test]
     fn constant_load_gives_a_constant_number_that_covers_it() {
         let mut scaler = PlannerScaler::new(PoolRules::default());
@@ -225,25 +247,7 @@ mod tests {
         for step in 1..=(36 * 240) {
             let now_s = f64::from(step) * 15.0;
             // Two and a half instances are busy. The factor of the first hours is a guess, which a day replaces.
-            let busy = 2.5;
-            let view = View {
-                ready: current as usize,
-                phases: (0..current)
-                    .map(|serial| (serial, Phase::Serving))
-                    .collect(),
-                bounds: (2, 20),
-                utilisation: 0.5 * busy / current as f64,
-                capacity_per_s: 1.0,
-                kv_tokens: 1e5,
-                interactive: Demand {
-                    requests: busy * 15.0,
-                    work_s: busy * 15.0,
-                    input_tokens: busy * 15_000.0,
-                    kv_token_s: 0.5 * busy * 1e5 * 15.0,
-                },
-                ..View::default()
-            };
-            let desired = scaler.desired(now_s, &[view])[0].unwrap() as u64;
+            let desired = scaler.desired(now_s, &[view(current, 2.5)])[0].unwrap() as u64;
             if desired != current && now_s > 24.0 * 3_600.0 {
                 changes += 1;
             }
@@ -251,5 +255,27 @@ mod tests {
         }
         assert_eq!(current, 3, "2.5 busy instances over 0.9");
         assert_eq!(changes, 0);
+    }
+
+    #[test]
+    fn a_planner_that_knows_the_future_is_ready_for_a_rise_and_does_not_outstay_a_fall() {
+        let rises = 40..80;
+        let busy = |minute: usize| if rises.contains(&minute) { 7.0 } else { 2.5 };
+        let minutes = (0..120).map(busy).collect();
+        let mut scaler = PlannerScaler::supplied(PoolRules::default(), vec![minutes]);
+        let mut current = 3_u64;
+        let mut after_minute = Vec::new();
+        for minute in 0..120 {
+            for step in 0..4 {
+                let now_s = (minute * 60 + step * 15) as f64;
+                let view = view(current, busy(minute));
+                current = scaler.desired(now_s, &[view])[0].unwrap() as u64;
+            }
+            after_minute.push(current);
+        }
+        assert_eq!(after_minute[30], 3, "nothing comes yet");
+        assert_eq!(after_minute[38], 8, "7 busy instances over 0.9");
+        assert_eq!(after_minute[79], 8);
+        assert_eq!(after_minute[87], 3, "one interval after the fall");
     }
 }
