@@ -218,7 +218,7 @@ fn time(seconds: f64) -> Time {
 mod tests {
     use super::*;
 
-    /// What a planner sees of one deployment, over the last step.
+    /// The view of a deployment over the last step.
     fn view(current: u64, busy: f64) -> View {
         View {
             ready: current as usize,
