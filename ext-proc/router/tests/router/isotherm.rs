@@ -159,3 +159,70 @@ fn a_short_prompt_goes_before_a_long_one_that_came_first_but_not_for_ever() {
     });
     assert_eq!(turns, Some(66), "after 64 others");
 }
+
+/// A pool of this push mode whose requests take a second each. Each of its two replicas writes two answers.
+fn writing(push: Push) -> Script {
+    let mut script = script(push, 2);
+    for id in 100..150 {
+        script.arrive(asked(id, &long(id, 2)));
+        script.sleep(1_000);
+        script.probe_all(0..2);
+        answered(&mut script, id, (128, 0), 40_000);
+    }
+    script.sent();
+    let mut at = [0, 0];
+    for id in 0..4 {
+        script.arrive(asked(id, &long(id, 2)));
+        let (_, replica) = script.sent().remove(0);
+        at[replica as usize] += 1;
+    }
+    assert_eq!(at, [2, 2]);
+    script
+}
+
+const TO_EIGHT: Push = Push::Outstanding { max: 8 };
+
+#[test]
+fn a_prompt_that_would_stall_answers_for_long_lets_them_end_first() {
+    let mut script = writing(TO_EIGHT);
+    script.arrive(asked(10, &long(10, 2_000)));
+    assert_eq!(script.sent(), [], "two answers end sooner than it begins");
+    script.arrive(asked(11, &long(11, 2)));
+    assert_eq!(script.sent().len(), 1, "a short one goes at once");
+    script.finish(11);
+    (0..4).for_each(|id| script.finish(id));
+    script.sleep(50);
+    assert_eq!(script.sent(), [(10, 0)]);
+}
+
+#[test]
+fn a_prompt_within_its_objective_lets_no_answer_end_first() {
+    let mut script = writing(TO_EIGHT);
+    script.arrive(asked(10, &long(10, 40)));
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[test]
+fn a_prompt_that_would_stall_answers_goes_at_once_where_requests_do_not_wait() {
+    let mut script = writing(Push::Blind);
+    script.arrive(asked(10, &long(10, 2_000)));
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[test]
+fn a_prompt_that_would_stall_answers_waits_for_a_share_of_its_own_time() {
+    let waited_ms = |blocks| {
+        let mut script = writing(TO_EIGHT);
+        script.arrive(asked(10, &long(10, blocks)));
+        (1..=300).find_map(|step| {
+            script.sleep(100);
+            script.probe_all(0..2);
+            (script.sent() == [(10, 0)]).then_some(100 * step)
+        })
+    };
+    let (short, long) = (waited_ms(1_000), waited_ms(2_000));
+    println!("{short:?} {long:?} ms, though no answer has ended");
+    assert!(short.is_some_and(|short_ms| short_ms > 1_000));
+    assert!(long > short.map(|short_ms| 2 * short_ms - 500));
+    assert!(long < short.map(|short_ms| 2 * short_ms + 500));
+}

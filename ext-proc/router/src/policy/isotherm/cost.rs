@@ -3,6 +3,7 @@
 //! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reason for each term.
 
 use super::query::{CandidateQuery, MatchCost, PromptWork};
+use crate::Push;
 use crate::adapters::AdapterCost;
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
@@ -16,6 +17,10 @@ const LATE_SLOPE: f64 = 1.0 / 3.0;
 /// Weight of a second by which prompts of other requests stall the request's own answer. The rate of prompts over some seconds
 /// stands for the rate over the whole answer.
 const OWN_STALL_WEIGHT: f64 = 0.25;
+/// Weight of a second by which a long prompt stalls an answer, next to a second for which the prompt waits.
+const STALL_WEIGHT: f64 = 2.0;
+/// Longest wait for the sake of other answers, as a share of the time that the prompt takes.
+const STALL_WAIT_SHARE: f64 = 0.5;
 /// Bound on the share of time for which a replica computes prompts: the share is an estimate over some seconds.
 const COMPUTING_MAX: f64 = 0.7;
 /// Bound on the prompts that a busy replica delays, beyond those in flight on it: the estimate of their number is rough.
@@ -108,6 +113,24 @@ impl<'a> CostModel<'a> {
             affinity_weight: 0.0,
             ..Self::new(view)
         }
+    }
+
+    /// Whether the prompt had better wait until some of the replica's answers have ended, since it would stall them all.
+    ///
+    /// The answers end at a known rate, and each of them then no longer waits for the whole prompt. The prompt waits while that saves
+    /// more in a second than the second costs. Only a prompt that takes longer than its objective waits: it is late in any case.
+    pub(super) fn stalls_too_many(&self, candidate: &CandidateCost, timing: WaitState) -> bool {
+        let PromptTimes { work_s, ttft_s, .. } = candidate.times;
+        let waits = timing.waited_s < STALL_WAIT_SHARE * work_s
+            && work_s > timing.objective.slo_s
+            && self.view.config.push != Push::Blind;
+        let Some(service_s) = self.view.service_s.filter(|_| waits) else {
+            return false;
+        };
+        let answers = f64::from(rank(self.view, candidate.replica).outstanding());
+        let saved_s = STALL_WEIGHT * work_s * answers;
+        let wait_s = timing.until_dispatch_s() + ttft_s;
+        saved_s > service_s * marginal_lateness(wait_s, timing.objective)
     }
 
     /// The time that computing a prompt takes from the requests that wait, in seconds.
