@@ -160,8 +160,8 @@ fn a_short_prompt_goes_before_a_long_one_that_came_first_but_not_for_ever() {
     assert_eq!(turns, Some(66), "after 64 others");
 }
 
-/// A pool of this push mode whose requests take a second each. Each of its two replicas writes two answers.
-fn writing(push: Push) -> Script {
+/// A pool of this push mode whose requests take a second each. Each of its two replicas writes so many answers: these.
+fn writing(push: Push, answers: usize) -> (Script, [Vec<u64>; 2]) {
     let mut script = script(push, 2);
     for id in 100..150 {
         script.arrive(asked(id, &long(id, 2)));
@@ -170,21 +170,21 @@ fn writing(push: Push) -> Script {
         answered(&mut script, id, (128, 0), 40_000);
     }
     script.sent();
-    let mut at = [0, 0];
-    for id in 0..4 {
+    let mut at = [vec![], vec![]];
+    for id in 0..2 * answers as u64 {
         script.arrive(asked(id, &long(id, 2)));
         let (_, replica) = script.sent().remove(0);
-        at[replica as usize] += 1;
+        at[replica as usize].push(id);
     }
-    assert_eq!(at, [2, 2]);
-    script
+    assert_eq!(at.each_ref().map(Vec::len), [answers; 2]);
+    (script, at)
 }
 
-const TO_EIGHT: Push = Push::Outstanding { max: 8 };
+const TO_NINE: Push = Push::Outstanding { max: 9 };
 
 #[test]
 fn a_prompt_that_would_stall_answers_for_long_lets_them_end_first() {
-    let mut script = writing(TO_EIGHT);
+    let (mut script, _) = writing(TO_NINE, 2);
     script.arrive(asked(10, &long(10, 2_000)));
     assert_eq!(script.sent(), [], "two answers end sooner than it begins");
     script.arrive(asked(11, &long(11, 2)));
@@ -196,15 +196,30 @@ fn a_prompt_that_would_stall_answers_for_long_lets_them_end_first() {
 }
 
 #[test]
+fn a_prompt_that_would_stall_answers_does_not_take_the_only_replica_with_room() {
+    let (mut script, [_, other]) = writing(TO_NINE, 9);
+    script.arrive(asked(20, &long(20, 2_000)));
+    other[2..].iter().for_each(|id| script.finish(*id));
+    script.sleep(50);
+    assert_eq!(script.sent(), [], "two answers end sooner than it begins");
+    other[..2].iter().for_each(|id| script.finish(*id));
+    script.sleep(50);
+    assert_eq!(script.sent(), [(20, 1)]);
+}
+
+#[test]
 fn a_prompt_within_its_objective_lets_no_answer_end_first() {
-    let mut script = writing(TO_EIGHT);
-    script.arrive(asked(10, &long(10, 40)));
-    assert_eq!(script.sent().len(), 1);
+    // Four and seven seconds; the objective is five.
+    for (blocks, goes) in [(600, 1), (1_200, 0)] {
+        let (mut script, _) = writing(TO_NINE, 8);
+        script.arrive(asked(20, &long(20, blocks)));
+        assert_eq!(script.sent().len(), goes, "{blocks} blocks");
+    }
 }
 
 #[test]
 fn a_prompt_that_would_stall_answers_goes_at_once_where_requests_do_not_wait() {
-    let mut script = writing(Push::Blind);
+    let (mut script, _) = writing(Push::Blind, 2);
     script.arrive(asked(10, &long(10, 2_000)));
     assert_eq!(script.sent().len(), 1);
 }
@@ -212,7 +227,7 @@ fn a_prompt_that_would_stall_answers_goes_at_once_where_requests_do_not_wait() {
 #[test]
 fn a_prompt_that_would_stall_answers_waits_for_a_share_of_its_own_time() {
     let waited_ms = |blocks| {
-        let mut script = writing(TO_EIGHT);
+        let (mut script, _) = writing(TO_NINE, 2);
         script.arrive(asked(10, &long(10, blocks)));
         (1..=300).find_map(|step| {
             script.sleep(100);
