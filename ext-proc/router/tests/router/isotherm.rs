@@ -208,12 +208,26 @@ fn a_prompt_that_would_stall_answers_does_not_take_the_only_replica_with_room() 
 }
 
 #[test]
-fn a_prompt_within_its_objective_lets_no_answer_end_first() {
-    // Four and seven seconds; the objective is five.
-    for (blocks, goes) in [(600, 1), (1_200, 0)] {
-        let (mut script, _) = writing(TO_NINE, 8);
-        script.arrive(asked(20, &long(20, blocks)));
-        assert_eq!(script.sent().len(), goes, "{blocks} blocks");
+fn a_prompt_lets_answers_end_first_only_if_it_is_long_and_still_in_time_or_late_in_any_case() {
+    // A request takes a second, 600 blocks take four, and the objective is five.
+    let at_once = [(100, 1), (600, 0), (1_200, 0)];
+    let later = [(600, 1), (1_200, 0)];
+    for (waits_ms, cases) in [(0, &at_once[..]), (1_500, &later)] {
+        for (blocks, goes) in cases {
+            let (mut script, at) = writing(TO_NINE, 9);
+            script.arrive(asked(20, &long(20, *blocks)));
+            for _ in 0..waits_ms / 50 {
+                script.sleep(50);
+                script.probe_all(0..2);
+            }
+            assert_eq!(script.sent(), [], "no replica has room");
+            script.finish(at[0][0]);
+            assert_eq!(
+                script.sent().len(),
+                *goes,
+                "{blocks} blocks after {waits_ms} ms"
+            );
+        }
     }
 }
 

@@ -21,6 +21,10 @@ const OWN_STALL_WEIGHT: f64 = 0.25;
 const STALL_WEIGHT: f64 = 2.0;
 /// Longest wait for the sake of other answers, as a share of the time that the prompt takes.
 const STALL_WAIT_SHARE: f64 = 0.5;
+/// Time that a long prompt takes at least, as a share of the time for which a request occupies a replica.
+const LONG_SHARE: f64 = 0.75;
+/// Lower bound of that time, as a share of the objective.
+const LONG_MIN_SHARE: f64 = 0.1;
 /// Bound on the share of time for which a replica computes prompts: the share is an estimate over some seconds.
 const COMPUTING_MAX: f64 = 0.7;
 /// Bound on the prompts that a busy replica delays, beyond those in flight on it: the estimate of their number is rough.
@@ -38,7 +42,7 @@ const AFFINITY_WEIGHT: f64 = 3.0;
 const AFFINITY_WEIGHT_MAX: f64 = 400.0;
 /// Objectives after which a request no longer waits for the sake of warm caches: the replica that holds its prompt may be busy for
 /// minutes.
-const AFFINITY_OBJECTIVES: f64 = 4.0;
+const AFFINITY_OBJECTIVES: f64 = 6.0;
 /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
 const MEMORY_WAIT_FACTOR: f64 = 10.0;
 
@@ -117,20 +121,22 @@ impl<'a> CostModel<'a> {
 
     /// Whether the prompt had better wait until some of the replica's answers have ended, since it would stall them all.
     ///
-    /// The answers end at a known rate, and each of them then no longer waits for the whole prompt. The prompt waits while that saves
-    /// more in a second than the second costs. Only a prompt that takes longer than its objective waits: it is late in any case.
+    /// The answers end at a known rate, and each of them then no longer waits for the whole prompt. A prompt waits while that saves
+    /// more in a second than a second costs a late request: if it is late in any case, or if it is long and still in time.
     pub(super) fn stalls_too_many(&self, candidate: &CandidateCost, timing: WaitState) -> bool {
         let PromptTimes { work_s, ttft_s, .. } = candidate.times;
-        let waits = timing.waited_s < STALL_WAIT_SHARE * work_s
-            && work_s > timing.objective.slo_s
-            && self.view.config.push != Push::Blind;
-        let Some(service_s) = self.view.service_s.filter(|_| waits) else {
+        let slo_s = timing.objective.slo_s;
+        let service_s = self.view.service_s.unwrap_or(f64::INFINITY);
+        let long_s = (LONG_SHARE * service_s).clamp(LONG_MIN_SHARE * slo_s, slo_s);
+        if work_s <= long_s || timing.waited_s >= STALL_WAIT_SHARE * work_s {
             return false;
-        };
+        }
+        let is_in_time = timing.until_dispatch_s() + ttft_s <= slo_s;
+        let waits = (work_s > slo_s || is_in_time) && self.view.config.push != Push::Blind;
         let answers = f64::from(rank(self.view, candidate.replica).outstanding());
         let saved_s = STALL_WEIGHT * work_s * answers;
-        let wait_s = timing.until_dispatch_s() + ttft_s;
-        saved_s > service_s * marginal_lateness(wait_s, timing.objective)
+        let lost_s = service_s * (1.0 + LATENESS_WEIGHT * LATE_SLOPE * timing.objective.urgency());
+        waits && saved_s > lost_s
     }
 
     /// The time that computing a prompt takes from the requests that wait, in seconds.
