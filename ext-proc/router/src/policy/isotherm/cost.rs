@@ -21,7 +21,7 @@ const OWN_STALL_WEIGHT: f64 = 0.25;
 const STALL_WEIGHT: f64 = 2.0;
 /// Longest wait for the sake of other answers, as a share of the time that the prompt takes.
 const STALL_WAIT_SHARE: f64 = 0.5;
-/// Time that a long prompt takes at least, as a share of the time for which a request occupies a replica.
+/// Time from which on a prompt is long, as a share of the time for which a request occupies a replica.
 const LONG_SHARE: f64 = 0.75;
 /// Lower bound of that time, as a share of the objective.
 const LONG_MIN_SHARE: f64 = 0.1;
@@ -128,15 +128,17 @@ impl<'a> CostModel<'a> {
         let slo_s = timing.objective.slo_s;
         let service_s = self.view.service_s.unwrap_or(f64::INFINITY);
         let long_s = (LONG_SHARE * service_s).clamp(LONG_MIN_SHARE * slo_s, slo_s);
-        if work_s <= long_s || timing.waited_s >= STALL_WAIT_SHARE * work_s {
+        let is_in_time = timing.until_dispatch_s() + ttft_s <= slo_s;
+        let may_wait = work_s > long_s
+            && (work_s > slo_s || is_in_time)
+            && timing.waited_s < STALL_WAIT_SHARE * work_s
+            && self.view.config.push != Push::Blind;
+        if !may_wait {
             return false;
         }
-        let is_in_time = timing.until_dispatch_s() + ttft_s <= slo_s;
-        let waits = (work_s > slo_s || is_in_time) && self.view.config.push != Push::Blind;
         let answers = f64::from(rank(self.view, candidate.replica).outstanding());
         let saved_s = STALL_WEIGHT * work_s * answers;
-        let lost_s = service_s * (1.0 + LATENESS_WEIGHT * LATE_SLOPE * timing.objective.urgency());
-        waits && saved_s > lost_s
+        saved_s > service_s * marginal_lateness(f64::INFINITY, timing.objective)
     }
 
     /// The time that computing a prompt takes from the requests that wait, in seconds.
