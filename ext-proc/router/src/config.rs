@@ -46,12 +46,15 @@ pub struct RouterConfig {
 }
 
 /// Bounds of each tenant of a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TenantLimits {
     /// Most requests of a tenant that wait.
     pub waiting_max: Option<usize>,
     /// Most requests of a tenant that wait or are in flight.
     pub in_flight_max: Option<usize>,
+    /// Largest share of the pool's requests that a tenant may have, waiting and in flight, while the pool is busy: from 0 to 1. An
+    /// equal share of the active tenants is allowed in any case.
+    pub share_max: Option<f64>,
     /// Most tenants that have bounds of their own; all others share those of one.
     pub tracked_max: usize,
 }

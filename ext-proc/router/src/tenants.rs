@@ -214,6 +214,29 @@ impl TenantTable {
         status.is_some_and(|(status, max)| status.waiting + status.in_flight >= max)
     }
 
+    /// Whether a tenant has more of the pool's requests, which are so many, than its largest share and than an equal one.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of requests")]
+    pub(crate) fn exceeds_share(
+        &self,
+        slot: TenantSlot,
+        all: usize,
+        limits: Option<&TenantLimits>,
+    ) -> bool {
+        let most = limits.and_then(|limits| limits.share_max);
+        let Some((status, most)) = self.status(slot).zip(most) else {
+            return false;
+        };
+        let own = status.waiting + status.in_flight;
+        own.saturating_mul(self.active()) > all && own as f64 > most * all as f64
+    }
+
+    /// Number of entries of tenants with requests that wait or are in flight.
+    fn active(&self) -> usize {
+        let shared = self.entries.iter().take(1);
+        let shared = shared.filter(|entry| entry.status.waiting + entry.status.in_flight > 0);
+        self.slots.len() - self.idle.len() + shared.count()
+    }
+
     /// Changes the figures of a tenant.
     #[inline]
     pub(crate) fn change(&mut self, slot: TenantSlot, change: impl FnOnce(&mut TenantStatus)) {
@@ -392,6 +415,7 @@ mod tests {
     const LIMITS: TenantLimits = TenantLimits {
         waiting_max: Some(2),
         in_flight_max: Some(3),
+        share_max: Some(0.4),
         tracked_max: 2,
     };
     const TRACKED_MAX: Option<usize> = Some(2);
@@ -447,5 +471,27 @@ mod tests {
         assert!(table.has_waiting_max(slot, Some(&LIMITS)));
         assert!(table.has_in_flight_max(slot, Some(&LIMITS)));
         assert!(!table.has_waiting_max(slot, None), "without bounds");
+    }
+
+    #[test]
+    fn a_tenant_may_have_an_equal_share_and_the_largest_one() {
+        let mut table = TenantTable::default();
+        let [a, b, c] = [1, 2, 3].map(|id| table.track(TenantId(id), Some(10)));
+        let mut have = |slot, waiting, in_flight| {
+            table.change(slot, |status| {
+                (status.waiting, status.in_flight) = (waiting, in_flight);
+            });
+            let all = table.all().map(|s| s.waiting + s.in_flight).sum();
+            table.exceeds_share(slot, all, Some(&LIMITS))
+        };
+        assert!(!have(a, 9, 9), "no other tenant has requests");
+        assert!(!have(b, 0, 1));
+        assert!(have(a, 1, 1), "an equal share is a half");
+        assert!(!have(a, 1, 0));
+        assert!(!have(c, 0, 1));
+        assert!(have(a, 2, 0), "0.5 of all");
+        have(c, 3, 0);
+        assert!(!have(a, 2, 0), "a third of all");
+        assert!(!table.exceeds_share(a, 2, None), "without bounds");
     }
 }

@@ -215,6 +215,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             tenants: raw.tenants.map(|raw| TenantLimits {
                 waiting_max: raw.waiting_max,
                 in_flight_max: raw.in_flight_max,
+                share_max: raw.share_max.map(|share| share.to_f64()),
                 tracked_max: raw.tracked_max,
             }),
             tiers,

@@ -11,10 +11,13 @@ use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::policy::{Dispatch, Selection, View, least_loaded};
 use crate::queue::{Band, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::tenants::TenantSlot;
 use crate::{Reason, RejectReason, Request, Scope};
 
 /// Bound on the memory of restricted requests in the queue: pairs of a request and a replica that may serve it.
 const PINS_MAX: usize = 1 << 20;
+/// Share of the pool's memory for KV caches in use from which the share of a tenant is bounded.
+const BUSY_FROM: f64 = 0.5;
 
 pub(super) enum RoutingDecision {
     Dispatch(Dispatch),
@@ -133,16 +136,35 @@ impl Router {
     pub(super) fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
         let (tenants, limits) = (&self.pool.tenants, self.pool.config.tenants.as_ref());
         let is_empty = self.pool.replicas.staying().is_empty();
+        let exceeds_limits = || {
+            tenants.has_in_flight_max(queued.tenant, limits) || self.exceeds_share(queued.tenant)
+        };
         if self.pool.is_shutting_down {
             Some(RejectReason::ShuttingDown)
         } else if is_empty && !self.may_be_served_elsewhere(&queued.request) {
             Some(RejectReason::NoReplica)
         } else if queued.pinned.as_deref().is_some_and(<[_]>::is_empty) {
             Some(RejectReason::EmptySubset)
-        } else if !queued.is_requeued() && tenants.has_in_flight_max(queued.tenant, limits) {
+        } else if !queued.is_requeued() && exceeds_limits() {
             Some(RejectReason::TenantLimit)
         } else {
             None
+        }
+    }
+
+    /// Whether a tenant has more than its share of the requests of a busy pool.
+    fn exceeds_share(&self, tenant: TenantSlot) -> bool {
+        let pool = &self.pool;
+        let all = pool.queue.len() + pool.in_flight.len();
+        let limits = pool.config.tenants.as_ref();
+        pool.tenants.exceeds_share(tenant, all, limits) && self.is_busy()
+    }
+
+    /// Whether much of the pool's memory for KV caches is in use, or requests wait where engines do not show it.
+    fn is_busy(&self) -> bool {
+        match self.pool.replicas.memory_use_of_pool() {
+            Some(of_pool) => of_pool.share >= BUSY_FROM,
+            None => self.pool.queue.waiting_len() > 0,
         }
     }
 
