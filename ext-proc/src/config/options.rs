@@ -311,7 +311,7 @@ section! {
         waiting_max as "waiting_max": Option<usize> = None, optional(number("number", 0..=1_000_000));
         /// The most requests of a tenant that wait or are in flight; the service rejects further ones with status 429.
         in_flight_max as "in_flight_max": Option<usize> = None, optional(number("number", 1..=1_000_000));
-        /// The largest share of the pool's requests, waiting and in flight, that a tenant may have while half of the memory for KV caches is in use; the service rejects further ones with status 429. The active tenants may have equal shares in any case.
+        /// The largest share of the pool's requests, waiting and in flight, that a tenant may have while half of the memory for KV caches is in use, or while requests wait where engines do not show it; the service rejects further ones with status 429. The active tenants may have equal shares in any case.
         share_max as "share_max": Option<Decimal> = None, optional(decimal(0.01..=1.0));
         /// The most tenants with bounds and metrics of their own. Further ones, while all of these have requests, share the bounds of one.
         tracked_max as "tracked_max": usize = TenantLimits::TRACKED_MAX, number("tenants", 1..=100_000);

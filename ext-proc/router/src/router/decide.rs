@@ -160,7 +160,7 @@ impl Router {
         pool.tenants.exceeds_share(tenant, all, limits) && self.is_busy()
     }
 
-    /// Whether much of the pool's memory for KV caches is in use, or requests wait where engines do not show it.
+    /// Whether half of the pool's memory for KV caches is in use, or requests wait where engines do not show it.
     fn is_busy(&self) -> bool {
         match self.pool.replicas.memory_use_of_pool() {
             Some(of_pool) => of_pool.share >= BUSY_FROM,

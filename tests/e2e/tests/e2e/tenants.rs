@@ -119,6 +119,35 @@ async fn the_subject_of_a_token_is_the_tenant() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn a_tenant_with_more_than_its_share_gets_429_while_another_waits() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    replica.set_action(Action::Hold);
+    let stack = by_header(scripted("tenant-share", &[&replica], 1))
+        .service(|config| config.set("pools/0/tenants", json!({ "share_max": 0.5 })))
+        .start()
+        .await?;
+    let client = Client::new(&stack.url(""))?;
+    let mut admitted = Vec::new();
+    for (waiting, tenant, prompt) in [(0, "a", "first"), (1, "a", "second"), (2, "b", "other")] {
+        let request = client.post_chat(&chat(prompt)).header(TENANT, tenant);
+        admitted.push(tokio::spawn(send(request)));
+        replica.wait_until_holding(1).await?;
+        admin::wait_for_pool(stack.service(), "queue_length", waiting).await?;
+    }
+
+    let refused = send_as(&client, "a", &chat("third")).await?;
+
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert_eq!(refused.json()?["error"]["code"], "tenant_limit");
+    replica.release_all();
+    for response in admitted {
+        response.await??.success()?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
 async fn a_tenant_beyond_its_bound_gets_429_and_another_is_served() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
