@@ -119,10 +119,11 @@ async fn the_subject_of_a_token_is_the_tenant() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
-async fn a_tenant_with_more_than_its_share_gets_429_while_another_waits() -> anyhow::Result<()> {
+async fn a_tenant_with_more_than_its_share_of_a_busy_pool_gets_429() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     replica.set_action(Action::Hold);
+    replica.set_kv_usage(0.6);
     let stack = by_header(scripted("tenant-share", &[&replica], 1))
         .service(|config| config.set("pools/0/tenants", json!({ "share_max": 0.5 })))
         .start()
