@@ -6,6 +6,7 @@
 
 mod adapters;
 mod config;
+mod constant;
 mod effect;
 mod engine_counters;
 mod event;
@@ -34,6 +35,8 @@ pub use config::{
     CacheAwareRules, Eviction, ForwardingRule, IndexLimits, MissRule, OUTSTANDING_MAX, Push,
     QueueLimits, RegionRules, RouterConfig, TenantLimits,
 };
+#[cfg(feature = "research")]
+pub use constant::{constants_read, scale_constant};
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};
 pub use event::{

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::Fingerprint;
 
 use crate::adapters::{AdapterCost, Adapters};
+use crate::constant::constants;
 use crate::forwarding::{ForwardedTable, PeerTable};
 use crate::index::{Answers, CachedShare, PredictionRecord, PrefixIndex, Sessions};
 use crate::queue::{Queue, QueueSeq};
@@ -20,12 +21,14 @@ use crate::{
 
 /// Limit of the prompt tokens in a sibling's placement: no engine computes longer prompts.
 const PLACEMENT_TOKENS_MAX: u32 = 1 << 21;
-/// Expected share of the requests with a preferred replica that are dispatched to it; the others go to another replica.
-const PREFERRED_SHARE: f64 = 0.5;
-/// The shortest wait for a busy replica, in seconds: about the time until its next probe.
-const WAIT_S_MIN: f64 = 0.02;
-/// Presumed time that a request occupies a replica, in seconds.
-const SERVICE_S: f64 = 1.0;
+constants! {
+    /// Expected share of the requests with a preferred replica that are dispatched to it; the others go to another replica.
+    PREFERRED_SHARE: f64 = 0.5;
+    /// The shortest wait for a busy replica, in seconds: about the time until its next probe.
+    WAIT_S_MIN: f64 = 0.02;
+    /// Presumed time that a request occupies a replica, in seconds.
+    SERVICE_S: f64 = 1.0;
+}
 
 /// Sessions, and answers, each get one part in so many of the memory for indexes.
 const SESSIONS_SHARE: usize = 16;
@@ -254,11 +257,11 @@ impl PoolState {
         let ahead = self.queue.preferring(replica) as f64;
         let outstanding = f64::from(self.replicas.rank(replica).outstanding()).max(1.0);
         let turn = if self.replicas.is_full(replica) {
-            self.service_s.unwrap_or(SERVICE_S) / outstanding
+            self.service_s.unwrap_or(SERVICE_S.get()) / outstanding
         } else {
-            WAIT_S_MIN + self.replicas.work_s()
+            WAIT_S_MIN.get() + self.replicas.work_s()
         };
-        (1.0 + PREFERRED_SHARE * ahead) * turn
+        (1.0 + PREFERRED_SHARE.get() * ahead) * turn
     }
 
     /// Time in which a replica loads an adapter, in seconds.
@@ -268,7 +271,7 @@ impl PoolState {
 
     /// Time that a request occupies a replica.
     fn service(&self) -> Duration {
-        let service_s = self.service_s.unwrap_or(SERVICE_S);
+        let service_s = self.service_s.unwrap_or(SERVICE_S.get());
         Duration::try_from_secs_f64(service_s).unwrap_or_default()
     }
 
@@ -303,7 +306,7 @@ impl PoolState {
         let load_s = self.adapter_load_s();
         let cost = adapter.map(|adapter| {
             let adapters = &self.adapters;
-            let service_s = self.service_s.unwrap_or(SERVICE_S);
+            let service_s = self.service_s.unwrap_or(SERVICE_S.get());
             adapters.cost(replica, adapter, load_s, service_s)
         });
         let mut cost = cost.unwrap_or_default();

@@ -7,15 +7,17 @@
 use core::time::Duration;
 
 use super::window::ReportWindow;
+use crate::constant::constants;
 use crate::replica::{Breaker, BreakerPermit, Evidence, Pushes};
 use crate::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost, RegionRules, Time};
 
-/// Lower bound of a queue's drain rate, in requests per second; a peer that has finished no request reports zero.
-const DRAIN_PER_S_MIN: f32 = 0.1;
-
-/// Time beyond a round trip after which a rejected request has returned; the proxy gives up a gateway that does not answer
-/// within this time.
-const REJECTION_MAX: Duration = Duration::from_secs(3);
+constants! {
+    /// Lower bound of a queue's drain rate, in requests per second; a peer that has finished no request reports zero.
+    DRAIN_PER_S_MIN: f32 = 0.1;
+    /// Time beyond a round trip after which a rejected request has returned; the proxy gives up a gateway that does not answer
+    /// within this time.
+    REJECTION_MAX: Duration = Duration::from_secs(3);
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ForwardEnd {
@@ -229,7 +231,7 @@ impl Peer {
     /// The latest time of departure of a request whose rejection is known at `now`.
     fn rejected_by(&self, now: Time) -> Time {
         let round_trip = self.report.map_or(Duration::ZERO, |last| last.round_trip);
-        now.before(round_trip.saturating_add(REJECTION_MAX))
+        now.before(round_trip.saturating_add(REJECTION_MAX.get()))
     }
 
     /// The next time at which availability changes without an event.
@@ -249,10 +251,10 @@ impl Peer {
             return Some(last.round_trip);
         }
         // A NaN compares as false, so that the lower bound replaces it.
-        let drain = if last.report.drain_per_s > DRAIN_PER_S_MIN {
+        let drain = if last.report.drain_per_s > DRAIN_PER_S_MIN.get() {
             last.report.drain_per_s
         } else {
-            DRAIN_PER_S_MIN
+            DRAIN_PER_S_MIN.get()
         };
         let wait = Duration::from_secs_f64(f64::from(ahead) / f64::from(drain));
         Some(last.round_trip.saturating_add(wait))

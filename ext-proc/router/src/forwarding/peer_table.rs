@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use isotherm_fingerprint::BlockHash;
 
 use super::peer::{ForwardEnd, ForwardedLoad, Peer};
+use crate::constant::constants;
 use crate::index::{Owner, PredictionRecord, PrefixIndex, PrefixMatch};
 use crate::replica::BreakerPermit;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
@@ -16,8 +17,10 @@ use crate::{
     Request, Time,
 };
 
-/// False hits in a row after which a peer is taken not to keep its prompts. A single one tells of one of its engines.
-const FALSE_HITS_MAX: u32 = 3;
+constants! {
+    /// False hits in a row after which a peer is taken not to keep its prompts. A single one tells of one of its engines.
+    FALSE_HITS_MAX: u32 = 3;
+}
 
 #[derive(Debug)]
 pub(crate) struct PeerTable {
@@ -207,7 +210,7 @@ impl PeerTable {
             return;
         };
         peer.false_hits = peer.false_hits.saturating_add(1);
-        if peer.false_hits >= FALSE_HITS_MAX {
+        if peer.false_hits >= FALSE_HITS_MAX.get() {
             self.index
                 .forget_past(blocks, (slot, Owner::COMMON), cached);
         }

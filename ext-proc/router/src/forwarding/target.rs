@@ -6,13 +6,16 @@ use core::cmp::Reverse;
 use core::time::Duration;
 
 use super::peer_table::PeerTable;
+use crate::constant::constants;
 use crate::index::PrefixMatch;
 use crate::policy::uncached_tokens;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{PeerId, PromptCost, Reason, RegionChoice, Request};
 
-/// Smallest matched share of the prompt that selects a peer by its prefix.
-const MATCH_SHARE_MIN: f64 = 0.5;
+constants! {
+    /// Smallest matched share of the prompt that selects a peer by its prefix.
+    MATCH_SHARE_MIN: f64 = 0.5;
+}
 
 /// The selected peer of a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,7 +55,7 @@ impl PeerTable {
         } else {
             let matched = self.index.deepest(blocks, candidates);
             let holders = self.index.targets(&matched, candidates);
-            let warm = (request.fingerprint.share_at(matched.depth) >= MATCH_SHARE_MIN)
+            let warm = (request.fingerprint.share_at(matched.depth) >= MATCH_SHARE_MIN.get())
                 .then(|| self.soonest(holders))
                 .flatten();
             match warm {
@@ -79,7 +82,7 @@ impl PeerTable {
             let prompt_cost = self.get(slot)?.prompt_cost()?;
             let matched = self.index.deepest_of(blocks, slot);
             let tokens = uncached_tokens(request, matched.depth);
-            let is_warm = request.fingerprint.share_at(matched.depth) >= MATCH_SHARE_MIN;
+            let is_warm = request.fingerprint.share_at(matched.depth) >= MATCH_SHARE_MIN.get();
             let reason = if is_warm {
                 Reason::Prefix
             } else {

@@ -9,18 +9,23 @@ use isotherm_fingerprint::Fingerprint;
 use super::process::{Process, Processes};
 use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
+use crate::constant::constants;
 use crate::{ReplicaId, Request, SessionKey};
 
 /// Share of the expected tokens that is found, before the first measurement.
 const HIT_SHARE_START: f64 = 0.5;
-const LEARNING_RATE: f64 = 0.05;
-/// Weight of a report of counters, of which there are several a second.
-const COUNTED_LEARNING_RATE: f64 = 0.01;
+constants! {
+    LEARNING_RATE: f64 = 0.05;
+    /// Weight of a report of counters, of which there are several a second.
+    COUNTED_LEARNING_RATE: f64 = 0.01;
+}
 /// Answers after which the longest one is forgotten, unless another one is as long.
 const RECORDS_MAX: usize = 4_096;
-/// Smallest length of a prompt's rest, as a share of the remembered tokens, that may repeat them. Below 1, because the
-/// rest's length in tokens is an estimate.
-const REPEATED_MIN: f64 = 0.8;
+constants! {
+    /// Smallest length of a prompt's rest, as a share of the remembered tokens, that may repeat them. Below 1, because the
+    /// rest's length in tokens is an estimate.
+    REPEATED_MIN: f64 = 0.8;
+}
 
 /// The prompt of an answer: its last block and its session. A popular opening has many answers, one per session. A first
 /// message is often too short for a block. A hash of 0 counts as the largest one, so that a key takes 16 bytes.
@@ -155,7 +160,7 @@ impl Answers {
         } = *self.by_key.get(&key)?;
         let at = self.processes.replica_of(process)?;
         let held = f64::from(held.min(self.longest()));
-        (tokens >= REPEATED_MIN * held).then(|| (at, held.min(tokens)))
+        (tokens >= REPEATED_MIN.get() * held).then(|| (at, held.min(tokens)))
     }
 
     /// Upper bound of [`Self::expected`] for any prompt with `tokens` behind its match.
@@ -170,15 +175,15 @@ impl Answers {
     }
 
     /// Takes over the share of the remembered tokens that engines find, as their counters show it.
-    pub(crate) const fn learn_counted(&mut self, share: f64) {
-        self.hit_share += COUNTED_LEARNING_RATE * (share - self.hit_share);
+    pub(crate) fn learn_counted(&mut self, share: f64) {
+        self.hit_share += COUNTED_LEARNING_RATE.get() * (share - self.hit_share);
     }
 
     /// Learns that an engine found so many of the remembered tokens.
     pub(crate) fn learn(&mut self, remembered: f64, found: f64) {
         if remembered > 0.0 {
             let share = (found / remembered).clamp(0.0, 1.0);
-            self.hit_share += LEARNING_RATE * (share - self.hit_share);
+            self.hit_share += LEARNING_RATE.get() * (share - self.hit_share);
         }
     }
 }

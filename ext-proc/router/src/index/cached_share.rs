@@ -1,13 +1,17 @@
 //! Share of the answered prompts that was cached where they were sent, by the index.
 
-/// Decay of all earlier prompts with each one.
-const DECAY: f64 = 0.998;
-/// Tokens of the presumed prompts.
-const PRESUMED_TOKENS: f64 = 100_000.0;
-/// Cached part of the presumed prompts.
-const PRESUMED_SHARE: f64 = 0.9;
-/// Least cached share that counts.
-const SHARE_MIN: f64 = 0.01;
+use crate::constant::constants;
+
+constants! {
+    /// Decay of all earlier prompts with each one.
+    DECAY: f64 = 0.998;
+    /// Tokens of the presumed prompts.
+    PRESUMED_TOKENS: f64 = 100_000.0;
+    /// Cached part of the presumed prompts.
+    PRESUMED_SHARE: f64 = 0.9;
+    /// Least cached share that counts.
+    SHARE_MIN: f64 = 0.01;
+}
 
 /// Decaying sums of prompt tokens, and of those among them that the index found cached.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +23,13 @@ pub(crate) struct CachedShare {
 impl CachedShare {
     /// Adds an answered prompt of so many tokens.
     pub(crate) fn add(&mut self, tokens: f64, uncached: f64) {
-        self.tokens = self.tokens * DECAY + tokens;
-        self.cached = self.cached * DECAY + (tokens - uncached).max(0.0);
+        self.tokens = self.tokens * DECAY.get() + tokens;
+        self.cached = self.cached * DECAY.get() + (tokens - uncached).max(0.0);
     }
 
     /// Tokens that replicas compute for each one that they find cached.
     pub(crate) fn computed_per_cached(&self) -> f64 {
-        let cached = self.cached.max(SHARE_MIN * self.tokens);
+        let cached = self.cached.max(SHARE_MIN.get() * self.tokens);
         (self.tokens - cached).max(0.0) / cached
     }
 }
@@ -33,8 +37,8 @@ impl CachedShare {
 impl Default for CachedShare {
     fn default() -> Self {
         Self {
-            tokens: PRESUMED_TOKENS,
-            cached: PRESUMED_SHARE * PRESUMED_TOKENS,
+            tokens: PRESUMED_TOKENS.get(),
+            cached: PRESUMED_SHARE.get() * PRESUMED_TOKENS.get(),
         }
     }
 }

@@ -6,11 +6,14 @@
 use super::process::{Process, Processes};
 use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
+use crate::constant::constants;
 use crate::{ReplicaId, SessionKey};
 
 /// Share on the session's last replica before the first measurement: enough to be tried.
 const HIT_SHARE_START: f64 = 0.2;
-const LEARNING_RATE: f64 = 0.05;
+constants! {
+    LEARNING_RATE: f64 = 0.05;
+}
 
 /// The last replica of each of the latest sessions.
 #[derive(Debug)]
@@ -80,7 +83,7 @@ impl Sessions {
         } else {
             &mut self.hit_share_elsewhere
         };
-        *hit_share += LEARNING_RATE * (share.clamp(0.0, 1.0) - *hit_share);
+        *hit_share += LEARNING_RATE.get() * (share.clamp(0.0, 1.0) - *hit_share);
     }
 }
 

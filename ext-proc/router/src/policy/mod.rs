@@ -32,6 +32,7 @@ pub use dual_map::{Ablation, CandidateRule};
 pub use endpoint_scorers::ScorerWeights;
 pub use name::{PolicyName, UnknownPolicy};
 
+use crate::constant::constants;
 use crate::index::PrefixMatch;
 use crate::pool_state::PoolState;
 use crate::queue::{QueueSeq, QueuedRequest};
@@ -46,10 +47,12 @@ pub(crate) const LOOKED_AT_MAX: usize = 64;
 /// Later queued requests that are considered, too, because the replica is their affinity replica.
 pub(crate) const LOOKED_AT_BY_AFFINITY_MAX: usize = 32;
 
-/// Holders of a prefix from which on only the least loaded replicas are searched for a holder.
-const HOLDERS_MANY: usize = 32;
-/// Least loaded replicas that are searched for a holder of such a prefix.
-const LEAST_LOADED_MAX: usize = 16;
+constants! {
+    /// Holders of a prefix from which on only the least loaded replicas are searched for a holder.
+    HOLDERS_MANY: usize = 32;
+    /// Least loaded replicas that are searched for a holder of such a prefix.
+    LEAST_LOADED_MAX: usize = 16;
+}
 
 /// The state of the pool for one selection.
 #[derive(Clone, Copy, Debug)]
@@ -302,9 +305,9 @@ fn first_holder(
 ) -> Option<ReplicaIndex> {
     let is_open =
         |replica: &ReplicaIndex| view.candidates.contains(*replica) && !failed.contains(replica);
-    if view.index.target_count(matched) >= HOLDERS_MANY {
+    if view.index.target_count(matched) >= HOLDERS_MANY.get() {
         // Most replicas hold such a prefix, like a system prompt, so one of the least loaded does.
-        let first = view.replicas.by_load().take(LEAST_LOADED_MAX);
+        let first = view.replicas.by_load().take(LEAST_LOADED_MAX.get());
         let holder = first
             .filter(is_open)
             .find(|replica| view.index.has(matched, *replica));

@@ -1,9 +1,12 @@
 //! Arrival rates of requests and of prefill work, as exponentially decaying averages.
 
 use crate::Time;
+use crate::constant::constants;
 
-/// Time constant of the decay, in seconds.
-const DECAY_S: f64 = 10.0;
+constants! {
+    /// Time constant of the decay, in seconds.
+    DECAY_S: f64 = 10.0;
+}
 
 /// Decaying sums of requests and of work.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +27,7 @@ impl ArrivalRate {
 
     /// Takes back a request, or a part of its work, that was added at `added` and not done.
     pub(crate) fn take_back(&mut self, requests: f64, work_s: f64, added: Time) {
-        let fade = (-self.at.since(added).as_secs_f64() / DECAY_S).exp();
+        let fade = (-self.at.since(added).as_secs_f64() / DECAY_S.get()).exp();
         self.requests = (self.requests - requests * fade).max(0.0);
         self.work_s = (self.work_s - work_s * fade).max(0.0);
     }
@@ -32,7 +35,7 @@ impl ArrivalRate {
     /// Requests per second, and work per second: the number of replicas that it keeps busy.
     pub(crate) fn rates(&self, now: Time) -> (f64, f64) {
         let fade = self.fade(now);
-        let rate = |sum: f64| sum * fade / DECAY_S;
+        let rate = |sum: f64| sum * fade / DECAY_S.get();
         (rate(self.requests), rate(self.work_s))
     }
 
@@ -47,7 +50,7 @@ impl ArrivalRate {
     }
 
     fn fade(&self, now: Time) -> f64 {
-        (-now.since(self.at).as_secs_f64() / DECAY_S).exp()
+        (-now.since(self.at).as_secs_f64() / DECAY_S.get()).exp()
     }
 }
 

@@ -3,21 +3,22 @@
 use core::time::Duration;
 
 use super::Replica;
+use crate::constant::constants;
 use crate::{Availability, OUTSTANDING_MAX, Push, Time};
 
-/// Limit of requests without a response on a replica without metrics that has [`OUTSTANDING_MAX`] requests.
-const UNBEGUN_MAX: u32 = 4;
-
-/// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.
-const BEGUN_MAX: u32 = 8 * OUTSTANDING_MAX;
-
-/// The longest time that the requests in an engine's queue wait together. Further ones wait in the router, which may still send them
-/// elsewhere.
-const QUEUED_MAX: Duration = Duration::from_millis(1_600);
-/// Requests without a response from which on [`QUEUED_MAX`] holds: one is computed while another one waits.
-const QUEUED_MIN: u32 = 2;
-/// Time between two requests to a replica with stuck prompts.
-const STUCK_PAUSE: Duration = Duration::from_secs(2);
+constants! {
+    /// Limit of requests without a response on a replica without metrics that has [`OUTSTANDING_MAX`] requests.
+    UNBEGUN_MAX: u32 = 4;
+    /// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.
+    BEGUN_MAX: u32 = 8 * OUTSTANDING_MAX;
+    /// The longest time that the requests in an engine's queue wait together. Further ones wait in the router, which may still send them
+    /// elsewhere.
+    QUEUED_MAX: Duration = Duration::from_millis(1_600);
+    /// Requests without a response from which on [`QUEUED_MAX`] holds: one is computed while another one waits.
+    QUEUED_MIN: u32 = 2;
+    /// Time between two requests to a replica with stuck prompts.
+    STUCK_PAUSE: Duration = Duration::from_secs(2);
+}
 
 /// Rules by which the replicas of a pool are available.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -177,14 +178,14 @@ impl Replica {
     /// whose responses do not tell when it computes.
     fn queues_until(&self) -> Option<Time> {
         let queued = self.unbegun.streamed_count();
-        let is_known = queued >= QUEUED_MIN && self.unbegun.streams() > 0;
-        is_known.then(|| self.backlog.ready().before(QUEUED_MAX / queued))
+        let is_known = queued >= QUEUED_MIN.get() && self.unbegun.streams() > 0;
+        is_known.then(|| self.backlog.ready().before(QUEUED_MAX.get() / queued))
     }
 
     /// When a replica with stuck prompts gets the next request.
     fn stuck_until(&self) -> Option<Time> {
         let last = self.backlog.last_push().filter(|_| self.stuck > 0);
-        last.map(|last| last.after(STUCK_PAUSE))
+        last.map(|last| last.after(STUCK_PAUSE.get()))
     }
 
     /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
@@ -207,8 +208,8 @@ impl Replica {
             return u32::from(now >= until);
         }
         let below = OUTSTANDING_MAX.saturating_sub(self.outstanding);
-        let unbegun = UNBEGUN_MAX.saturating_sub(self.unbegun.count());
-        below.max(unbegun.min(BEGUN_MAX.saturating_sub(self.outstanding)))
+        let unbegun = UNBEGUN_MAX.get().saturating_sub(self.unbegun.count());
+        below.max(unbegun.min(BEGUN_MAX.get().saturating_sub(self.outstanding)))
     }
 
     /// Requests that an available replica can start now; one for a replica on trial.

@@ -14,11 +14,14 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use crate::Time;
+use crate::constant::constants;
 
 /// Requests per replica, not known to have begun, that are remembered at most.
 const SENT_MAX: usize = 1_024;
-/// Least time by which a stuck prompt is late: the time to first token varies.
-const STUCK_MIN: Duration = Duration::from_millis(250);
+constants! {
+    /// Least time by which a stuck prompt is late: the time to first token varies.
+    STUCK_MIN: Duration = Duration::from_millis(250);
+}
 
 /// A prompt that is dispatched.
 #[derive(Clone, Copy, Debug)]
@@ -170,7 +173,7 @@ impl Backlog {
     /// [`STUCK_MIN`], and no response to a later request has begun.
     pub(crate) fn stuck(&self, now: Time) -> u32 {
         let is_stuck = |claim: &&BacklogClaim| {
-            let late = claim.ready.since(claim.at).max(STUCK_MIN);
+            let late = claim.ready.since(claim.at).max(STUCK_MIN.get());
             claim.is_stream && claim.at > self.begun && claim.ready.after(late) < now
         };
         u32::try_from(self.sent.iter().filter(is_stuck).count()).unwrap_or(u32::MAX)

@@ -10,14 +10,17 @@
 use core::time::Duration;
 
 use crate::Time;
+use crate::constant::constants;
 
-/// Failures in a row that open a breaker.
-pub(crate) const FAILURES_MAX: u32 = 5;
-pub(crate) const BACK_OFF_MIN: Duration = Duration::from_secs(1);
-/// Longest back-off. Shorter than the default `queue.wait_ms_max`, so a request that is bound to this replica gets a trial.
-pub(crate) const BACK_OFF_MAX: Duration = Duration::from_secs(16);
-/// Time after which a running trial admits another one.
-pub(crate) const TRIAL_MAX: Duration = Duration::from_secs(10);
+constants! {
+    /// Failures in a row that open a breaker.
+    pub(crate) FAILURES_MAX: u32 = 5;
+    pub(crate) BACK_OFF_MIN: Duration = Duration::from_secs(1);
+    /// Longest back-off. Shorter than the default `queue.wait_ms_max`, so a request that is bound to this replica gets a trial.
+    pub(crate) BACK_OFF_MAX: Duration = Duration::from_secs(16);
+    /// Time after which a running trial admits another one.
+    pub(crate) TRIAL_MAX: Duration = Duration::from_secs(10);
+}
 
 /// Verdict of a finished request on its replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +100,7 @@ impl Breaker {
     /// Start of the running trial.
     pub(crate) fn trial_since(&self) -> Option<Time> {
         match self.state {
-            State::Trial { until, .. } => Some(until.before(TRIAL_MAX)),
+            State::Trial { until, .. } => Some(until.before(TRIAL_MAX.get())),
             State::Closed { .. } | State::Open { .. } => None,
         }
     }
@@ -109,7 +112,7 @@ impl Breaker {
 
     /// Opens the breaker of a replica that hangs.
     pub(crate) fn on_hang(&mut self, now: Time) {
-        self.open(BACK_OFF_MAX, now);
+        self.open(BACK_OFF_MAX.get(), now);
         self.is_hung = true;
     }
 
@@ -125,7 +128,7 @@ impl Breaker {
         let trial = match self.state {
             State::Open { until, back_off } | State::Trial { until, back_off } if now >= until => {
                 self.state = State::Trial {
-                    until: now.after(TRIAL_MAX),
+                    until: now.after(TRIAL_MAX.get()),
                     back_off,
                 };
                 true
@@ -150,7 +153,7 @@ impl Breaker {
             }
             (State::Open { .. } | State::Trial { .. }, Evidence::Success) => self.close(),
             (State::Trial { back_off, .. }, Evidence::Failure | Evidence::Error(_)) => {
-                self.open(back_off.saturating_mul(2).min(BACK_OFF_MAX), now);
+                self.open(back_off.saturating_mul(2).min(BACK_OFF_MAX.get()), now);
             }
             (State::Trial { back_off, .. }, Evidence::None) if sent.trial => {
                 self.state = State::Open {
@@ -201,7 +204,7 @@ impl Breaker {
         match evidence {
             Evidence::Success => self.errors.clear(),
             Evidence::Error(prompt) if self.errors.contains(&prompt) => return Evidence::None,
-            Evidence::Error(prompt) if self.errors.len() < FAILURES_MAX as usize => {
+            Evidence::Error(prompt) if self.errors.len() < FAILURES_MAX.get() as usize => {
                 self.errors.push(prompt);
             }
             Evidence::Error(_) | Evidence::Failure | Evidence::None => {}
@@ -218,8 +221,8 @@ impl Breaker {
             Evidence::Success => *failures = 0,
             Evidence::Failure | Evidence::Error(_) => {
                 *failures += 1;
-                if *failures >= FAILURES_MAX {
-                    self.open(BACK_OFF_MIN, now);
+                if *failures >= FAILURES_MAX.get() {
+                    self.open(BACK_OFF_MIN.get(), now);
                 }
             }
         }
@@ -257,7 +260,7 @@ mod tests {
 
     fn opened() -> Breaker {
         let mut breaker = Breaker::default();
-        for _ in 0..FAILURES_MAX {
+        for _ in 0..FAILURES_MAX.get() {
             assert!(breaker.is_closed());
             try_once(&mut breaker, s(0), Evidence::Failure);
         }
@@ -300,10 +303,10 @@ mod tests {
         assert_eq!(waits, [1, 2, 4, 8, 16, 16]);
         now = breaker.next_trial().unwrap();
         try_once(&mut breaker, now, Evidence::Success);
-        for _ in 0..FAILURES_MAX {
+        for _ in 0..FAILURES_MAX.get() {
             try_once(&mut breaker, now, Evidence::Failure);
         }
-        assert_eq!(breaker.next_trial(), Some(now.after(BACK_OFF_MIN)));
+        assert_eq!(breaker.next_trial(), Some(now.after(BACK_OFF_MIN.get())));
     }
 
     #[test]
@@ -323,7 +326,7 @@ mod tests {
     fn requests_sent_before_the_breaker_opened_do_not_change_it_afterwards() {
         let mut breaker = Breaker::default();
         let old = breaker.sent(s(0));
-        for _ in 0..FAILURES_MAX {
+        for _ in 0..FAILURES_MAX.get() {
             try_once(&mut breaker, s(0), Evidence::Failure);
         }
         breaker.sent(s(1));
@@ -337,11 +340,11 @@ mod tests {
     #[test]
     fn a_prompt_that_fails_again_and_again_counts_once() {
         let mut breaker = Breaker::default();
-        for _ in 0..10 * FAILURES_MAX {
+        for _ in 0..10 * FAILURES_MAX.get() {
             try_once(&mut breaker, s(0), Evidence::Error(7));
         }
         assert!(breaker.is_closed());
-        for prompt in 0..u64::from(FAILURES_MAX) {
+        for prompt in 0..u64::from(FAILURES_MAX.get()) {
             try_once(&mut breaker, s(0), Evidence::Error(prompt));
         }
         assert!(!breaker.is_closed(), "different prompts do");

@@ -7,13 +7,16 @@
 
 use core::time::Duration;
 
+use crate::constant::constants;
 use crate::engine_counters::CounterChange;
 use crate::{EngineCounters, Time};
 
-/// Longest time between two jumps that show several processes.
-const JUMPS_WITHIN: Duration = Duration::from_secs(60);
-/// Time without an alternation after which the reports count as those of one process again.
-const SEVERAL_FOR: Duration = Duration::from_secs(600);
+constants! {
+    /// Longest time between two jumps that show several processes.
+    JUMPS_WITHIN: Duration = Duration::from_secs(60);
+    /// Time without an alternation after which the reports count as those of one process again.
+    SEVERAL_FOR: Duration = Duration::from_secs(600);
+}
 
 /// Meaning of a report of counters.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -108,7 +111,7 @@ impl Reports {
 
     fn has_several(&self, now: Time) -> bool {
         self.several
-            .is_some_and(|several| now.since(several) < SEVERAL_FOR)
+            .is_some_and(|several| now.since(several) < SEVERAL_FOR.get())
     }
 
     fn compare(
@@ -126,7 +129,7 @@ impl Reports {
         let is_jump = undone.is_some_and(|fall| has_run_back || fall.is_jump(&last, counters));
         if is_jump {
             let before = self.jumped.replace(sent);
-            let is_second = before.is_some_and(|before| sent.since(before) <= JUMPS_WITHIN);
+            let is_second = before.is_some_and(|before| sent.since(before) <= JUMPS_WITHIN.get());
             if had_several || is_second {
                 self.several = Some(sent);
             }

@@ -6,18 +6,21 @@
 
 use super::latency_model::{LatencyModel, SpeedRatios};
 use super::least_squares::share_left;
+use crate::constant::constants;
 use crate::{EngineCounters, Time, Total};
 
-/// Time after which half of a sum is left.
-const HALF_LIFE_S: f64 = 30.0;
-/// Prompts from which means say something.
-const PROMPTS_MIN: f64 = 8.0;
-/// Time without a prompt that halves what a replica's means are worth; see [`share_left`].
-const HALVED_AFTER_S: f64 = 20.0;
-/// Predicted tokens from which the hits of an engine are judged.
-const PREDICTED_MIN: f64 = 4_000.0;
-/// Share of the predicted hits from which a prediction counts as right: blocks do not align, and caches evict.
-const CREDITED_SHARE: f64 = 0.7;
+constants! {
+    /// Time after which half of a sum is left.
+    HALF_LIFE_S: f64 = 30.0;
+    /// Prompts from which means say something.
+    PROMPTS_MIN: f64 = 8.0;
+    /// Time without a prompt that halves what a replica's means are worth; see [`share_left`].
+    HALVED_AFTER_S: f64 = 20.0;
+    /// Predicted tokens from which the hits of an engine are judged.
+    PREDICTED_MIN: f64 = 4_000.0;
+    /// Share of the predicted hits from which a prediction counts as right: blocks do not align, and caches evict.
+    CREDITED_SHARE: f64 = 0.7;
+}
 /// Bounds of the ratio of an engine's speed to a presumed one.
 const RATIO: core::ops::RangeInclusive<f64> = 1e-3..=1e3;
 
@@ -111,7 +114,7 @@ impl CounterSums {
 
     /// Prompts that the means of one replica are worth: what is left of the sums, less with time.
     pub(crate) fn weight(&self, now: Time) -> f64 {
-        share_left(self.grown_at, HALVED_AFTER_S, now) * self.prompts.0.unwrap_or_default()
+        share_left(self.grown_at, HALVED_AFTER_S.get(), now) * self.prompts.0.unwrap_or_default()
     }
 
     /// Ratios of the engine's speed to a model.
@@ -132,14 +135,14 @@ impl CounterSums {
         let uncached = self.uncached_tokens()?;
         let line = model.prefill;
         if let (Some(seconds), Some(count)) = (self.prefill_s.0, self.prefills.0)
-            && count >= PROMPTS_MIN
+            && count >= PROMPTS_MIN.get()
         {
             return Some((seconds / count, line.at(uncached)));
         }
         let (seconds, count) = (self.ttft_s.0?, self.enough_prompts()?);
         // Without the time in the engine's queue, the prompts in front of each one count, as this service knows them.
         let queue = self.queue_s.0.zip(self.queued.0);
-        match queue.filter(|(_, count)| *count >= PROMPTS_MIN) {
+        match queue.filter(|(_, count)| *count >= PROMPTS_MIN.get()) {
             Some((queue_s, queued)) => {
                 let computing_s = seconds / count - queue_s / queued;
                 Some((computing_s, line.at(uncached)))
@@ -187,8 +190,8 @@ impl CounterSums {
         let Some((hits, predicted)) = self.hits() else {
             return 1.0;
         };
-        let share = (hits / (CREDITED_SHARE * predicted)).min(1.0);
-        1.0 - share_left(self.grown_at, HALVED_AFTER_S, now) * (1.0 - share)
+        let share = (hits / (CREDITED_SHARE.get() * predicted)).min(1.0);
+        1.0 - share_left(self.grown_at, HALVED_AFTER_S.get(), now) * (1.0 - share)
     }
 
     /// Cached tokens that the engine finds beyond the predicted ones, as a share of the remembered tokens of answers.
@@ -207,20 +210,22 @@ impl CounterSums {
     fn hits(&self) -> Option<(f64, f64)> {
         let hits = self.cache_hits.0? / self.enough_prompts()?;
         let predicted = self.of_sent(self.sent.predicted_tokens)?;
-        (self.sent.predicted_tokens >= PREDICTED_MIN).then_some((hits, predicted))
+        (self.sent.predicted_tokens >= PREDICTED_MIN.get()).then_some((hits, predicted))
     }
 
     fn enough_prompts(&self) -> Option<f64> {
-        self.prompts.0.filter(|prompts| *prompts >= PROMPTS_MIN)
+        self.prompts
+            .0
+            .filter(|prompts| *prompts >= PROMPTS_MIN.get())
     }
 
     /// A sum over the prompts that this service sent, per prompt.
     fn of_sent(&self, sum: f64) -> Option<f64> {
-        (self.sent_prompts >= PROMPTS_MIN).then(|| sum / self.sent_prompts)
+        (self.sent_prompts >= PROMPTS_MIN.get()).then(|| sum / self.sent_prompts)
     }
 
     fn fade(&mut self, now: Time) {
-        let halves = now.since(self.at).as_secs_f64() / HALF_LIFE_S;
+        let halves = now.since(self.at).as_secs_f64() / HALF_LIFE_S.get();
         self.at = self.at.max(now);
         if halves <= 0.0 {
             return;

@@ -8,18 +8,21 @@ use core::time::Duration;
 
 use super::pushes::Pushes;
 use super::sequence_limit::{self, SequenceLimit};
+use crate::constant::constants;
 use crate::{Load, Time};
 
-/// Longest time until an engine's gauges show a request: a long step, and their lag.
-pub(crate) const GAUGE_LAG_MAX: Duration = Duration::from_millis(250);
-/// First window, before the first probe.
-const WINDOW_START: u32 = 2;
-/// Largest window: a bound on the requests that an engine may be sent before its next probe.
-const WINDOW_MAX: u32 = 256;
-/// Largest window of a busy replica while another replica idles.
-const THROTTLED_WINDOW: u32 = 2;
-/// Share of the KV cache in use below which a replica with stuck requests is slow, not full.
-pub(crate) const KV_FULL_MIN: f32 = 0.8;
+constants! {
+    /// Longest time until an engine's gauges show a request: a long step, and their lag.
+    pub(crate) GAUGE_LAG_MAX: Duration = Duration::from_millis(250);
+    /// First window, before the first probe.
+    WINDOW_START: u32 = 2;
+    /// Largest window: a bound on the requests that an engine may be sent before its next probe.
+    WINDOW_MAX: u32 = 256;
+    /// Largest window of a busy replica while another replica idles.
+    THROTTLED_WINDOW: u32 = 2;
+    /// Share of the KV cache in use below which a replica with stuck requests is slow, not full.
+    pub(crate) KV_FULL_MIN: f32 = 0.8;
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct Headroom {
@@ -48,7 +51,7 @@ pub(crate) struct Headroom {
 impl Default for Headroom {
     fn default() -> Self {
         Self {
-            window: WINDOW_START,
+            window: WINDOW_START.get(),
             capacity: None,
             sequence_limit: SequenceLimit::default(),
             sequences_max: None,
@@ -77,7 +80,7 @@ impl Headroom {
 
     /// Whether a probe that was sent at this time may show a sibling's request as pending.
     pub(crate) fn may_show_siblings(&self, sent: Time) -> bool {
-        self.siblings.since(sent.before(GAUGE_LAG_MAX)) > 0
+        self.siblings.since(sent.before(GAUGE_LAG_MAX.get())) > 0
     }
 
     pub(crate) fn last_push(&self) -> Option<Time> {
@@ -119,7 +122,7 @@ impl Headroom {
         let since = self.pushes.since(sent);
         self.siblings_since = self.siblings.since(sent);
         let older = outstanding.saturating_sub(since);
-        let settled = sent.before(GAUGE_LAG_MAX);
+        let settled = sent.before(GAUGE_LAG_MAX.get());
         let fresh = self.pushes.since(settled).saturating_sub(since);
         // A sibling's message is late, so its requests count as fresh for longer.
         let fresh_of_all = fresh.saturating_add(self.siblings.since(settled));
@@ -162,7 +165,7 @@ impl Headroom {
 
     /// Begins with the first window: the replica did not admit what was sent to it.
     pub(crate) fn reset_window(&mut self) {
-        self.window = WINDOW_START;
+        self.window = WINDOW_START.get();
         self.set_admitted(self.admitted);
     }
 
@@ -194,7 +197,7 @@ impl Headroom {
             self.window = (self.window / 2).max(1);
         }
         self.stuck = true;
-        if load.kv_usage.is_none_or(|usage| usage >= KV_FULL_MIN) {
+        if load.kv_usage.is_none_or(|usage| usage >= KV_FULL_MIN.get()) {
             // Another router's requests may be among the pending ones; then `running` is the better figure.
             let admitted = older.saturating_sub(load.pending);
             let running = load.running.unwrap_or(0).min(older);
@@ -214,7 +217,7 @@ impl Headroom {
         let used_of = |pushes: &Pushes| pushes.since(clear).saturating_sub(pushes.since(sent));
         let used = used_of(&self.pushes).saturating_add(used_of(&self.siblings));
         if !self.stuck && !is_silent && used >= self.window {
-            self.window = self.window.saturating_mul(2).min(WINDOW_MAX);
+            self.window = self.window.saturating_mul(2).min(WINDOW_MAX.get());
         }
         self.stuck = false;
         self.clear = Some(sent);
@@ -240,7 +243,7 @@ impl Headroom {
         let most = self.sequences_max.unwrap_or(u32::MAX);
         let limit = |headroom: u32| admitted.saturating_add(headroom).min(most);
         self.limit = limit(headroom);
-        self.throttled_limit = limit(headroom.min(THROTTLED_WINDOW));
+        self.throttled_limit = limit(headroom.min(THROTTLED_WINDOW.get()));
     }
 }
 

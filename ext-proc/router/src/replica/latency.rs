@@ -8,19 +8,21 @@ use super::counter_sums::CounterSums;
 use super::latency_model::{LatencyModel, SpeedRatios};
 use super::least_squares::{DecayingLeastSquares, LinearModel, Measurement, PRESUMED_WEIGHT};
 use super::log_ratio::{LogRatioMean, shrunk};
+use crate::constant::constants;
 use crate::{Source, Time};
 
-/// Second presumed point of the prefill line, in tokens.
-const PREFILL_AT: f64 = 4_000.0;
-/// Second presumed point of the decode line, in requests.
-const DECODE_AT: f64 = 20.0;
-/// Weight of each point of a line that counters scale.
-const COUNTED_WEIGHT: f64 = 1.5;
-
-/// Presumed variance of the logarithm of a prompt's times in an engine's counters.
-const COUNTED_VARIANCE: f64 = 1.0;
-/// Time after which a replica's model is computed anew, since what it learned ages.
-const REFRESHED_AFTER: core::time::Duration = core::time::Duration::from_secs(1);
+constants! {
+    /// Second presumed point of the prefill line, in tokens.
+    PREFILL_AT: f64 = 4_000.0;
+    /// Second presumed point of the decode line, in requests.
+    DECODE_AT: f64 = 20.0;
+    /// Weight of each point of a line that counters scale.
+    COUNTED_WEIGHT: f64 = 1.5;
+    /// Presumed variance of the logarithm of a prompt's times in an engine's counters.
+    COUNTED_VARIANCE: f64 = 1.0;
+    /// Time after which a replica's model is computed anew, since what it learned ages.
+    REFRESHED_AFTER: core::time::Duration = core::time::Duration::from_secs(1);
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestMeasurement {
@@ -82,8 +84,8 @@ impl LatencyFit {
         let Presumption { model, weights } = presumed;
         let [prefill, decode] = weights;
         let model = LatencyModel {
-            prefill: self.prefill.line(model.prefill, PREFILL_AT, prefill),
-            decode: self.decode.line(model.decode, DECODE_AT, decode),
+            prefill: self.prefill.line(model.prefill, PREFILL_AT.get(), prefill),
+            decode: self.decode.line(model.decode, DECODE_AT.get(), decode),
         };
         model.bounded()
     }
@@ -97,17 +99,18 @@ struct Presumption {
 }
 
 impl Presumption {
-    const fn of(model: LatencyModel) -> Self {
+    fn of(model: LatencyModel) -> Self {
         Self {
             model,
-            weights: [PRESUMED_WEIGHT; 2],
+            weights: [PRESUMED_WEIGHT.get(); 2],
         }
     }
 }
 
 impl SpeedRatios {
     fn scale(self, presumed: Presumption) -> Presumption {
-        let weight = |ratio: Option<f64>| ratio.map_or(PRESUMED_WEIGHT, |_| COUNTED_WEIGHT);
+        let weight =
+            |ratio: Option<f64>| ratio.map_or(PRESUMED_WEIGHT.get(), |_| COUNTED_WEIGHT.get());
         let by = |line: LinearModel, ratio: Option<f64>| ratio.map_or(line, |by| line.scaled(by));
         Presumption {
             model: LatencyModel {
@@ -243,7 +246,7 @@ impl ReplicaLatency {
     pub(crate) fn age(&mut self, pool: LatencyModel, counted: Option<&CounterSums>, now: Time) {
         if !self.is_own && counted.is_none() {
             self.model = pool;
-        } else if now.since(self.refreshed) >= REFRESHED_AFTER {
+        } else if now.since(self.refreshed) >= REFRESHED_AFTER.get() {
             self.refresh(pool, counted, now);
         }
     }
@@ -279,7 +282,7 @@ impl SpeedRatios {
     /// The ratios as far as they exceed the noise of the means of so many prompts, in which equal engines differ, too.
     fn beyond_noise(self, prompts: f64) -> Self {
         let beyond = |ratio: f64| {
-            let log = shrunk(ratio.ln(), COUNTED_VARIANCE / prompts);
+            let log = shrunk(ratio.ln(), COUNTED_VARIANCE.get() / prompts);
             (log != 0.0).then(|| log.exp())
         };
         Self {

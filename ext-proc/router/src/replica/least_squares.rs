@@ -9,21 +9,26 @@
 //! the line.
 
 use crate::Time;
+use crate::constant::constants;
 
-/// Decay of all earlier weights with each measurement.
-const DECAY: f64 = 0.97;
-/// Weight of each presumed point, in measurements.
-pub(crate) const PRESUMED_WEIGHT: f64 = 0.2;
+constants! {
+    /// Decay of all earlier weights with each measurement.
+    DECAY: f64 = 0.97;
+    /// Weight of each presumed point, in measurements.
+    pub(crate) PRESUMED_WEIGHT: f64 = 0.2;
+}
 /// Smallest slope, in seconds.
 const EACH_S_MIN: f64 = 1e-7;
-/// Time without a measurement that halves the weight of a fit. Twice the time leaves a sixteenth, three times 1/512.
-pub(crate) const HALVED_AFTER_S: f64 = 20.0;
-/// Weight that time leaves of the measurements: a pool that idles keeps its lines.
-const WEIGHT_MIN: f64 = 4.0;
-/// A measurement beyond this multiple of the line is an outlier.
-const OUTLIER_FACTOR: f64 = 4.0;
-/// A confirmed outlier counts as this multiple of the line at most.
-const OUTLIER_FACTOR_MAX: f64 = 8.0;
+constants! {
+    /// Time without a measurement that halves the weight of a fit. Twice the time leaves a sixteenth, three times 1/512.
+    pub(crate) HALVED_AFTER_S: f64 = 20.0;
+    /// Weight that time leaves of the measurements: a pool that idles keeps its lines.
+    WEIGHT_MIN: f64 = 4.0;
+    /// A measurement beyond this multiple of the line is an outlier.
+    OUTLIER_FACTOR: f64 = 4.0;
+    /// A confirmed outlier counts as this multiple of the line at most.
+    OUTLIER_FACTOR_MAX: f64 = 8.0;
+}
 
 /// A line: duration by the number of preceding items.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,21 +86,21 @@ impl DecayingLeastSquares {
     /// Adds a measurement, unless it is a single outlier of the line that is known so far. Time leaves some of the earlier ones.
     pub(crate) fn learn(&mut self, measured: Measurement, known: LinearModel, now: Time) {
         let expected = known.at(measured.number);
-        let is_outlier = measured.seconds > OUTLIER_FACTOR * expected;
+        let is_outlier = measured.seconds > OUTLIER_FACTOR.get() * expected;
         let is_confirmed = core::mem::replace(&mut self.has_outlier, is_outlier);
         if is_outlier && !is_confirmed {
             return;
         }
         self.has_outlier = false;
         let [count, ..] = self.sums;
-        let left = if count > WEIGHT_MIN {
-            share_left(self.at, HALVED_AFTER_S, now).max(WEIGHT_MIN / count)
+        let left = if count > WEIGHT_MIN.get() {
+            share_left(self.at, HALVED_AFTER_S.get(), now).max(WEIGHT_MIN.get() / count)
         } else {
             1.0
         };
-        self.sums = self.sums.map(|sum| sum * DECAY * left);
+        self.sums = self.sums.map(|sum| sum * DECAY.get() * left);
         self.at = self.at.max(now);
-        let seconds = measured.seconds.min(OUTLIER_FACTOR_MAX * expected);
+        let seconds = measured.seconds.min(OUTLIER_FACTOR_MAX.get() * expected);
         self.sums = add_point(self.sums, measured.weight, measured.number, seconds);
     }
 
@@ -177,7 +182,7 @@ mod tests {
     }
 
     fn line(fit: &DecayingLeastSquares) -> LinearModel {
-        fit.line(PRESUMED, 4_000.0, PRESUMED_WEIGHT)
+        fit.line(PRESUMED, 4_000.0, PRESUMED_WEIGHT.get())
     }
 
     fn learned(each_s: f64) -> DecayingLeastSquares {

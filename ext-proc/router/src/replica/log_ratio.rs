@@ -6,26 +6,29 @@
 
 use super::least_squares::{HALVED_AFTER_S, share_left};
 use crate::Time;
+use crate::constant::constants;
 
-/// Decay of all earlier weights with each measurement.
-const DECAY: f64 = 0.97;
-/// Bound on one logarithm, in both directions: a factor of 4.
-const LOG_MAX: f64 = 2.0 * core::f64::consts::LN_2;
-/// Weight of the presumed variance, in measurements.
-const PRESUMED_WEIGHT: f64 = 8.0;
-/// Presumed variance of one measurement.
-const PRESUMED_VARIANCE: f64 = 0.5;
-/// Square of the number of standard errors within which a mean counts as zero.
-const SHRINKAGE: f64 = 4.0;
-/// Weight up to which a mean says nothing: so few measurements cannot tell a slow replica from long prompts.
-const WEIGHT_MIN: f64 = 3.0;
+constants! {
+    /// Decay of all earlier weights with each measurement.
+    DECAY: f64 = 0.97;
+    /// Bound on one logarithm, in both directions: a factor of 4.
+    LOG_MAX: f64 = 2.0 * core::f64::consts::LN_2;
+    /// Weight of the presumed variance, in measurements.
+    PRESUMED_WEIGHT: f64 = 8.0;
+    /// Presumed variance of one measurement.
+    PRESUMED_VARIANCE: f64 = 0.5;
+    /// Square of the number of standard errors within which a mean counts as zero.
+    SHRINKAGE: f64 = 4.0;
+    /// Weight up to which a mean says nothing: so few measurements cannot tell a slow replica from long prompts.
+    WEIGHT_MIN: f64 = 3.0;
+}
 
 /// A mean as far as it exceeds its error, of which this is the square.
 pub(crate) fn shrunk(mean: f64, squared_error: f64) -> f64 {
     if mean == 0.0 {
         return 0.0;
     }
-    mean * (1.0 - SHRINKAGE * squared_error / (mean * mean)).max(0.0)
+    mean * (1.0 - SHRINKAGE.get() * squared_error / (mean * mean)).max(0.0)
 }
 
 /// A decaying mean of logarithms, with its variance.
@@ -43,16 +46,16 @@ impl LogRatioMean {
     pub(crate) fn learn(&mut self, log: f64, now: Time) {
         let left = self.left(now);
         self.at = self.at.max(now);
-        self.add(log, DECAY * left);
+        self.add(log, DECAY.get() * left);
     }
 
     /// Adds a measurement to earlier ones that time does not age.
     pub(crate) fn learn_lasting(&mut self, log: f64) {
-        self.add(log, DECAY);
+        self.add(log, DECAY.get());
     }
 
     fn add(&mut self, log: f64, decay: f64) {
-        let log = log.clamp(-LOG_MAX, LOG_MAX);
+        let log = log.clamp(-LOG_MAX.get(), LOG_MAX.get());
         self.weight = self.weight * decay + 1.0;
         self.sum = self.sum * decay + log;
         self.squares = self.squares * decay + log * log;
@@ -69,7 +72,7 @@ impl LogRatioMean {
 
     /// Whether enough was measured of late to tell a replica from its pool, or to tell that it does not differ.
     pub(crate) fn says_something(&self, now: Time) -> bool {
-        self.weight * self.left(now) > WEIGHT_MIN
+        self.weight * self.left(now) > WEIGHT_MIN.get()
     }
 
     /// The mean as far as it is known: zero, unless it exceeds its error.
@@ -79,13 +82,13 @@ impl LogRatioMean {
         }
         let mean = self.mean();
         let deviations = self.squares - self.weight * mean * mean;
-        let variance =
-            (deviations + PRESUMED_WEIGHT * PRESUMED_VARIANCE) / (self.weight + PRESUMED_WEIGHT);
+        let variance = (deviations + PRESUMED_WEIGHT.get() * PRESUMED_VARIANCE.get())
+            / (self.weight + PRESUMED_WEIGHT.get());
         shrunk(mean, variance / (self.weight * self.left(now)))
     }
 
     fn left(&self, now: Time) -> f64 {
-        share_left(self.at, HALVED_AFTER_S, now)
+        share_left(self.at, HALVED_AFTER_S.get(), now)
     }
 }
 

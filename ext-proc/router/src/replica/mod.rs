@@ -44,11 +44,14 @@ use unbegun::UnbegunRequests;
 pub(crate) use vital_signs::HANG_TIMEOUT_FACTOR;
 use vital_signs::VitalSigns;
 
+use crate::constant::constants;
 use crate::{Load, ReplicaId, ReplicaStatus, Role, Source, Time};
 
-/// Streamed answers in a row, to requests for streams, after which a prompt without a response may be stuck: an engine may answer such a
-/// request as a whole, and then has no response while it writes.
-const STREAMS_MIN: u8 = 64;
+constants! {
+    /// Streamed answers in a row, to requests for streams, after which a prompt without a response may be stuck: an engine may answer such a
+    /// request as a whole, and then has no response while it writes.
+    STREAMS_MIN: u8 = 64;
+}
 
 /// Predicted hits in a row that did not happen.
 #[derive(Clone, Copy, Debug, Default)]
@@ -146,7 +149,7 @@ impl Replica {
             self.backlog.keep_of_siblings(self.others.count());
             self.backlog.limit(sent, self.token_s());
             // Stuck prompts stand for the pending requests that a metrics page would show.
-            self.stuck = match self.unbegun.streams() >= STREAMS_MIN {
+            self.stuck = match self.unbegun.streams() >= STREAMS_MIN.get() {
                 true => self.backlog.stuck(now),
                 false => 0,
             };
@@ -246,7 +249,7 @@ impl Replica {
         let is_out_of_memory = self
             .load()
             .and_then(|load| load.kv_usage)
-            .is_some_and(|usage| usage >= headroom::KV_FULL_MIN);
+            .is_some_and(|usage| usage >= headroom::KV_FULL_MIN.get());
         reached || is_out_of_memory || (self.stuck > 0 && !self.has_metrics())
     }
 

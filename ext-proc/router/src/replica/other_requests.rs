@@ -14,10 +14,13 @@ use core::time::Duration;
 
 use super::headroom::GAUGE_LAG_MAX;
 use super::pushes::Pushes;
+use crate::constant::constants;
 use crate::{Load, Time};
 
-/// Time after a shared request in which gauges show requests of siblings.
-const SIBLINGS_ACTIVE_FOR: Duration = Duration::from_secs(60);
+constants! {
+    /// Time after a shared request in which gauges show requests of siblings.
+    SIBLINGS_ACTIVE_FOR: Duration = Duration::from_secs(60);
+}
 
 /// Requests of other services at one replica, by estimate.
 #[derive(Clone, Debug, Default)]
@@ -91,14 +94,14 @@ impl OtherRequests {
     /// Computes the number anew, and forgets shared requests that are too old to count.
     pub(crate) fn refresh(&mut self, now: Time) {
         let (shared, service) = (&mut self.shared, self.service);
-        shared.forget_before(now.before(service.max(GAUGE_LAG_MAX)));
+        shared.forget_before(now.before(service.max(GAUGE_LAG_MAX.get())));
         let has_siblings = self
             .last_shared
-            .is_some_and(|last| now.since(last) < SIBLINGS_ACTIVE_FOR);
+            .is_some_and(|last| now.since(last) < SIBLINGS_ACTIVE_FOR.get());
         self.count = match self.shown {
             Some((shown, sent)) => {
                 let since = shared.since(sent);
-                let fresh = shared.since(sent.before(service.min(GAUGE_LAG_MAX))) - since;
+                let fresh = shared.since(sent.before(service.min(GAUGE_LAG_MAX.get()))) - since;
                 let shown = if has_siblings { shown } else { 0 };
                 shown.max(fresh).saturating_add(since)
             }

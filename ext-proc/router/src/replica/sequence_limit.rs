@@ -6,17 +6,22 @@
 
 use core::time::Duration;
 
+use crate::constant::constants;
 use crate::{Load, Time};
 
-/// Probes that have to show the same number.
-const PROBES_MIN: u8 = 8;
+constants! {
+    /// Probes that have to show the same number.
+    PROBES_MIN: u8 = 8;
+}
 /// Age from which a pending request was there when the engine last began a step, as far as its gauges tell.
 pub(super) const STEP: Duration = Duration::from_millis(50);
-/// Time without a pending request after which the replica gets one request beyond the limit. The time doubles with each trial that
-/// confirms the limit.
-const TRIAL_AFTER_MIN: Duration = Duration::from_secs(2);
-/// Bound on that time.
-const TRIAL_AFTER_MAX: Duration = Duration::from_secs(16);
+constants! {
+    /// Time without a pending request after which the replica gets one request beyond the limit. The time doubles with each trial that
+    /// confirms the limit.
+    TRIAL_AFTER_MIN: Duration = Duration::from_secs(2);
+    /// Bound on that time.
+    TRIAL_AFTER_MAX: Duration = Duration::from_secs(16);
+}
 
 /// The learned limit of one replica.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +42,7 @@ impl Default for SequenceLimit {
             running: 0,
             shown: 0,
             shown_at: Time::ZERO,
-            trial_after: TRIAL_AFTER_MIN,
+            trial_after: TRIAL_AFTER_MIN.get(),
             has_ended: false,
         }
     }
@@ -75,7 +80,7 @@ impl SequenceLimit {
             };
         } else if self.has_ended {
             if self.is_known() && self.is_trial_due(sent) {
-                self.trial_after = (2 * self.trial_after).min(TRIAL_AFTER_MAX);
+                self.trial_after = (2 * self.trial_after).min(TRIAL_AFTER_MAX.get());
             }
             self.has_ended = false;
             self.shown = self.shown.saturating_add(1);
@@ -90,8 +95,8 @@ impl SequenceLimit {
             .then(|| self.running.saturating_add(one_more).max(1))
     }
 
-    const fn is_known(&self) -> bool {
-        self.shown >= PROBES_MIN
+    fn is_known(&self) -> bool {
+        self.shown >= PROBES_MIN.get()
     }
 
     fn is_trial_due(&self, now: Time) -> bool {
@@ -120,7 +125,7 @@ mod tests {
         let mut limit = SequenceLimit::default();
         for probe in 1..=12 {
             limit.on_probe(&load(2, 20), at(100 * probe), true, 2);
-            let is_known = probe > PROBES_MIN.into();
+            let is_known = probe > PROBES_MIN.get().into();
             assert_eq!(limit.get(at(1_200)), is_known.then_some(20), "{probe}");
             limit.on_end();
         }

@@ -4,12 +4,15 @@ use core::time::Duration;
 
 use strum::IntoEnumIterator as _;
 
+use crate::constant::constants;
 use crate::{Signals, Source, Time};
 
-/// Time for which a better source keeps a worse one from teaching.
-const RECENT: Duration = Duration::from_secs(60);
-/// Time after which a silent source is not named any more, if another source has taught since.
-const NAMED_FOR: Duration = Duration::from_secs(600);
+constants! {
+    /// Time for which a better source keeps a worse one from teaching.
+    RECENT: Duration = Duration::from_secs(60);
+    /// Time after which a silent source is not named any more, if another source has taught since.
+    NAMED_FOR: Duration = Duration::from_secs(600);
+}
 
 /// Times at which each source last taught a quantity, best first. [`Source::Presumed`] has no time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +38,7 @@ impl SourceLog {
     /// Whether a source has taught lately.
     pub(crate) fn is_recent(&self, source: Source, now: Time) -> bool {
         let at = self.0.get(source as usize).copied().flatten();
-        at.is_some_and(|at| now.since(at) < RECENT)
+        at.is_some_and(|at| now.since(at) < RECENT.get())
     }
 
     /// Whether the engines have ever told the quantity themselves.
@@ -52,7 +55,8 @@ impl SourceLog {
     /// The best source of late.
     fn best(&self) -> Source {
         let latest = self.0.iter().flatten().max().copied();
-        let is_named = |at: &Time| latest.is_some_and(|latest| latest.since(*at) <= NAMED_FOR);
+        let is_named =
+            |at: &Time| latest.is_some_and(|latest| latest.since(*at) <= NAMED_FOR.get());
         let mut named = Source::iter().zip(&self.0);
         named
             .find(|(_, at)| at.as_ref().is_some_and(is_named))

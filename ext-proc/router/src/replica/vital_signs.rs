@@ -6,17 +6,20 @@
 
 use core::time::Duration;
 
+use crate::constant::constants;
 use crate::{EngineCounters, Time};
 
-/// Shortest silence that shows a hung replica.
-pub(crate) const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(10);
-/// Shortest such silence where a healthy replica may be silent for longer: it has never answered, or it writes answers and
-/// nothing shows their progress.
-const HANG_TIMEOUT_MIN_UNSURE: Duration = Duration::from_secs(60);
-/// Silence that shows a hung replica, in multiples of the time to a first byte.
-pub(crate) const HANG_TIMEOUT_FACTOR: u32 = 5;
-/// Silence from which on a replica with requests is not taken to admit more of them than before.
-const SILENT_MIN: Duration = Duration::from_secs(2);
+constants! {
+    /// Shortest silence that shows a hung replica.
+    pub(crate) HANG_TIMEOUT_MIN: Duration = Duration::from_secs(10);
+    /// Shortest such silence where a healthy replica may be silent for longer: it has never answered, or it writes answers and
+    /// nothing shows their progress.
+    HANG_TIMEOUT_MIN_UNSURE: Duration = Duration::from_secs(60);
+    /// Silence that shows a hung replica, in multiples of the time to a first byte.
+    pub(crate) HANG_TIMEOUT_FACTOR: u32 = 5;
+    /// Silence from which on a replica with requests is not taken to admit more of them than before.
+    SILENT_MIN: Duration = Duration::from_secs(2);
+}
 
 /// Shortest first bucket of [`FirstByteTimes`]: five times it is [`HANG_TIMEOUT_MIN`].
 const BUCKET_MIN_S: f64 = 2.0;
@@ -93,7 +96,7 @@ impl Default for VitalSigns {
             last: None,
             observed: Time::ZERO,
             silent_for: Duration::ZERO,
-            next_check: HANG_TIMEOUT_MIN,
+            next_check: HANG_TIMEOUT_MIN.get(),
             first_bytes: FirstByteTimes::default(),
             has_live_counters: false,
         }
@@ -102,7 +105,7 @@ impl Default for VitalSigns {
 
 impl VitalSigns {
     /// Registers a sign of life.
-    pub(crate) const fn add_sign(&mut self, now: Time) {
+    pub(crate) fn add_sign(&mut self, now: Time) {
         self.last = Some(now);
         self.restart_silence(now);
     }
@@ -138,10 +141,10 @@ impl VitalSigns {
     }
 
     /// Lets the silence begin now.
-    pub(crate) const fn restart_silence(&mut self, now: Time) {
+    pub(crate) fn restart_silence(&mut self, now: Time) {
         self.observed = now;
         self.silent_for = Duration::ZERO;
-        self.next_check = HANG_TIMEOUT_MIN;
+        self.next_check = HANG_TIMEOUT_MIN.get();
     }
 
     /// Schedules the next check of the replica's requests after so much more silence.
@@ -153,10 +156,10 @@ impl VitalSigns {
     pub(crate) fn hang_timeout(&self, is_unsure: bool) -> Duration {
         let p99 = self.first_bytes.p99();
         let least = match p99 {
-            Some(_) if !is_unsure => HANG_TIMEOUT_MIN,
-            Some(_) | None => HANG_TIMEOUT_MIN_UNSURE,
+            Some(_) if !is_unsure => HANG_TIMEOUT_MIN.get(),
+            Some(_) | None => HANG_TIMEOUT_MIN_UNSURE.get(),
         };
-        least.max(p99.unwrap_or_default() * HANG_TIMEOUT_FACTOR)
+        least.max(p99.unwrap_or_default() * HANG_TIMEOUT_FACTOR.get())
     }
 
     pub(crate) const fn silent_for(&self) -> Duration {
@@ -165,7 +168,7 @@ impl VitalSigns {
 
     /// Whether the replica has been silent for so long that it may not admit what was sent to it.
     pub(crate) fn is_silent(&self) -> bool {
-        self.silent_for >= SILENT_MIN
+        self.silent_for >= SILENT_MIN.get()
     }
 
     /// Whether the last sign came at this time or later.

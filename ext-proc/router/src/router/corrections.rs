@@ -16,23 +16,26 @@ use std::collections::BTreeMap;
 
 use super::Router;
 use super::learning::CacheHit;
+use crate::constant::constants;
 use crate::pool_state::InFlightRequest;
 use crate::replica_index::ReplicaIndex;
 use crate::{ReplicaId, Time};
 
-/// Share of a predicted hit below which the prediction is wrong.
-const CONFIRMED_SHARE_MIN: f64 = 0.9;
-/// Missing bytes from which a prediction is wrong: one block, since an engine's blocks do not align with a fingerprint's.
-const MISSING_BYTES_MIN: f64 = 256.0;
-/// Wrong predictions in a row, behind a sign of a restart, after which all entries as old as the missing prefix are removed.
-const FALSE_HITS_CONFIRMED: u32 = 3;
-/// Wrong predictions in a row from which on each one removes its own prompt's entries behind the cached ones. Behind a sign of a
-/// restart, all entries from before the first wrong prediction are removed, too.
-const FALSE_HITS_MAX: u32 = 5;
-/// Entries of a replica that false hits remove at once, at most.
-const FORGOTTEN_BURST: f64 = 4_096.0;
-/// Entries of a replica that false hits remove in a second, on average.
-const FORGOTTEN_PER_S: f64 = 256.0;
+constants! {
+    /// Share of a predicted hit below which the prediction is wrong.
+    CONFIRMED_SHARE_MIN: f64 = 0.9;
+    /// Missing bytes from which a prediction is wrong: one block, since an engine's blocks do not align with a fingerprint's.
+    MISSING_BYTES_MIN: f64 = 256.0;
+    /// Wrong predictions in a row, behind a sign of a restart, after which all entries as old as the missing prefix are removed.
+    FALSE_HITS_CONFIRMED: u32 = 3;
+    /// Wrong predictions in a row from which on each one removes its own prompt's entries behind the cached ones. Behind a sign of a
+    /// restart, all entries from before the first wrong prediction are removed, too.
+    FALSE_HITS_MAX: u32 = 5;
+    /// Entries of a replica that false hits remove at once, at most.
+    FORGOTTEN_BURST: f64 = 4_096.0;
+    /// Entries of a replica that false hits remove in a second, on average.
+    FORGOTTEN_PER_S: f64 = 256.0;
+}
 
 /// Entries that false hits may still remove.
 #[derive(Clone, Copy, Debug)]
@@ -55,11 +58,11 @@ impl Corrections {
     /// Adds the entries that a replica's allowance has gained by `now`, and returns the allowance.
     fn refill(&mut self, replica: ReplicaIndex, now: Time) -> &mut f64 {
         let allowance = self.allowances.entry(replica).or_insert(Allowance {
-            entries: FORGOTTEN_BURST,
+            entries: FORGOTTEN_BURST.get(),
             since: now,
         });
-        let gained = now.since(allowance.since).as_secs_f64() * FORGOTTEN_PER_S;
-        allowance.entries = (allowance.entries + gained).min(FORGOTTEN_BURST);
+        let gained = now.since(allowance.since).as_secs_f64() * FORGOTTEN_PER_S.get();
+        allowance.entries = (allowance.entries + gained).min(FORGOTTEN_BURST.get());
         allowance.since = now;
         &mut allowance.entries
     }
@@ -103,10 +106,10 @@ impl Router {
         let forgotten = pool.index.missed(replica, recorded, bytes_max, entries_max);
         *allowance -= f64::from(forgotten);
         let false_hits = pool.replicas.count_false_hit(replica, recorded.stamp);
-        if false_hits.has_failed && false_hits.in_a_row >= FALSE_HITS_CONFIRMED {
+        if false_hits.has_failed && false_hits.in_a_row >= FALSE_HITS_CONFIRMED.get() {
             self.forgetting.add(replica, recorded.used_before);
         }
-        if false_hits.in_a_row >= FALSE_HITS_MAX {
+        if false_hits.in_a_row >= FALSE_HITS_MAX.get() {
             if false_hits.has_failed {
                 let tick = pool.index.last_tick();
                 self.forgetting.add_empty(replica, false_hits.first, tick);
@@ -130,7 +133,8 @@ impl Router {
 /// Whether an engine found less of a prompt in its cache than predicted, both in bytes.
 pub(super) fn is_false_hit(predicted: u32, measured: f64) -> bool {
     let predicted = f64::from(predicted);
-    measured < predicted * CONFIRMED_SHARE_MIN && predicted - measured >= MISSING_BYTES_MIN
+    measured < predicted * CONFIRMED_SHARE_MIN.get()
+        && predicted - measured >= MISSING_BYTES_MIN.get()
 }
 
 #[expect(

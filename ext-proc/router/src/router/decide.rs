@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use super::Router;
+use crate::constant::constants;
 use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::policy::{Dispatch, Selection, View, least_loaded};
 use crate::queue::{Band, QueuedRequest};
@@ -16,8 +17,10 @@ use crate::{Reason, RejectReason, Request, Scope};
 
 /// Bound on the memory of restricted requests in the queue: pairs of a request and a replica that may serve it.
 const PINS_MAX: usize = 1 << 20;
-/// Share of the pool's memory for KV caches in use from which the share of a tenant is bounded.
-const BUSY_FROM: f64 = 0.5;
+constants! {
+    /// Share of the pool's memory for KV caches in use from which the share of a tenant is bounded.
+    BUSY_FROM: f64 = 0.5;
+}
 
 pub(super) enum RoutingDecision {
     Dispatch(Dispatch),
@@ -163,7 +166,7 @@ impl Router {
     /// Whether half of the pool's memory for KV caches is in use, or requests wait where engines do not show it.
     fn is_busy(&self) -> bool {
         match self.pool.replicas.memory_use_of_pool() {
-            Some(of_pool) => of_pool.share >= BUSY_FROM,
+            Some(of_pool) => of_pool.share >= BUSY_FROM.get(),
             None => self.pool.queue.waiting_len() > 0,
         }
     }

@@ -9,6 +9,7 @@ use super::corrections::is_false_hit;
 use super::decide::{AvailableTargets, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
+use crate::constant::constants;
 use crate::forwarding::{ChosenRegion, ForwardEnd, ForwardTarget, ForwardedLoad, ForwardedRequest};
 use crate::policy::RegionCosts;
 use crate::pool_state::InFlightRequest;
@@ -21,12 +22,14 @@ use crate::{
 
 /// Limit of placements that the driver has not taken yet.
 const PLACEMENTS_MAX: usize = 4_096;
-/// Advantage from which a peer counts as cheaper, as a share of the learned service time, where one peer is available. The
-/// peer's report is a heartbeat old, and a session that leaves stays away. The advantage grows with the square root of the number of
-/// available peers: the more reports, the further the lowest cost among them lies below the true one.
-const FORWARDING_MARGIN: f64 = 0.03;
-/// Weight of a finished request in the learned service time.
-const SERVICE_LEARNING_RATE: f64 = 0.05;
+constants! {
+    /// Advantage from which a peer counts as cheaper, as a share of the learned service time, where one peer is available. The
+    /// peer's report is a heartbeat old, and a session that leaves stays away. The advantage grows with the square root of the number of
+    /// available peers: the more reports, the further the lowest cost among them lies below the true one.
+    FORWARDING_MARGIN: f64 = 0.03;
+    /// Weight of a finished request in the learned service time.
+    SERVICE_LEARNING_RATE: f64 = 0.05;
+}
 
 impl Request {
     /// Peers that have returned the request; `None` for a request that must not leave the region, as one with a subset.
@@ -209,7 +212,7 @@ impl Router {
             let tried = request.tried()?;
             if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
                 let peers = u32::try_from(at.peers.len()).unwrap_or(u32::MAX);
-                let margin_s = FORWARDING_MARGIN * f64::from(peers).sqrt() * pool.service_s?;
+                let margin_s = FORWARDING_MARGIN.get() * f64::from(peers).sqrt() * pool.service_s?;
                 return (cost_s + margin_s < here_s).then_some(target);
             }
         }
@@ -395,7 +398,7 @@ impl Router {
         let took = self.pool.now.since(request.dispatched_at).as_secs_f64();
         self.pool.service_s = Some(match self.pool.service_s {
             None => took,
-            Some(known) => known + SERVICE_LEARNING_RATE * (took - known),
+            Some(known) => known + SERVICE_LEARNING_RATE.get() * (took - known),
         });
     }
 }

@@ -5,10 +5,13 @@
 //! report room for thousands: one event forwards a bounded number of requests, and the rest is due at once.
 
 use super::Router;
+use crate::constant::constants;
 use crate::queue::QueueSeq;
 
-/// Requests that stay although they may leave, considered in one event at most.
-const STAYING_MAX: usize = 16;
+constants! {
+    /// Requests that stay although they may leave, considered in one event at most.
+    STAYING_MAX: usize = 16;
+}
 /// Requests that one event forwards at most.
 const FORWARDED_PER_EVENT_MAX: usize = 64;
 /// Requests between two considered ones that are counted, at most.
@@ -40,7 +43,7 @@ impl Router {
         let mut cursor = ForwardCursor::default();
         self.has_more_to_forward = false;
         let mut left = FORWARDED_PER_EVENT_MAX;
-        for _ in 0..STAYING_MAX {
+        for _ in 0..STAYING_MAX.get() {
             let Some(stayed) = self.forward_from(cursor, &mut left) else {
                 return;
             };

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 
 use super::Router;
 use super::decide::{AvailableTargets, RoutingDecision, allowed};
+use crate::constant::constants;
 use crate::policy::{DelayedRequests, Dispatch, LOOKED_AT_MAX, NextRequest};
 use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
@@ -21,10 +22,12 @@ use crate::{BatchStatus, BatchTier, RejectReason, ReleaseReason, Request, Scope,
 
 /// Held requests that one event promotes, at most; the rest is due at once.
 const PROMOTED_PER_EVENT_MAX: usize = 64;
-/// Share of a replica's memory for KV caches in use from which batch work goes to the next replica.
-const HOST_FULL: f64 = 0.8;
-/// Bound on the dispatches that batch work has earned by its share and not used.
-const SHARE_EARNED_MAX: f64 = 1.0;
+constants! {
+    /// Share of a replica's memory for KV caches in use from which batch work goes to the next replica.
+    HOST_FULL: f64 = 0.8;
+    /// Bound on the dispatches that batch work has earned by its share and not used.
+    SHARE_EARNED_MAX: f64 = 1.0;
+}
 
 /// State of the gate.
 #[derive(Clone, Debug, Default)]
@@ -140,7 +143,7 @@ impl Router {
     ) -> ReplicaSet {
         let replicas = &self.pool.replicas;
         let has_room = |replica: &ReplicaIndex| match replicas.memory_use(*replica) {
-            Some(of_one) => of_one.share < HOST_FULL,
+            Some(of_one) => of_one.share < HOST_FULL.get(),
             None => replicas.get(*replica).is_some_and(|r| r.requests() == 0),
         };
         let among = match reason {
@@ -308,7 +311,7 @@ impl Router {
     pub(super) fn earn_share(&mut self) {
         if let Some(rules) = self.batch_rules() {
             let earned = self.gate.share_earned + rules.share_min;
-            self.gate.share_earned = earned.min(SHARE_EARNED_MAX);
+            self.gate.share_earned = earned.min(SHARE_EARNED_MAX.get());
         }
     }
 

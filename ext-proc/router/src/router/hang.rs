@@ -57,7 +57,7 @@ impl Router {
         let prompt = Duration::try_from_secs_f64(prompt_s).unwrap_or_default();
         let timeout = replicas
             .hang_timeout(replica, is_unsure)
-            .max(prompt.saturating_mul(HANG_TIMEOUT_FACTOR));
+            .max(prompt.saturating_mul(HANG_TIMEOUT_FACTOR.get()));
         // Frozen counters show that answers stall. Without them, only a request without a response shows a hang.
         let heard_for = match requests.oldest_unbegun {
             _ if silence.are_counters_frozen => silence.lasts,

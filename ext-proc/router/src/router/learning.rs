@@ -11,17 +11,20 @@ use super::Router;
 use super::dispatch::share_of;
 use super::feedback::ResponseUsage;
 use crate::Source;
+use crate::constant::constants;
 use crate::index::AnswerKey;
 use crate::pool_state::InFlightRequest;
 use crate::replica::{AnswerMeasurement, PromptMeasurement, RequestMeasurement, ServedPrompt};
 use crate::replica_index::ReplicaIndex;
 
-/// Bound on the bytes per token of a prefix, in multiples of those of its prompt or of the pool's prompts: English precedes JSON.
-const DENSITY_MAX: f64 = 1.5;
-/// Tokens of the shortest answer that measures the time per token: in shorter ones, other delays dominate.
-const OUTPUT_TOKENS_MIN: u32 = 8;
-/// Lower bound on the time in which an engine writes a token, in seconds.
-const TOKEN_S_MIN: f64 = 0.000_05;
+constants! {
+    /// Bound on the bytes per token of a prefix, in multiples of those of its prompt or of the pool's prompts: English precedes JSON.
+    DENSITY_MAX: f64 = 1.5;
+    /// Tokens of the shortest answer that measures the time per token: in shorter ones, other delays dominate.
+    OUTPUT_TOKENS_MIN: u32 = 8;
+    /// Lower bound on the time in which an engine writes a token, in seconds.
+    TOKEN_S_MIN: f64 = 0.000_05;
+}
 
 /// A prompt whose cached tokens the engine reported.
 #[derive(Clone, Copy, Debug)]
@@ -317,7 +320,7 @@ impl Router {
             return None;
         }
         let of_prompt = total / f64::from(prompt.max(1));
-        let density = DENSITY_MAX * of_prompt.max(self.token_length.bytes());
+        let density = DENSITY_MAX.get() * of_prompt.max(self.token_length.bytes());
         Some(total.min(density * f64::from(cached)))
     }
 }
@@ -331,7 +334,7 @@ fn output_measurement(
 ) -> Option<AnswerMeasurement> {
     let tokens = usage
         .completion
-        .filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN)?;
+        .filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN.get())?;
     Some(AnswerMeasurement {
         outstanding: f64::from(request.outstanding),
         tokens: f64::from(tokens),
@@ -342,6 +345,6 @@ fn output_measurement(
 
 /// Whether an answer came in one piece: no engine writes so fast. The first byte of a stream then came with its last token.
 fn is_in_one_piece(completion: Option<u32>, writing_s: f64) -> bool {
-    let tokens = completion.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN);
-    tokens.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN)
+    let tokens = completion.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN.get());
+    tokens.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN.get())
 }

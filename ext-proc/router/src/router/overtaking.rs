@@ -10,22 +10,24 @@
 //! replicas' time.
 
 use super::Router;
+use crate::constant::constants;
 use crate::policy::{Dispatch, LOOKED_AT_MAX, uncached_tokens};
 use crate::queue::{LinePlace, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Request, Time};
 
-/// Overtake limit of a queued request in a pool of up to eight replicas.
-const OVERTAKES_MIN: u32 = 64;
-/// Overtake limit in a larger pool, for each replica: such a pool dispatches more requests in the same time.
-const OVERTAKES_PER_REPLICA: u32 = 8;
-/// Divisor of the longest wait: a request that has waited for the quotient goes next.
-const ENTITLED_DIVISOR: u32 = 2;
-
-/// Share of the replicas' time for long prompts past the SLO that have waited half of the longest wait.
-const PAST_SLO_SHARE: f64 = 0.05;
-/// Bound on the unused time of that share, in seconds: a quiet hour must not buy a burst of long prompts.
-const PAST_SLO_S_MAX: f64 = 10.0;
+constants! {
+    /// Overtake limit of a queued request in a pool of up to eight replicas.
+    OVERTAKES_MIN: u32 = 64;
+    /// Overtake limit in a larger pool, for each replica: such a pool dispatches more requests in the same time.
+    OVERTAKES_PER_REPLICA: u32 = 8;
+    /// Divisor of the longest wait: a request that has waited for the quotient goes next.
+    ENTITLED_DIVISOR: u32 = 2;
+    /// Share of the replicas' time for long prompts past the SLO that have waited half of the longest wait.
+    PAST_SLO_SHARE: f64 = 0.05;
+    /// Bound on the unused time of that share, in seconds: a quiet hour must not buy a burst of long prompts.
+    PAST_SLO_S_MAX: f64 = 10.0;
+}
 
 /// The replicas' time that long prompts past the SLO may take before other requests do, in seconds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -37,8 +39,8 @@ pub(super) struct PastSloCredit {
 impl PastSloCredit {
     /// Adds the credit that a pool of so many replicas has earned by `now`.
     pub(super) fn advance(&mut self, replicas: f64, now: Time) {
-        let earned = PAST_SLO_SHARE * replicas * now.since(self.as_of).as_secs_f64();
-        self.seconds = (self.seconds + earned).min(PAST_SLO_S_MAX);
+        let earned = PAST_SLO_SHARE.get() * replicas * now.since(self.as_of).as_secs_f64();
+        self.seconds = (self.seconds + earned).min(PAST_SLO_S_MAX.get());
         self.as_of = now;
     }
 }
@@ -48,8 +50,8 @@ impl Router {
     pub(super) fn overtakes_max(&self) -> u32 {
         let replicas = u32::try_from(self.pool.replicas.staying().len()).unwrap_or(u32::MAX);
         replicas
-            .saturating_mul(OVERTAKES_PER_REPLICA)
-            .max(OVERTAKES_MIN)
+            .saturating_mul(OVERTAKES_PER_REPLICA.get())
+            .max(OVERTAKES_MIN.get())
     }
 
     /// The queued request that must go next to this replica: one at the overtake limit, or one that has waited too long.
@@ -81,7 +83,7 @@ impl Router {
 
     /// Whether a request has waited for so long that it goes next.
     fn has_waited(&self, queued: &QueuedRequest) -> bool {
-        let after = self.pool.config.wait_max(queued.waits_as()) / ENTITLED_DIVISOR;
+        let after = self.pool.config.wait_max(queued.waits_as()) / ENTITLED_DIVISOR.get();
         queued.entered.after(after) <= self.pool.now
     }
 

@@ -7,12 +7,15 @@
 use super::Router;
 use super::decide::{AvailableTargets, RoutingDecision};
 use crate::RegionChoice;
+use crate::constant::constants;
 use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::queue::QueuedRequest;
 use crate::replica_index::ReplicaSet;
 
-/// Smallest share of the prompt in this region's caches with which a request may stay for them.
-const WARM_SHARE_MIN: f64 = 0.5;
+constants! {
+    /// Smallest share of the prompt in this region's caches with which a request may stay for them.
+    WARM_SHARE_MIN: f64 = 0.5;
+}
 
 impl Router {
     /// The region of a request by utilisation; `None` where another rule decides, or the engines here tell nothing of their memory.
@@ -49,7 +52,7 @@ impl Router {
         let (pool, request) = (&self.pool, &queued.request);
         let blocks = request.fingerprint.blocks();
         let here = pool.index.deepest(blocks, pool.replicas.staying());
-        let is_warm = request.fingerprint.share_at(here.depth) >= WARM_SHARE_MIN
+        let is_warm = request.fingerprint.share_at(here.depth) >= WARM_SHARE_MIN.get()
             && here.depth > target.matched.depth;
         if !is_warm || !self.forwards_by_cost() {
             return false;

@@ -11,24 +11,27 @@ use smallvec::SmallVec;
 use super::Router;
 use super::decide::RoutingDecision;
 use crate::Time;
+use crate::constant::constants;
 use crate::policy::{DelayedRequests, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest};
 use crate::queue::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
 
-/// Interval at which free replicas are offered again to requests that wait for a particular one.
-const REVIEW_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Free replicas that one review offers.
-const REVIEWED_MAX: usize = 16;
-
-/// Freed replicas that are offered to the requests, at most. Among more, the requests select.
-const OFFERED_MAX: usize = 32;
+constants! {
+    /// Interval at which free replicas are offered again to requests that wait for a particular one.
+    REVIEW_INTERVAL: Duration = Duration::from_millis(50);
+    /// Free replicas that one review offers.
+    REVIEWED_MAX: usize = 16;
+    /// Freed replicas that are offered to the requests, at most. Among more, the requests select.
+    OFFERED_MAX: usize = 32;
+}
 
 /// Requests that one event considers for freed replicas, at most.
 const CONSIDERED_MAX: usize = 512;
 
-/// The cost of an offer beside the requests that it considers, in requests.
-const OFFER_COST: usize = 8;
+constants! {
+    /// The cost of an offer beside the requests that it considers, in requests.
+    OFFER_COST: usize = 8;
+}
 
 /// The requests that a round of offers skips.
 type SkippedRequests = SmallVec<[QueueSeq; 8]>;
@@ -128,7 +131,7 @@ impl Router {
         loop {
             round.freed.sort_unstable();
             round.freed.dedup();
-            if round.freed.len() > OFFERED_MAX {
+            if round.freed.len() > OFFERED_MAX.get() {
                 self.pending_service.cursor = Some(Cursor::Start);
                 return;
             }
@@ -186,7 +189,7 @@ impl Router {
                 self.review.is_pending |= self.pool.queue.hides_tenants();
                 break;
             };
-            round.considered += OFFER_COST;
+            round.considered += OFFER_COST.get();
             let must_go = self.is_entitled(seq) || self.is_crowded();
             self.dispatch_or_skip(seq, must_go, &mut round.skipped);
             if self.pool.replicas.has_throttle_ended() {
@@ -202,7 +205,7 @@ impl Router {
         self.review.is_pending = false;
         let available = self.pool.replicas.available();
         let mut offered = Vec::new();
-        for _ in 0..available.len().min(REVIEWED_MAX) {
+        for _ in 0..available.len().min(REVIEWED_MAX.get()) {
             let Some(replica) = available.next_round(self.review.next) else {
                 break;
             };
@@ -224,12 +227,12 @@ impl Router {
     fn next_review(&self) -> Option<Time> {
         let is_needed = self.pool.queue.has_preferences() || self.review.is_pending;
         let is_due = is_needed && !self.pool.replicas.available().is_empty();
-        is_due.then(|| self.review.last.after(REVIEW_INTERVAL))
+        is_due.then(|| self.review.last.after(REVIEW_INTERVAL.get()))
     }
 
     /// Offers a freed replica to the queued requests. Returns whether a request was dispatched, or skipped for another replica.
     fn offer(&mut self, replica: ReplicaIndex, round: &mut Round) -> bool {
-        round.considered += OFFER_COST;
+        round.considered += OFFER_COST.get();
         let has_skipped_many = round.skipped.len() >= LOOKED_AT_MAX;
         if has_skipped_many && !self.is_crowded() {
             self.review.is_pending = true;

@@ -3,12 +3,16 @@
 //! The filter counts a token for four bytes of text and a constant for each image. Text in another script, code or base64
 //! are off by up to two. Usage of answers and the engines' counters correct the estimate for the whole pool.
 
-/// Bytes in a token by the filter's estimate.
-const ESTIMATED_BYTES: f64 = 4.0;
-/// Factor by which the weight of earlier prompts shrinks with each prompt.
-const DECAY: f64 = 0.98;
-/// Weight of the filter's estimate, in prompts.
-const PRESUMED_PROMPTS: f64 = 2.0;
+use crate::constant::constants;
+
+constants! {
+    /// Bytes in a token by the filter's estimate.
+    ESTIMATED_BYTES: f64 = 4.0;
+    /// Factor by which the weight of earlier prompts shrinks with each prompt.
+    DECAY: f64 = 0.98;
+    /// Weight of the filter's estimate, in prompts.
+    PRESUMED_PROMPTS: f64 = 2.0;
+}
 /// Bounds of the ratio of tokens to estimated ones, whatever an engine counts (images).
 const RATIO: core::ops::RangeInclusive<f64> = 0.25..=4.0;
 
@@ -39,11 +43,11 @@ impl TokenLength {
         let [_, known] = self.sums;
         if known <= 0.0 {
             self.sums = [
-                PRESUMED_PROMPTS * estimated * self.ratio,
-                PRESUMED_PROMPTS * estimated,
+                PRESUMED_PROMPTS.get() * estimated * self.ratio,
+                PRESUMED_PROMPTS.get() * estimated,
             ];
         }
-        let [sum, of] = self.sums.map(|sum| sum * DECAY);
+        let [sum, of] = self.sums.map(|sum| sum * DECAY.get());
         self.sums = [sum + ratio * estimated, of + estimated];
         let [sum, of] = self.sums;
         self.ratio = sum / of;
@@ -65,8 +69,8 @@ impl TokenLength {
     }
 
     /// Prompt bytes in a token.
-    pub(super) const fn bytes(&self) -> f64 {
-        ESTIMATED_BYTES / self.ratio
+    pub(super) fn bytes(&self) -> f64 {
+        ESTIMATED_BYTES.get() / self.ratio
     }
 }
 

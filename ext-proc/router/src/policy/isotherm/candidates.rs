@@ -13,14 +13,17 @@ use super::cost::{CandidateCost, CostModel};
 use super::prompt_load::COMPARED_MAX;
 use super::query::{CandidateQuery, MatchCost};
 use crate::Request;
+use crate::constant::constants;
 use crate::index::PrefixMatch;
 use crate::policy::{View, filter_eligible, may_serve, uncached_tokens};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
-/// Limit of the groups of holders that are priced: each group costs a lookup.
-const DEPTHS_MAX: usize = 4;
-/// Replicas with the fewest requests, among which replicas are searched that are not priced yet.
-const LEAST_LOADED_MAX: usize = 64;
+constants! {
+    /// Limit of the groups of holders that are priced: each group costs a lookup.
+    DEPTHS_MAX: usize = 4;
+    /// Replicas with the fewest requests, among which replicas are searched that are not priced yet.
+    LEAST_LOADED_MAX: usize = 64;
+}
 
 /// The cheapest of the replicas that the request may go to now.
 pub(super) fn cheapest_now(
@@ -64,7 +67,7 @@ impl CandidateSearch<'_> {
             replicas: view.candidates.clone(),
             longest: query.known,
         };
-        let mut rounds = DEPTHS_MAX;
+        let mut rounds = DEPTHS_MAX.get();
         while rounds > 0 {
             let matched = view
                 .index
@@ -173,7 +176,7 @@ impl CandidateSearch<'_> {
     fn price_least_loaded(&mut self, unseen: &Unseen) {
         let (query, view) = (self.query, self.cost_model.view);
         let blocks = query.request.fingerprint.blocks();
-        let least = view.replicas.by_load().take(LEAST_LOADED_MAX);
+        let least = view.replicas.by_load().take(LEAST_LOADED_MAX.get());
         let idle = least.filter(|replica| unseen.replicas.contains(*replica));
         let uncached = uncached_tokens(query.request, unseen.longest.depth);
         let load = self.cost_model.load_of_prompt(uncached);

@@ -5,46 +5,51 @@
 use super::query::{CandidateQuery, MatchCost, PromptWork};
 use crate::Push;
 use crate::adapters::AdapterCost;
+use crate::constant::constants;
 use crate::index::PrefixMatch;
 use crate::policy::{View, rank};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::{Objective, WaitState};
 
-/// Weight of the lateness: a time to first token equal to the SLO costs so many SLOs beyond itself.
-const LATENESS_WEIGHT: f64 = 24.0;
-/// Slope of the lateness beyond the SLO, below the slope at the SLO: a late request must not make the others late.
-const LATE_SLOPE: f64 = 1.0 / 3.0;
-/// Weight of a second by which prompts of other requests stall the request's own answer. The rate of prompts over some seconds
-/// stands for the rate over the whole answer.
-const OWN_STALL_WEIGHT: f64 = 0.25;
-/// Weight of a second by which a long prompt stalls an answer, next to a second for which the prompt waits.
-const STALL_WEIGHT: f64 = 2.0;
-/// Longest wait for the sake of other answers, as a share of the time that the prompt takes.
-const STALL_WAIT_SHARE: f64 = 0.5;
-/// Time from which on a prompt is long, as a share of the time for which a request occupies a replica.
-const LONG_SHARE: f64 = 0.75;
-/// Lower bound of that time, as a share of the objective.
-const LONG_MIN_SHARE: f64 = 0.1;
-/// Bound on the share of time for which a replica computes prompts: the share is an estimate over some seconds.
-const COMPUTING_MAX: f64 = 0.7;
-/// Bound on the prompts that a busy replica delays, beyond those in flight on it: the estimate of their number is rough.
-const DELAYED_MAX: f64 = 64.0;
-/// Weight of a second by which a larger batch slows output tokens down, next to a second before the first token.
-pub(super) const WRITING_WEIGHT: f64 = 0.05;
-/// Bound on the utilisation of a pool, by which queueing delay grows as `1 / (1 - utilisation)`.
-const UTILISATION_MAX: f64 = 0.95;
+constants! {
+    /// Weight of the lateness: a time to first token equal to the SLO costs so many SLOs beyond itself.
+    LATENESS_WEIGHT: f64 = 24.0;
+    /// Slope of the lateness beyond the SLO, below the slope at the SLO: a late request must not make the others late.
+    LATE_SLOPE: f64 = 1.0 / 3.0;
+    /// Weight of a second by which prompts of other requests stall the request's own answer. The rate of prompts over some seconds
+    /// stands for the rate over the whole answer.
+    OWN_STALL_WEIGHT: f64 = 0.25;
+    /// Weight of a second by which a long prompt stalls an answer, next to a second for which the prompt waits.
+    STALL_WEIGHT: f64 = 2.0;
+    /// Longest wait for the sake of other answers, as a share of the time that the prompt takes.
+    STALL_WAIT_SHARE: f64 = 0.5;
+    /// Time from which on a prompt is long, as a share of the time for which a request occupies a replica.
+    LONG_SHARE: f64 = 0.75;
+    /// Lower bound of that time, as a share of the objective.
+    LONG_MIN_SHARE: f64 = 0.1;
+    /// Bound on the share of time for which a replica computes prompts: the share is an estimate over some seconds.
+    COMPUTING_MAX: f64 = 0.7;
+    /// Bound on the prompts that a busy replica delays, beyond those in flight on it: the estimate of their number is rough.
+    DELAYED_MAX: f64 = 64.0;
+    /// Weight of a second by which a larger batch slows output tokens down, next to a second before the first token.
+    pub(super) WRITING_WEIGHT: f64 = 0.05;
+    /// Bound on the utilisation of a pool, by which queueing delay grows as `1 / (1 - utilisation)`.
+    UTILISATION_MAX: f64 = 0.95;
+}
 /// An upper bound of rounding errors, as a share of a cost.
 const ROUNDING_SHARE: f64 = 1e-9;
-/// Weight of the work in multiples of itself, on the arrival of a request, where replicas compute as many prompt tokens as they find
-/// cached.
-const AFFINITY_WEIGHT: f64 = 3.0;
-/// Bound on that weight where they compute more.
-const AFFINITY_WEIGHT_MAX: f64 = 400.0;
-/// Objectives after which a request no longer waits for the sake of warm caches: the replica that holds its prompt may be busy for
-/// minutes.
-const AFFINITY_OBJECTIVES: f64 = 6.0;
-/// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
-const MEMORY_WAIT_FACTOR: f64 = 10.0;
+constants! {
+    /// Weight of the work in multiples of itself, on the arrival of a request, where replicas compute as many prompt tokens as they find
+    /// cached.
+    AFFINITY_WEIGHT: f64 = 3.0;
+    /// Bound on that weight where they compute more.
+    AFFINITY_WEIGHT_MAX: f64 = 400.0;
+    /// Objectives after which a request no longer waits for the sake of warm caches: the replica that holds its prompt may be busy for
+    /// minutes.
+    AFFINITY_OBJECTIVES: f64 = 6.0;
+    /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
+    MEMORY_WAIT_FACTOR: f64 = 10.0;
+}
 
 /// The cost of candidates under the pool's load, which is looked up once for each selection.
 #[derive(Debug)]
@@ -99,7 +104,7 @@ impl<'a> CostModel<'a> {
     )]
     pub(super) fn new(view: &'a View<'a>) -> Self {
         let (requests_per_s, utilisation) = view.replicas.rates(view.now);
-        let spare = 1.0 - utilisation.min(UTILISATION_MAX);
+        let spare = 1.0 - utilisation.min(UTILISATION_MAX.get());
         Self {
             view,
             busy: view.replicas.trusted().without(view.candidates),
@@ -127,17 +132,17 @@ impl<'a> CostModel<'a> {
         let PromptTimes { work_s, ttft_s, .. } = candidate.times;
         let slo_s = timing.objective.slo_s;
         let service_s = self.view.service_s.unwrap_or(f64::INFINITY);
-        let long_s = (LONG_SHARE * service_s).clamp(LONG_MIN_SHARE * slo_s, slo_s);
+        let long_s = (LONG_SHARE.get() * service_s).clamp(LONG_MIN_SHARE.get() * slo_s, slo_s);
         let is_in_time = timing.until_dispatch_s() + ttft_s <= slo_s;
         let may_wait = work_s > long_s
             && (work_s > slo_s || is_in_time)
-            && timing.waited_s < STALL_WAIT_SHARE * work_s
+            && timing.waited_s < STALL_WAIT_SHARE.get() * work_s
             && self.view.config.push != Push::Blind;
         if !may_wait {
             return false;
         }
         let answers = f64::from(rank(self.view, candidate.replica).outstanding());
-        let saved_s = STALL_WEIGHT * work_s * answers;
+        let saved_s = STALL_WEIGHT.get() * work_s * answers;
         saved_s > service_s * marginal_lateness(f64::INFINITY, timing.objective)
     }
 
@@ -212,11 +217,11 @@ impl<'a> CostModel<'a> {
         let computing = view
             .replicas
             .utilisation_of(replica, view.now)
-            .min(COMPUTING_MAX);
+            .min(COMPUTING_MAX.get());
         let stalled_s = costs.own_s * computing / (1.0 - computing);
         CandidateCost {
             replica,
-            cost: costs.waits + costs.affinity + OWN_STALL_WEIGHT * stalled_s + costs.writing,
+            cost: costs.waits + costs.affinity + OWN_STALL_WEIGHT.get() * stalled_s + costs.writing,
             affinity: costs.affinity,
             times: costs.times,
             matched,
@@ -244,7 +249,7 @@ impl<'a> CostModel<'a> {
         let outstanding = f64::from(rank(view, replica).outstanding());
         let times = PromptTimes {
             work_s,
-            ttft_s: computed_s + MEMORY_WAIT_FACTOR * memory_s,
+            ttft_s: computed_s + MEMORY_WAIT_FACTOR.get() * memory_s,
             soonest_s: computed_s + memory_s,
         };
         let terms = CostTerms {
@@ -295,7 +300,7 @@ impl<'a> CostModel<'a> {
     fn partial_cost(&self, terms: &CostTerms, timing: WaitState) -> PartialCost {
         let until_dispatch_s = timing.until_dispatch_s();
         let mut delayed =
-            terms.outstanding + (self.delayed_per_busy_s * terms.busy_s).min(DELAYED_MAX);
+            terms.outstanding + (self.delayed_per_busy_s * terms.busy_s).min(DELAYED_MAX.get());
         if self.waiting_per_replica > 0.0 {
             delayed +=
                 self.waiting_per_replica * marginal_lateness(until_dispatch_s, timing.objective);
@@ -309,8 +314,8 @@ impl<'a> CostModel<'a> {
                 + terms.slot_s,
             affinity: terms.pool_work_s
                 * self.affinity_weight
-                * timing.share_left(AFFINITY_OBJECTIVES),
-            writing: WRITING_WEIGHT * (own_s + theirs_s),
+                * timing.share_left(AFFINITY_OBJECTIVES.get()),
+            writing: WRITING_WEIGHT.get() * (own_s + theirs_s),
         }
     }
 }
@@ -320,7 +325,7 @@ impl<'a> CostModel<'a> {
 /// Prompts that no replica holds balance the load wherever they are sent. The more of them there are, the more can the others
 /// wait for their caches.
 fn affinity_weight(computed_per_cached: f64) -> f64 {
-    (AFFINITY_WEIGHT * computed_per_cached.powi(3)).min(AFFINITY_WEIGHT_MAX)
+    (AFFINITY_WEIGHT.get() * computed_per_cached.powi(3)).min(AFFINITY_WEIGHT_MAX.get())
 }
 
 /// Inputs of the cost of a request on one replica.
@@ -374,10 +379,10 @@ pub(super) fn with_lateness(ttft_s: f64, objective: Objective) -> f64 {
     let lateness = if share <= 1.0 {
         share.powi(2)
     } else {
-        1.0 + LATE_SLOPE * (share - 1.0)
+        1.0 + LATE_SLOPE.get() * (share - 1.0)
     };
     // In multiples of the pool's SLO: otherwise a late request with a long SLO would cost more than a late one with a short SLO.
-    ttft_s + LATENESS_WEIGHT * pool_slo_s * weight * lateness
+    ttft_s + LATENESS_WEIGHT.get() * pool_slo_s * weight * lateness
 }
 
 /// The cost of one more second of waiting to a request that has waited for `waited_s`.
@@ -389,7 +394,7 @@ fn marginal_lateness(waited_s: f64, objective: Objective) -> f64 {
     let slope = if share <= 1.0 {
         2.0 * share
     } else {
-        LATE_SLOPE
+        LATE_SLOPE.get()
     };
-    1.0 + LATENESS_WEIGHT * objective.urgency() * slope
+    1.0 + LATENESS_WEIGHT.get() * objective.urgency() * slope
 }

@@ -16,6 +16,7 @@ use super::{
     DelayedRequests, Dispatch, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest, Policy,
     PolicyRules, RegionCosts, Selection, View, filter_eligible, uncached_tokens,
 };
+use crate::constant::constants;
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::wait_state::Objective;
@@ -25,9 +26,11 @@ use self::candidates::{affinity_replica, cheapest_now, some_holders, still_prefe
 use self::cost::{CandidateCost, CostModel};
 use self::query::CandidateQuery;
 
-/// Part of the expected time to first token that must fit into a request's own objective. A request that would be a little late may be
-/// in time after all.
-const IN_TIME_SHARE: f64 = 0.8;
+constants! {
+    /// Part of the expected time to first token that must fit into a request's own objective. A request that would be a little late may be
+    /// in time after all.
+    IN_TIME_SHARE: f64 = 0.8;
+}
 
 #[derive(Debug)]
 pub(super) struct Isotherm;
@@ -169,7 +172,7 @@ fn urgency_s(objective: Objective, waited_s: f64, here: &CandidateCost) -> f64 {
         let is_past_slo = waited_s + here.times.ttft_s > objective.slo_s;
         return waited_s - if is_past_slo { objective.slo_s } else { 0.0 };
     }
-    if waited_s + IN_TIME_SHARE * here.times.soonest_s <= objective.slo_s {
+    if waited_s + IN_TIME_SHARE.get() * here.times.soonest_s <= objective.slo_s {
         objective.urgency() * waited_s
     } else {
         let late_s = waited_s - objective.slo_s;

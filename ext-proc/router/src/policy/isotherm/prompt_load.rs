@@ -53,7 +53,7 @@ impl CostModel<'_> {
         let latency = replicas.latency();
         let writing_s = latency.decode.each_s * replicas.output_tokens();
         PromptLoad {
-            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING_WEIGHT * writing_s,
+            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING_WEIGHT.get() * writing_s,
         }
     }
 }

@@ -2,15 +2,18 @@
 
 use crate::Request;
 use crate::adapters::AdapterCost;
+use crate::constant::constants;
 use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::{View, cheapest_prefiller, uncached_tokens};
 use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
 
-/// Lower bound on the estimated wait for a busy replica, as a share of the time that the request has waited for one already: an
-/// estimate that was wrong for so long is not believed.
-const WAIT_ESTIMATE_SHARE_MIN: f64 = 0.5;
+constants! {
+    /// Lower bound on the estimated wait for a busy replica, as a share of the time that the request has waited for one already: an
+    /// estimate that was wrong for so long is not believed.
+    WAIT_ESTIMATE_SHARE_MIN: f64 = 0.5;
+}
 
 /// A request with the lookups that all candidates share.
 #[derive(Clone, Copy, Debug)]
@@ -131,7 +134,7 @@ impl<'a> CandidateQuery<'a> {
     /// The query after a wait for a busy replica with this estimated turn.
     pub(super) fn after_turn(&self, turn_s: f64) -> Self {
         let mut timing = self.timing;
-        timing.turn_s = turn_s.max(WAIT_ESTIMATE_SHARE_MIN * timing.delayed_s);
+        timing.turn_s = turn_s.max(WAIT_ESTIMATE_SHARE_MIN.get() * timing.delayed_s);
         Self { timing, ..*self }
     }
 

@@ -8,20 +8,23 @@ use super::Isotherm;
 use super::cost::{CandidateCost, CostModel, with_lateness};
 use super::prompt_load::COMPARED_MAX;
 use super::query::{CandidateQuery, MatchCost};
+use crate::constant::constants;
 use crate::policy::{RegionCosts, View};
 use crate::replica_index::ReplicaIndex;
 use crate::{PromptCost, Request};
 
-/// Tokens of the prompt whose cost a pool reports: prompts of about this length cause most of the work.
-const PRICED_TOKENS: f64 = 4_000.0;
+constants! {
+    /// Tokens of the prompt whose cost a pool reports: prompts of about this length cause most of the work.
+    PRICED_TOKENS: f64 = 4_000.0;
+}
 
 impl RegionCosts for Isotherm {
     fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
         let cost_model = CostModel::without_affinity(view);
         let fewest = view.replicas.by_load().take(COMPARED_MAX);
-        let load = cost_model.load_of_prompt(PRICED_TOKENS);
+        let load = cost_model.load_of_prompt(PRICED_TOKENS.get());
         let priced = load.least_loaded(fewest, view).replicas();
-        let priced = priced.map(|replica| cost_model.price_unheld(replica, PRICED_TOKENS));
+        let priced = priced.map(|replica| cost_model.price_unheld(replica, PRICED_TOKENS.get()));
         let cheapest = priced.min_by(|a, b| a.cost.total_cmp(&b.cost))?;
         (!has_unpriced_prefill(view)).then(|| parts(cheapest.replica, &cost_model))
     }
@@ -61,11 +64,12 @@ fn has_unpriced_prefill(view: &View<'_>) -> bool {
 fn parts(replica: ReplicaIndex, cost_model: &CostModel<'_>) -> PromptCost {
     let objective = cost_model.view.common_objective();
     let empty = cost_model.price_unheld(replica, 0.0);
-    let whole = cost_model.price_unheld(replica, PRICED_TOKENS);
+    let whole = cost_model.price_unheld(replica, PRICED_TOKENS.get());
     let others_s = |candidate: &CandidateCost| {
         (candidate.cost - with_lateness(candidate.times.ttft_s, objective)).max(0.0)
     };
-    let per_token = |empty_s: f64, whole_s: f64| ((whole_s - empty_s) / PRICED_TOKENS).max(0.0);
+    let per_token =
+        |empty_s: f64, whole_s: f64| ((whole_s - empty_s) / PRICED_TOKENS.get()).max(0.0);
     PromptCost {
         first_token_s: empty.times.ttft_s as f32,
         prompt_token_s: per_token(empty.times.ttft_s, whole.times.ttft_s) as f32,

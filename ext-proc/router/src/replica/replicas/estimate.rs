@@ -3,11 +3,14 @@
 use core::time::Duration;
 
 use super::{ArrivalRate, LatencyModel, Replica, Replicas};
+use crate::constant::constants;
 use crate::replica_index::ReplicaIndex;
 use crate::{Load, ReplicaId, Time};
 
-/// Presumed answer length, in tokens.
-pub(super) const OUTPUT_TOKENS: f64 = 200.0;
+constants! {
+    /// Presumed answer length, in tokens.
+    pub(super) OUTPUT_TOKENS: f64 = 200.0;
+}
 
 /// Inputs of the cost model, side by side: a [`Replica`] spans a dozen cache lines. The default is an idle replica.
 #[derive(Clone, Copy, Debug, Default)]

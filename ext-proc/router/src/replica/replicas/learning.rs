@@ -1,12 +1,15 @@
 //! Learning: finished requests and counters teach the models of a replica and of its pool.
 
 use super::{CostInputs, Replicas};
+use crate::constant::constants;
 use crate::replica::{CounterSums, LatencyModel, RequestMeasurement, ServedPrompt, SpeedRatios};
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Signals, Source, Time};
 
-/// Weight of an answer in the mean answer length.
-const LEARNING_RATE: f64 = 0.03;
+constants! {
+    /// Weight of an answer in the mean answer length.
+    LEARNING_RATE: f64 = 0.03;
+}
 
 impl Replicas {
     /// Learns the speed of a replica, and of the pool, from a finished request.
@@ -57,7 +60,7 @@ impl Replicas {
     /// Learns the length of an answer.
     pub(crate) fn learn_answer_length(&mut self, tokens: f64, now: Time) {
         self.signals.answer_length.teach(Source::Usage, now);
-        self.output_tokens += LEARNING_RATE * (tokens - self.output_tokens);
+        self.output_tokens += LEARNING_RATE.get() * (tokens - self.output_tokens);
     }
 
     /// Registers a prompt that a replica answered, to be compared with the engine's counters.

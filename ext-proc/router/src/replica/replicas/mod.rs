@@ -104,7 +104,7 @@ impl Replicas {
                 probe_stale_after,
                 ..AvailabilityRules::default()
             },
-            output_tokens: estimate::OUTPUT_TOKENS,
+            output_tokens: estimate::OUTPUT_TOKENS.get(),
             ..Self::default()
         }
     }
