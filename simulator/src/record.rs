@@ -19,7 +19,7 @@ pub struct Outcome {
     pub ended: Duration,
     /// Requests that the run's limit cut off.
     pub cut: usize,
-    /// Whether the limit came before the end: requests were on their way, or still to be sent.
+    /// Whether the limit of time or events came before the end: requests were on their way, or still to be sent.
     pub reached_limit: bool,
     /// Events of the simulation: a measure of its own work.
     pub events: u64,

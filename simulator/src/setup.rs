@@ -40,6 +40,8 @@ pub struct Setup {
     pub changes: Vec<Change>,
     /// Virtual time after which the run is cut.
     pub limit: Duration,
+    /// Events after which the run is cut: a router whose timeout is always past would take for ever.
+    pub events_max: u64,
 }
 
 /// A region: its replicas at the start.
@@ -145,6 +147,7 @@ impl Setup {
             slo: SLO,
             changes: Vec::new(),
             limit: LIMIT,
+            events_max: u64::MAX,
         }
     }
 }

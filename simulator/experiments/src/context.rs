@@ -35,7 +35,7 @@ pub struct Effort {
     /// Telemetry profile of the engines in every run [default: full, or the experiment's own]
     #[arg(long, value_name = "NAME", value_enum)]
     pub telemetry: Option<Telemetry>,
-    /// Workloads of the experiment `robustness`, by name, separated by commas [default: all]
+    /// Workloads of the experiments `robustness` and `ablate`, by name, separated by commas [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = workload)]
     pub workloads: Vec<String>,
     /// Sizes of the pools of the experiment `robustness`, in replicas, separated by commas [default: 8,32,128,512; quick: 8,32]
@@ -207,6 +207,12 @@ impl Context {
         cases.iter().flat_map(with_seeds).collect()
     }
 
+    /// Number of runs at once.
+    pub(crate) fn threads(&self) -> usize {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        self.effort.threads.unwrap_or_else(cores)
+    }
+
     /// Applies `work` to each item, on every core that the user allows.
     pub(crate) fn map<I: Sync, T: Send>(
         &self,
@@ -214,9 +220,7 @@ impl Context {
         work: impl Fn(&I) -> T + Sync,
     ) -> Vec<T> {
         let all = items.len();
-        let cores = || thread::available_parallelism().map_or(1, usize::from);
-        let threads = self.effort.threads.unwrap_or_else(cores);
-        jobs::map(threads, items, work, |done| {
+        jobs::map(self.threads(), items, work, |done| {
             if done == all || done % all.div_ceil(10).max(1) == 0 {
                 eprintln!("    {done} of {all} runs");
             }

@@ -17,6 +17,9 @@ pub struct Document {
     /// Name and title of the experiment; the registry sets both.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
+    /// Name of the result page, if it is not that of the experiment.
+    #[serde(skip)]
+    pub(crate) page: Option<&'static str>,
     /// Paragraphs about the set-up.
     pub(crate) about: Vec<String>,
     pub(crate) paper: Vec<PaperComparison>,
@@ -53,10 +56,10 @@ impl Document {
         Ok(page)
     }
 
-    /// Writes `NAME.md` with the circumstances of the run, which the other files leave out to be the same bytes every time.
+    /// Writes the result page with the circumstances of the run, which the other files leave out to be the same bytes every time.
     pub(crate) fn write_markdown(&self, directory: &Path) -> anyhow::Result<PathBuf> {
         let facts = RunFacts::collect("cargo xtask");
-        let name = format!("{}.md", self.name);
+        let name = format!("{}.md", self.page.unwrap_or(self.name));
         let report = Report {
             facts: Some(facts),
             ..self.report()?

@@ -16,6 +16,7 @@ mod context;
 mod document;
 pub mod registry;
 
+mod ablate;
 mod assumptions;
 mod batch;
 mod charts;

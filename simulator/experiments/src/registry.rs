@@ -8,9 +8,9 @@ use anyhow::bail;
 use crate::context::Context;
 use crate::document::{Document, write_index};
 use crate::{
-    assumptions, batch, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, fidelity,
-    regions, robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16, sageserve_17,
-    scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
+    ablate, assumptions, batch, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates,
+    fidelity, regions, robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16,
+    sageserve_17, scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
 };
 
 /// An experiment.
@@ -57,6 +57,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("regions", "Forwarding between regions beside one central balancer", regions::run),
     experiment("default", "The default policy against every other one and the oracle", default::run),
     experiment("robustness", "The default policy on engines as people run them", robustness::run),
+    experiment("ablate", "What each constant and rule of the default policy carries", ablate::run),
 ];
 
 /// The experiments of a name; `all` names all of them.

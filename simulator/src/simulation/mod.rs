@@ -45,7 +45,7 @@ use crate::record::{Outcome, ReplicaTotals, RequestRecord, Sample};
 use crate::setup::Setup;
 use crate::workload::Workload;
 
-/// Runs a workload on a set-up until every request has its answer, or to its limit ([`Outcome::reached_limit`]). Same arguments, same outcome.
+/// Runs a workload on a set-up until every request has its answer, or to its limits ([`Outcome::reached_limit`]). Same arguments, same outcome.
 ///
 /// A session of a region that the set-up does not have belongs to the region of its number modulo theirs; with no region
 /// at all nothing is sent.
@@ -129,8 +129,8 @@ impl<'a> Simulation<'a> {
             let Some((at, what)) = self.queue.next() else {
                 return;
             };
-            if at > limit {
-                self.now = limit;
+            if at > limit || self.events >= self.setup.events_max {
+                self.now = at.min(limit);
                 self.reached_limit = true;
                 return;
             }

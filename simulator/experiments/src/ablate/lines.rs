@@ -1,0 +1,259 @@
+//! The changes: each constant and each rule, with up to three variants.
+
+use core::time::Duration;
+
+use isotherm_router::{Eviction, ForwardingRule, Push, QueueOrder, RegionChoice, RouterConfig};
+use isotherm_simulator::{Arrangement, Setup};
+
+/// Outstanding requests of a replica with the push rule `outstanding`.
+const OUTSTANDING_MAX: u32 = 32;
+/// Crate of the constants; a shown name leaves it out.
+const CRATE: &str = "isotherm_router::";
+
+/// A change of a constant or of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Variant {
+    Without,
+    Halved,
+    Doubled,
+}
+
+impl Variant {
+    pub(super) const ALL: [Self; 3] = [Self::Without, Self::Halved, Self::Doubled];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Without => "without",
+            Self::Halved => "halved",
+            Self::Doubled => "doubled",
+        }
+    }
+
+    const fn factor(self) -> f64 {
+        match self {
+            Self::Without => 0.0,
+            Self::Halved => 0.5,
+            Self::Doubled => 2.0,
+        }
+    }
+}
+
+/// A constant or a rule.
+#[derive(Clone, Debug)]
+pub(super) struct Line {
+    pub(super) name: String,
+    subject: Subject,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    /// Name of a constant of the router.
+    Constant(&'static str),
+    /// A value of the configuration, multiplied by a factor.
+    Value(fn(&mut RouterConfig, f64)),
+    /// A rule that is on or off.
+    Switch(fn(&mut Setup)),
+    /// The seed of the run.
+    Chance,
+}
+
+/// A change that a run has.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Change {
+    /// A constant of the whole process, multiplied by a factor.
+    Constant(&'static str, f64),
+    Value(fn(&mut RouterConfig, f64), f64),
+    Switch(fn(&mut Setup)),
+    /// A number that the seed of the run is mixed with.
+    Seed(u64),
+}
+
+impl Line {
+    /// The change of a variant, if the line has this variant.
+    pub(super) fn change(&self, variant: Variant) -> Option<Change> {
+        let factor = variant.factor();
+        match self.subject {
+            Subject::Constant(name) => Some(Change::Constant(name, factor)),
+            Subject::Value(set) => Some(Change::Value(set, factor)),
+            Subject::Switch(set) => (variant == Variant::Without).then_some(Change::Switch(set)),
+            Subject::Chance => Some(Change::Seed(1 + variant as u64)),
+        }
+    }
+
+    pub(super) const fn is_chance(&self) -> bool {
+        matches!(self.subject, Subject::Chance)
+    }
+}
+
+impl Change {
+    /// Applies a change of the configuration or of the seed.
+    pub(super) fn apply(self, setup: &mut Setup) {
+        match self {
+            Self::Constant(..) => {}
+            Self::Value(set, factor) => {
+                if let Some(config) = config(setup) {
+                    set(config, factor);
+                }
+            }
+            Self::Switch(set) => set(setup),
+            Self::Seed(number) => setup.seed ^= number << 32,
+        }
+    }
+}
+
+/// Every line: chance, these constants, values of the configuration, and switches.
+pub(super) fn all(constants: &[&'static str]) -> Vec<Line> {
+    let line = |name: &str, subject| Line {
+        name: name.to_owned(),
+        subject,
+    };
+    let constants = constants.iter().map(|name| {
+        let short = name.strip_prefix(CRATE).unwrap_or(name);
+        line(short, Subject::Constant(name))
+    });
+    let values = VALUES
+        .iter()
+        .map(|(name, set)| line(name, Subject::Value(*set)));
+    let switches = SWITCHES.iter();
+    let switches = switches.map(|(name, set)| line(name, Subject::Switch(*set)));
+    let chance = [line("chance (another seed of the run)", Subject::Chance)];
+    let lines = chance.into_iter().chain(constants);
+    lines.chain(values).chain(switches).collect()
+}
+
+type Value = (&'static str, fn(&mut RouterConfig, f64));
+type Switch = (&'static str, fn(&mut Setup));
+
+/// Values of the configuration, which a factor changes.
+const VALUES: [Value; 8] = [
+    ("config: ttft_slo", |config, factor| {
+        scale(&mut config.ttft_slo, factor);
+    }),
+    ("config: queue.wait_max", |config, factor| {
+        scale(&mut config.queue.wait_max, factor);
+    }),
+    ("config: index.bytes_max", |config, factor| {
+        config.index.bytes_max = (config.index.bytes_max as f64 * factor) as usize;
+    }),
+    ("config: probe_stale_after", |config, factor| {
+        scale(&mut config.probe_stale_after, factor);
+    }),
+    ("config: region.queue_max", |config, factor| {
+        config.region.queue_max = (f64::from(config.region.queue_max) * factor) as u32;
+    }),
+    ("config: region.stale_after", |config, factor| {
+        scale(&mut config.region.stale_after, factor);
+    }),
+    ("config: adapter_load", |config, factor| {
+        scale(&mut config.adapter_load, factor);
+    }),
+    ("config: adapter_slots", |config, factor| {
+        config.adapter_slots = (f64::from(config.adapter_slots) * factor) as u32;
+    }),
+];
+
+/// Rules that are on or off.
+const SWITCHES: [Switch; 9] = [
+    ("rule: push blindly", |setup| push(setup, Push::Blind)),
+    ("rule: push up to 32 outstanding", |setup| {
+        push(
+            setup,
+            Push::Outstanding {
+                max: OUTSTANDING_MAX,
+            },
+        );
+    }),
+    ("rule: first come, first served", |setup| {
+        change(setup, |config| config.queue.order = QueueOrder::Fcfs);
+    }),
+    ("rule: earliest due time first", |setup| {
+        change(setup, |config| config.queue.order = QueueOrder::Edf);
+    }),
+    ("rule: forward as published", |setup| {
+        change(setup, |config| {
+            config.region.forwarding = ForwardingRule::Published;
+        });
+    }),
+    ("rule: forward by utilisation", |setup| {
+        change(setup, |config| {
+            config.region.choice = RegionChoice::Utilisation;
+        });
+    }),
+    ("rule: no forwarding", |setup| {
+        if let Arrangement::Router(config) = &setup.arrangement {
+            setup.arrangement = Arrangement::RegionLocal(config.clone());
+        }
+    }),
+    ("rule: index evicts first in, first out", |setup| {
+        change(setup, |config| config.index.eviction = Eviction::Fifo);
+    }),
+    ("rule: no quarantine", |setup| {
+        change(setup, |config| config.quarantine = Duration::ZERO);
+    }),
+];
+
+fn push(setup: &mut Setup, push: Push) {
+    if let Some(config) = config(setup) {
+        config.push = push;
+    }
+}
+
+fn change(setup: &mut Setup, change: impl FnOnce(&mut RouterConfig)) {
+    if let Some(config) = config(setup) {
+        change(config);
+    }
+}
+
+/// Configuration of the routers of a set-up.
+fn config(setup: &mut Setup) -> Option<&mut RouterConfig> {
+    match &mut setup.arrangement {
+        Arrangement::Router(config)
+        | Arrangement::RegionLocal(config)
+        | Arrangement::Central { config, .. } => Some(config),
+        Arrangement::Oracle => None,
+    }
+}
+
+fn scale(time: &mut Duration, factor: f64) {
+    *time = time.mul_f64(factor);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use isotherm_engine::model::Preset;
+
+    use super::*;
+
+    #[test]
+    fn every_line_has_a_name_of_its_own_and_a_variant_without() {
+        let all = all(&[
+            "isotherm_router::queue::FIRST",
+            "isotherm_router::queue::SECOND",
+        ]);
+        let names: BTreeSet<&str> = all.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(names.len(), all.len());
+        assert!(names.contains("queue::FIRST"));
+        assert!(
+            all.iter()
+                .all(|line| line.change(Variant::Without).is_some())
+        );
+    }
+
+    #[test]
+    fn every_change_of_the_set_up_differs_from_the_shipped_one() {
+        let shipped = || {
+            let arrangement = Arrangement::Router(RouterConfig::default());
+            Setup::one_region(Preset::Llama31_8bL4.config(), 2, arrangement)
+        };
+        let text = |setup: &Setup| format!("{setup:?}");
+        for line in all(&[]) {
+            for change in Variant::ALL.into_iter().filter_map(|one| line.change(one)) {
+                let mut setup = shipped();
+                change.apply(&mut setup);
+                assert_ne!(text(&setup), text(&shipped()), "{}", line.name);
+            }
+        }
+    }
+}
