@@ -113,6 +113,7 @@ mod tests {
         let table = Table::new(["system"]).with_rows([["ours"]]);
         Document {
             name: "tiny",
+            page: None,
             title: "A <tiny> one",
             about: vec!["What was run.".into()],
             paper: vec![gain],

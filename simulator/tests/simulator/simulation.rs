@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_router::{PolicyName, Push, ResearchPolicy, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::{Arrangement, Setup, run};
 
@@ -39,6 +39,31 @@ fn every_request_ends_once_under_every_policy() {
     }
     let setup = Setup::one_region(engine(), 3, Arrangement::Oracle);
     run_checked("oracle", &setup, &workload);
+}
+
+#[test]
+fn every_request_ends_once_under_every_rival() {
+    let workload = chats(40, 4);
+    for research in [
+        ResearchPolicy::TokenLoad,
+        ResearchPolicy::LMetric,
+        ResearchPolicy::SMetric,
+        ResearchPolicy::BlockCost,
+    ] {
+        for push in [Push::Pending, Push::Blind] {
+            let config = RouterConfig {
+                push,
+                ..config(PolicyName::LeastOutstanding)
+            };
+            let setup = Setup {
+                research: Some(research),
+                ..Setup::one_region(engine(), 3, Arrangement::RegionLocal(config))
+            };
+            let outcome = run_checked(&format!("{research:?} {push:?}"), &setup, &workload);
+            let cached: u32 = outcome.requests.iter().map(|one| one.cached_tokens).sum();
+            assert!(cached > 0, "{research:?} {push:?} finds nothing in caches");
+        }
+    }
 }
 
 #[test]

@@ -4,19 +4,29 @@
 //! replica (delay scheduling). Selecting changes nothing, so an explanation shows what would happen. A policy with state (the
 //! next replica of a round, the next random number) changes it in [`Policy::on_event`] alone.
 
+#[cfg(feature = "research")]
+mod block_cost;
 mod cache_aware;
 mod consistent_hash;
 mod dual_map;
 #[cfg(feature = "research")]
 mod endpoint_scorers;
+#[cfg(feature = "research")]
+mod in_flight;
 mod isotherm;
 mod least_outstanding;
+#[cfg(feature = "research")]
+mod lmetric;
 mod min_ttft;
 mod name;
 mod preble;
 mod prefix_tree;
 mod random;
 mod round_robin;
+#[cfg(feature = "research")]
+mod smetric;
+#[cfg(feature = "research")]
+mod token_load;
 
 use core::fmt::Debug;
 use core::ops::Deref;
@@ -272,6 +282,14 @@ pub enum ResearchPolicy {
     Ablation(Ablation),
     /// Weighted scorers of endpoints (llm-d).
     Scorers(ScorerWeights),
+    /// Sticky to a prefix until saturated, then the least uncached tokens in flight (llm-d).
+    TokenLoad,
+    /// The least product of new prefill tokens and requests in flight (LMetric).
+    LMetric,
+    /// A session's cache while it meets the objective, else the least prefill work (SMetric).
+    SMetric,
+    /// The least sum of prefill blocks and decode blocks (Dynamo).
+    BlockCost,
 }
 
 #[cfg(feature = "research")]
@@ -280,6 +298,10 @@ impl ResearchPolicy {
         match self {
             Self::Ablation(ablation) => Box::new(dual_map::DualMap::new(ablation)),
             Self::Scorers(weights) => Box::new(endpoint_scorers::EndpointScorers(weights)),
+            Self::TokenLoad => Box::new(token_load::TokenLoad),
+            Self::LMetric => Box::new(lmetric::LMetric),
+            Self::SMetric => Box::new(smetric::SMetric),
+            Self::BlockCost => Box::new(block_cost::BlockCost),
         }
     }
 }

@@ -34,7 +34,8 @@ pub(crate) fn run(context: &Context) -> Document {
     let about = format!(
         "{} workloads, {} telemetry profiles, {} seeds from {} on. Systems: {} in one region, and {} where there are three. \
          Workloads are {} of their full length. The rivals are every other policy with blind and selective pushing, SGLang's \
-         gateway algorithm, llm-d's default scorers (queue 2, KV cache 2, prefix 3), and balancers that see all regions. Rivals \
+         gateway algorithm, llm-d's scorers (queue 2, KV cache 2, prefix 3), its default since August 2026 (sticky until saturated, then the \
+         least uncached tokens), LMetric, SMetric, Dynamo's cost, and balancers that see all regions. Rivals \
          wait and are refused as isotherm is.",
         plan.workloads.len(),
         plan.telemetry.len(),

@@ -19,6 +19,14 @@ const GATEWAY: CacheAwareRules = CacheAwareRules {
     on_miss: MissRule::LeastOutstanding,
 };
 
+/// Rivals of 2026, which no configuration names: llm-d's default since August, LMetric, SMetric, and Dynamo's router.
+const RIVALS: [(&str, ResearchPolicy); 4] = [
+    ("llm-d-token-load", ResearchPolicy::TokenLoad),
+    ("lmetric", ResearchPolicy::LMetric),
+    ("smetric", ResearchPolicy::SMetric),
+    ("dynamo", ResearchPolicy::BlockCost),
+];
+
 /// A system under test.
 #[derive(Clone)]
 pub(super) struct System {
@@ -37,12 +45,18 @@ impl System {
         }
     }
 
-    /// llm-d's default scorers.
-    fn llm_d(name: String, arrangement: Arrangement) -> Self {
+    /// A policy of experiments.
+    fn research(name: String, arrangement: Arrangement, policy: ResearchPolicy) -> Self {
         Self {
-            research: Some(ResearchPolicy::Scorers(ScorerWeights::default())),
+            research: Some(policy),
             ..Self::new(name, arrangement)
         }
+    }
+
+    /// llm-d's default scorers until August 2026.
+    fn llm_d(name: String, arrangement: Arrangement) -> Self {
+        let policy = ResearchPolicy::Scorers(ScorerWeights::default());
+        Self::research(name, arrangement, policy)
     }
 }
 
@@ -66,6 +80,13 @@ pub(super) fn systems(regions: usize) -> Vec<System> {
             format!("llm-d / {}", rule(push)),
             arrangement,
         ));
+    }
+    for (rival, policy) in RIVALS {
+        for push in [Push::Blind, Push::Pending] {
+            let name = format!("{rival} / {}", rule(push));
+            let arrangement = Arrangement::RegionLocal(config(PolicyName::LeastOutstanding, push));
+            systems.push(System::research(name, arrangement, policy));
+        }
     }
     for push in [Push::Blind, Push::Pending] {
         let name = format!("sglang-gateway / {}", rule(push));
@@ -99,12 +120,23 @@ fn central() -> Vec<System> {
         let name = format!("central llm-d / {}", rule(push));
         System::llm_d(name, arrangement(PolicyName::LeastOutstanding, push))
     });
+    let rivals = RIVALS.into_iter().flat_map(|(rival, policy)| {
+        [Push::Blind, Push::Pending].map(|push| {
+            let name = format!("central {rival} / {}", rule(push));
+            System::research(
+                name,
+                arrangement(PolicyName::LeastOutstanding, push),
+                policy,
+            )
+        })
+    });
     let arrangement = Arrangement::Central {
         config: gateway(Push::Blind),
         region: 0,
     };
     let gateway = System::new("central sglang-gateway / blind".to_owned(), arrangement);
-    systems.into_iter().chain(llm_d).chain([gateway]).collect()
+    let systems = systems.into_iter().chain(llm_d);
+    systems.chain(rivals).chain([gateway]).collect()
 }
 
 /// SGLang's gateway.
@@ -152,6 +184,10 @@ mod tests {
         }
         for rival in [
             "llm-d / blind",
+            "llm-d-token-load / blind",
+            "lmetric / pending",
+            "smetric / blind",
+            "central dynamo / pending",
             "sglang-gateway / blind",
             "central llm-d / blind",
         ] {
