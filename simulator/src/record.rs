@@ -62,7 +62,7 @@ pub struct RequestRecord {
     pub engine_refused: bool,
     /// Whether another region than the client's served the request.
     pub forwarded: bool,
-    /// Whether the request only warms the caches and counts in no figure.
+    /// Whether the request counts in no figure: it only warms the caches, or another router serves it.
     pub warmup: bool,
 }
 

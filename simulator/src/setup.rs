@@ -42,6 +42,12 @@ pub struct Setup {
     pub limit: Duration,
     /// Events after which the run is cut: a router whose timeout is always past would take for ever.
     pub events_max: u64,
+    /// Services over the pool, which tell each other their placements; the sessions are spread over them. Where there are several regions,
+    /// each has one service.
+    pub services: usize,
+    /// Share of the sessions whose requests go to replicas in turn, past the router, which sees only their load: another router serves them.
+    /// Figures leave them out.
+    pub bypass_share: f64,
 }
 
 /// A region: its replicas at the start.
@@ -148,6 +154,8 @@ impl Setup {
             changes: Vec::new(),
             limit: LIMIT,
             events_max: u64::MAX,
+            services: 1,
+            bypass_share: 0.0,
         }
     }
 }

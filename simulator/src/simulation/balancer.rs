@@ -1,8 +1,9 @@
 //! A router with what its driver keeps for it: which request is which, and when it wants to be called.
 
-use std::collections::HashMap;
+use core::ops::Range;
+use std::collections::{HashMap, VecDeque};
 
-use isotherm_router::{Effect, Event, RequestId, Router, RouterConfig};
+use isotherm_router::{Effect, Event, Placement, RequestId, Router, RouterConfig};
 
 use super::event_queue::{Ns, SimEvent};
 use super::{Simulation, time};
@@ -19,14 +20,16 @@ pub(super) struct Balancer {
     pub(super) router: Router,
     /// Request of a router's request id; only looked up by key.
     pub(super) open: HashMap<RequestId, u32>,
+    /// Placements on their way from siblings.
+    pub(super) placements: VecDeque<Placement>,
     next_request: u64,
     /// The earliest timeout on the event queue.
     armed: Option<Ns>,
 }
 
 impl Balancer {
-    fn new(region: usize, config: RouterConfig, setup: &Setup) -> Self {
-        let seed = mix(setup.seed, region as u64);
+    fn new(region: usize, number: usize, config: RouterConfig, setup: &Setup) -> Self {
+        let seed = mix(setup.seed, number as u64);
         let router = match setup.research {
             Some(policy) => Router::with_policy(config, seed, policy),
             None => Router::new(config, seed),
@@ -35,6 +38,7 @@ impl Balancer {
             region,
             router,
             open: HashMap::new(),
+            placements: VecDeque::new(),
             next_request: 0,
             armed: None,
         }
@@ -61,22 +65,36 @@ impl Simulation<'_> {
             }
             Arrangement::Oracle => return,
         };
+        let services = self.services();
         for region in regions {
-            let config = config.clone();
-            self.balancers.push(Balancer::new(region, config, setup));
+            for _ in 0..services {
+                let mut config = config.clone();
+                config.region.share |= services > 1;
+                let number = self.balancers.iter().len();
+                let number = if services > 1 { number } else { region };
+                let balancer = Balancer::new(region, number, config, setup);
+                self.balancers.push(balancer);
+            }
         }
         if matches!(setup.arrangement, Arrangement::Router(_)) {
             self.build_links();
         }
     }
 
-    /// The service that clients of this region call; none: the oracle decides at the region's gateway.
+    /// The first service of a region; none: the oracle decides at the region's gateway.
     pub(super) fn balancer_of(&self, region: usize) -> Option<u32> {
         match &self.setup.arrangement {
             Arrangement::Router(_) | Arrangement::RegionLocal(_) => u32::try_from(region).ok(),
             Arrangement::Central { .. } => Some(0),
             Arrangement::Oracle => None,
         }
+    }
+
+    /// The services of a region.
+    pub(super) fn balancers_of(&self, region: usize) -> Range<u32> {
+        let first = self.balancer_of(region);
+        let services = u32::try_from(self.services()).unwrap_or(1);
+        first.map_or(0..0, |first| first..first + services)
     }
 
     /// Hands an event to a router, and applies its effects.
@@ -101,6 +119,7 @@ impl Simulation<'_> {
         while let Some(effect) = self.balancers[number].router.poll_effect() {
             self.apply(number, effect);
         }
+        self.send_placements(number);
         let balancer = &mut self.balancers[number];
         if let Some(at) = balancer.router.poll_timeout() {
             // A timeout that the router leaves in the past would hold the simulation there.

@@ -71,7 +71,7 @@ impl Simulation<'_> {
         replica: usize,
         from: &[State],
         to: State,
-        event: impl FnOnce(ReplicaId) -> Event,
+        event: impl Fn(ReplicaId) -> Event,
     ) {
         let Some(number) = self.number_of(replica) else {
             return;
@@ -82,7 +82,7 @@ impl Simulation<'_> {
         }
         replica.state = to;
         let region = replica.region;
-        if let Some(balancer) = self.balancer_of(region) {
+        for balancer in self.balancers_of(region) {
             self.send_event(balancer, event(ReplicaId(number)));
         }
     }

@@ -37,6 +37,8 @@ pub(super) enum SimEvent {
     HeartbeatArrival { link: u32 },
     /// The answer to a heartbeat arrives.
     HeartbeatReply { link: u32 },
+    /// A placement of a sibling arrives at a service.
+    PlacementArrival { balancer: u32 },
     /// A router's timeout.
     RouterTimeout { balancer: u32 },
     /// A change of the fleet.

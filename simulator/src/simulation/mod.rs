@@ -12,12 +12,14 @@
 //! - `regions`: what routers tell each other
 //! - `change`: replicas that come, go, become slow, or restart
 //! - `adapters`: what replicas tell of adapters
+//! - `siblings`: several services over one pool; `bypass`: requests that another router serves
 //! - `sample`: the load over time
 //! - `table`: entries by number
 //! - `oracle`: chooses replicas in place of the shipped router
 
 mod adapters;
 mod balancer;
+mod bypass;
 mod change;
 mod event_queue;
 mod lifecycle;
@@ -26,6 +28,7 @@ mod oracle;
 mod regions;
 mod replica;
 mod sample;
+mod siblings;
 mod table;
 
 use core::time::Duration;
@@ -75,6 +78,8 @@ struct Simulation<'a> {
     samples: Vec<Sample>,
     sample_every: Ns,
     rng_state: u64,
+    /// Replica to which the other router sent its last request.
+    bypass_turn: usize,
     /// Adapters that requests of the workload name, in order.
     adapters: Vec<u32>,
     events: u64,
@@ -102,6 +107,7 @@ impl<'a> Simulation<'a> {
             samples: Vec::new(),
             sample_every: sample::EVERY_NS,
             rng_state: setup.seed,
+            bypass_turn: 0,
             events: 0,
             reached_limit: false,
         }
@@ -162,6 +168,7 @@ impl<'a> Simulation<'a> {
             SimEvent::HeartbeatSend { link } => self.send_heartbeat(link),
             SimEvent::HeartbeatArrival { link } => self.answer_heartbeat(link),
             SimEvent::HeartbeatReply { link } => self.receive_heartbeat(link),
+            SimEvent::PlacementArrival { balancer } => self.receive_placement(balancer),
             SimEvent::RouterTimeout { balancer } => self.handle_router_timeout(balancer),
             SimEvent::FleetChange { change } => self.change_fleet(change),
             SimEvent::LoadSample => self.sample(),

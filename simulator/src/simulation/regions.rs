@@ -26,6 +26,9 @@ pub(super) struct Link {
 
 impl Simulation<'_> {
     pub(super) fn build_links(&mut self) {
+        if self.setup.regions.len() < 2 {
+            return;
+        }
         for sender in self.balancers.numbers() {
             for of in self.balancers.numbers().filter(|of| *of != sender) {
                 let (from, to) = (self.balancers[sender].region, self.balancers[of].region);

@@ -85,7 +85,7 @@ impl Simulation<'_> {
         }
         replica.state = State::Member;
         let region = replica.region;
-        if let Some(balancer) = self.balancer_of(region) {
+        for balancer in self.balancers_of(region) {
             let name = format!("10.{region}.{}.{}:8000", number / 256, number % 256);
             let event = Event::Added {
                 replica: ReplicaId(number),

@@ -92,6 +92,8 @@ pub struct Summary {
     pub queued_p50_s: f64,
     /// 90th percentile.
     pub queued_p90_s: f64,
+    /// Answered requests that waited in a router, of all answered ones.
+    pub queued_share: f64,
     /// Answered requests that were served in another region than their own.
     pub forwarded_share: f64,
 }
@@ -177,6 +179,8 @@ impl Outcome {
         let ttft = Times::new(ttft).with_failures(failed);
         let e2e = answered.iter().filter_map(|request| request.e2e());
         let e2e = Times::new(e2e).with_failures(failed);
+        let waited = answered.iter().filter(|request| !request.queued.is_zero());
+        let waited = waited.count() as f64;
         let queued = Times::new(answered.iter().map(|request| request.queued));
         let sent = first_sent.zip(last_sent);
         let cv = |of: fn(&ReplicaSample) -> f64| mean_cv(&self.samples, sent, of);
@@ -213,6 +217,7 @@ impl Outcome {
             outstanding_cv: cv(|replica| f64::from(replica.outstanding)),
             queued_p50_s: queued.percentile_s(50),
             queued_p90_s: queued.percentile_s(90),
+            queued_share: ratio(waited, answered.len() as f64),
             forwarded_share: ratio(forwarded as f64, answered.len() as f64),
         }
     }

@@ -96,10 +96,8 @@ fn standard(
     changes: Vec<Change>,
 ) -> Standard {
     Standard {
-        name,
-        generator,
-        regions,
         changes,
+        ..Standard::new(name, generator, regions)
     }
 }
 

@@ -4,12 +4,14 @@ use super::adverse::{POOLS, adverse, pool};
 use super::generator::{Generator, conversation};
 use super::standard::{Standard, standard};
 use super::tools::Tools;
+use super::yardstick::yardstick;
 
-/// Every workload with its fleet: the standard ones, the adverse ones, and the pools.
+/// Every workload with its fleet: the standard ones, the adverse ones, those of 2026, and the pools.
 #[must_use]
 pub fn all() -> Vec<Standard> {
-    let adverse = adverse().into_iter().chain(POOLS.map(pool));
-    standard().into_iter().chain(adverse).collect()
+    let harder = adverse().into_iter().chain(yardstick());
+    let all = standard().into_iter().chain(harder);
+    all.chain(POOLS.map(pool)).collect()
 }
 
 /// Requests a second of the conversation trace as it was recorded.

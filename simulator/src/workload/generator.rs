@@ -3,10 +3,13 @@
 use core::time::Duration;
 
 use super::adapters::AdapterMix;
+use super::agents::Agents;
 use super::chat::Chat;
 use super::content::ContentMix;
+use super::drift::Drift;
 use super::reasoning::{Bimodal, ReasoningChat};
 use super::replay::{PlaybackRate, Replay, scaled};
+use super::shared_prefix::SharedPrefix;
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
 use super::{Workload, bursty, conversation, diurnal};
@@ -44,10 +47,16 @@ pub enum Generator {
     Bimodal(Bimodal),
     /// Requests for adapters.
     Adapters(AdapterMix),
+    /// Groups of prompts behind long prefixes.
+    SharedPrefix(SharedPrefix),
+    /// Programs of agents with sub-agents.
+    Agents(Agents),
+    /// A load and a mix that change.
+    Drift(Drift),
 }
 
 /// The kinds of workloads, with what they are.
-pub const NAMES: [(&str, &str); 13] = [
+pub const NAMES: [(&str, &str); 16] = [
     (
         "conversation",
         "long chats, as in Mooncake's conversation trace; open loop",
@@ -100,6 +109,18 @@ pub const NAMES: [(&str, &str); 13] = [
         "adapters",
         "requests for two dozen adapters on replicas with four slots; open loop",
     ),
+    (
+        "shared-prefix",
+        "groups of five prompts behind prefixes of 6,000 tokens, as inference-perf plays them; open loop",
+    ),
+    (
+        "agents",
+        "programs of agents with sub-agents, tools and contexts of up to 100,000 tokens; closed loop",
+    ),
+    (
+        "drift",
+        "labels, documents and essays at a rate and a mix that change every few minutes; open loop",
+    ),
 ];
 
 /// The conversation twin at this rate: the first 4,000 requests as DualMap plays them.
@@ -130,6 +151,9 @@ impl Generator {
             Self::Reasoning(reasoning) => reasoning.generate(seed),
             Self::Bimodal(bimodal) => bimodal.generate(seed),
             Self::Adapters(adapters) => adapters.generate(seed),
+            Self::SharedPrefix(groups) => groups.generate(seed),
+            Self::Agents(agents) => agents.generate(seed),
+            Self::Drift(drift) => drift.generate(seed),
         }
     }
 
@@ -142,11 +166,14 @@ impl Generator {
             Self::Tools(tools) => tools.requests_per_s = requests_per_s,
             Self::Bimodal(bimodal) => bimodal.requests_per_s = requests_per_s,
             Self::Adapters(adapters) => adapters.requests_per_s = requests_per_s,
+            Self::SharedPrefix(groups) => groups.requests_per_s = requests_per_s,
             Self::Mixed { of, .. } => **of = of.clone().at_rate(requests_per_s)?,
             Self::Chat(_)
             | Self::TreeOfThoughts(_)
             | Self::Bursty(_)
             | Self::Diurnal(_)
+            | Self::Agents(_)
+            | Self::Drift(_)
             | Self::Reasoning(_) => return None,
         }
         Some(self)
@@ -161,6 +188,9 @@ impl Generator {
             | Self::Bursty(_)
             | Self::Reasoning(_)
             | Self::Bimodal(_)
+            | Self::SharedPrefix(_)
+            | Self::Agents(_)
+            | Self::Drift(_)
             | Self::Adapters(_) => 1,
             Self::Mixed { of, .. } => of.regions(),
             Self::Chat(chat) => chat.clients.len(),
@@ -198,6 +228,19 @@ impl Generator {
             Self::Adapters(adapters) => {
                 count(&mut adapters.requests);
                 count(&mut adapters.warmup_requests);
+            }
+            Self::SharedPrefix(groups) => {
+                count(&mut groups.requests);
+                count(&mut groups.warmup_requests);
+            }
+            Self::Agents(agents) => {
+                length(&mut agents.duration);
+                count(&mut agents.warmup_requests);
+                length(&mut agents.arrival);
+            }
+            Self::Drift(drift) => {
+                length(&mut drift.phase);
+                count(&mut drift.warmup_requests);
             }
         }
         self

@@ -6,27 +6,33 @@
 //! - [`trace`] and [`replay`]: recorded traffic; [`conversation`]: the twin of a public trace
 //! - [`chat`], [`tree_of_thoughts`], [`tools`], [`bursty`], [`diurnal`]: generated traffic, with the figures of papers
 //! - [`content`], [`reasoning`], [`adapters`]: bytes per token, lengths of answers and adapters as people have them
+//! - [`shared_prefix`], [`agents`], [`drift`]: the loads of 2026
 //! - [`lengths`], [`rng`]: lengths and distributions
 //! - [`generator`]: generators of every kind; [`catalogue`]: all workloads by name
-//! - [`standard()`]: the workloads that judge policies, with their fleets; [`adverse`]: workloads and pools that are harder
+//! - [`standard()`]: the workloads that judge policies, with their fleets; [`adverse`], [`yardstick`]: workloads, pools and
+//!   fleets that are harder
 
 pub mod adapters;
 pub mod adverse;
+pub mod agents;
 pub mod bursty;
 pub mod catalogue;
 pub mod chat;
 pub mod content;
 pub mod conversation;
 pub mod diurnal;
+pub mod drift;
 pub mod generator;
 pub mod lengths;
 pub mod reasoning;
 pub mod replay;
 pub mod rng;
+pub mod shared_prefix;
 pub mod standard;
 pub mod tools;
 pub mod trace;
 pub mod tree_of_thoughts;
+pub mod yardstick;
 
 pub use catalogue::by_name;
 pub use generator::{Generator, NAMES};

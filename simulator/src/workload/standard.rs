@@ -4,6 +4,8 @@
 //! own load. The fleets are those of the papers: eight instances for traces (DualMap 4.1), twelve L4s in three regions for
 //! chats and trees (SkyLB 5.1). A run is some thousand requests: judging takes policies x workloads x seeds of them.
 
+use core::time::Duration;
+
 use isotherm_engine::model::Preset;
 
 use super::Workload;
@@ -12,7 +14,7 @@ use super::generator::{Generator, conversation};
 use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
 use crate::compare::Fleet;
-use crate::setup::{Arrangement, Change, RegionSetup, Setup};
+use crate::setup::{Arrangement, Change, PROBE_INTERVAL, RegionSetup, Setup};
 
 /// A workload with its fleet.
 #[derive(Clone, Debug)]
@@ -25,9 +27,29 @@ pub struct Standard {
     pub regions: Vec<RegionSetup>,
     /// Faults of the fleet during the run.
     pub changes: Vec<Change>,
+    /// Interval between probes of a replica.
+    pub probe_interval: Duration,
+    /// Services over the one pool, as in [`Setup::services`].
+    pub services: usize,
+    /// Share of the sessions that another router serves, as in [`Setup::bypass_share`].
+    pub bypass_share: f64,
 }
 
 impl Standard {
+    /// A workload with its fleet, which has no fault and a single service.
+    #[must_use]
+    pub const fn new(name: &'static str, generator: Generator, regions: Vec<RegionSetup>) -> Self {
+        Self {
+            name,
+            generator,
+            regions,
+            changes: Vec::new(),
+            probe_interval: PROBE_INTERVAL,
+            services: 1,
+            bypass_share: 0.0,
+        }
+    }
+
     /// The workload of this seed.
     #[must_use]
     pub fn workload(&self, seed: u64) -> Workload {
@@ -73,6 +95,9 @@ impl Standard {
         Setup {
             seed,
             changes: self.changes.clone(),
+            probe_interval: self.probe_interval,
+            services: self.services,
+            bypass_share: self.bypass_share,
             ..Setup::regions(self.regions.clone(), arrangement)
         }
     }
@@ -138,12 +163,7 @@ pub fn standard() -> Vec<Standard> {
             vec![mixed_speeds],
         ),
     ];
-    let standard = |(name, generator, regions)| Standard {
-        name,
-        generator,
-        regions,
-        changes: Vec::new(),
-    };
+    let standard = |(name, generator, regions)| Standard::new(name, generator, regions);
     all.map(standard).into()
 }
 

@@ -15,6 +15,7 @@ mod published_figures;
 mod random;
 mod regions;
 mod scaling;
+mod services;
 mod simulation;
 mod speed;
 mod support;

@@ -8,11 +8,16 @@ use super::effect::{EFFECT_MIN, Effect, Ratios};
 use super::runs::Sample;
 use super::tables::extreme;
 
+/// Workload in which no request should wait.
+const LIGHT: &str = "light";
+/// The largest share of its requests that may wait in the router.
+const WAITS_MAX: f64 = 0.002;
+
 pub(super) fn conclusions(findings: &[Finding], samples: &[Sample]) -> Vec<Conclusion> {
-    let _ = samples;
     let (chance, changes): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().partition(|one| one.line.is_chance());
-    let mut conclusions: Vec<Conclusion> = chance.into_iter().map(of_chance).collect();
+    let mut conclusions: Vec<Conclusion> = waits(samples).into_iter().collect();
+    conclusions.extend(chance.into_iter().map(of_chance));
     let (inert, others): (Vec<&Finding>, Vec<&Finding>) =
         changes.into_iter().partition(|one| one.is_inert());
     let (fail, others): (Vec<&Finding>, Vec<&Finding>) = others.into_iter().partition(|one| {
@@ -33,6 +38,29 @@ pub(super) fn conclusions(findings: &[Finding], samples: &[Sample]) -> Vec<Concl
         list("A variant fails", &fail),
     ]);
     conclusions
+}
+
+/// The share of the requests that wait in the router where hardly any should.
+fn waits(samples: &[Sample]) -> Option<Conclusion> {
+    let light = samples.iter().filter(|sample| sample.cell == LIGHT);
+    let shares: Vec<f64> = light.map(|sample| sample.baseline.queued_share).collect();
+    let most = shares.iter().copied().reduce(f64::max)?;
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    let text = format!(
+        "In `{LIGHT}` at most {} of the requests wait in the router.",
+        percent(WAITS_MAX)
+    );
+    let measured = format!(
+        "{} on average, {} at most",
+        hundredth(mean),
+        hundredth(most)
+    );
+    Some(Conclusion::claim(text, most <= WAITS_MAX).measured(measured))
+}
+
+/// A share as a percentage with two decimal places.
+fn hundredth(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
 }
 
 /// The ratio by which the worst cell of a line is worse.

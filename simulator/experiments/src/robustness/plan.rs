@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use isotherm_simulator::workload::adverse::{POOLS, adverse, pool};
 use isotherm_simulator::workload::standard::{Standard, standard};
+use isotherm_simulator::workload::yardstick::yardstick;
 use isotherm_simulator::{Setup, Telemetry};
 
 use super::rivals::systems;
@@ -36,7 +37,8 @@ impl Plan {
             pools => pools,
         };
         let pools = pools.iter().map(|replicas| pool(*replicas));
-        let all = standard().into_iter().chain(adverse()).chain(pools);
+        let small = standard().into_iter().chain(adverse()).chain(yardstick());
+        let all = small.chain(pools);
         let is_wanted = |one: &Standard| {
             effort.workloads.is_empty() || effort.workloads.iter().any(|name| name == one.name)
         };

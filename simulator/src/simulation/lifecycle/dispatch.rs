@@ -10,7 +10,7 @@ use isotherm_router::{
 };
 
 use super::super::adapters::adapter_key;
-use super::super::event_queue::SimEvent;
+use super::super::event_queue::{Ns, SimEvent};
 use super::super::regions::peer;
 use super::super::{Simulation, nanos, time};
 use super::InFlightRequest;
@@ -33,6 +33,9 @@ impl Simulation<'_> {
             return;
         };
         let region = client.region % self.setup.regions.len().max(1);
+        let is_bypass = self.is_bypass(client.key);
+        let service = self.service_of(region, client.key);
+        let service = service.filter(|_| !is_bypass);
         let number = self.records.iter().len();
         let prompt_tokens = asks.prompt.tokens();
         let record = self.records.push(RequestRecord {
@@ -43,10 +46,9 @@ impl Simulation<'_> {
             prompt_tokens,
             tier: client.class.tier,
             tenant: client.class.tenant,
-            warmup: self.clients.is_warmup(number),
+            warmup: self.clients.is_warmup(number) || is_bypass,
             ..RequestRecord::default()
         });
-        let service = self.balancer_of(region);
         let fingerprint = service.map(|_| Arc::new(chain::fingerprint(&asks.prompt)));
         let flight = self.open_request(InFlightRequest {
             record,
@@ -59,6 +61,10 @@ impl Simulation<'_> {
             ..InFlightRequest::default()
         });
         let at = self.now + self.client_to_gateway(region);
+        if is_bypass && let Some(replica) = self.next_in_turn(region) {
+            self.dispatch_in_turn(flight, replica, at);
+            return;
+        }
         let service = service.unwrap_or_default();
         self.queue
             .add(at, SimEvent::ServiceArrival { flight, service });
@@ -212,6 +218,18 @@ impl Simulation<'_> {
             .add(at, SimEvent::ReplicaArrival { flight: number });
     }
 
+    /// Another router chose a replica.
+    fn dispatch_in_turn(&mut self, number: u32, replica: u32, at: Ns) {
+        self.in_flight[number].replica = replica;
+        let record = self.record(number);
+        record.dispatched = Some(Duration::from_nanos(at));
+        record.replica = Some(replica as usize);
+        let region = record.region;
+        let at = at + self.service_to_replica(region, replica);
+        self.queue
+            .add(at, SimEvent::ReplicaArrival { flight: number });
+    }
+
     /// Fails a request that no replica can serve.
     pub(crate) fn fail_unroutable(&mut self, number: u32) {
         self.reject(number, RejectReason::NoReplica);
@@ -227,6 +245,6 @@ impl Simulation<'_> {
     }
 
     fn can_forward(&self) -> bool {
-        matches!(self.setup.arrangement, Arrangement::Router(_)) && self.balancers.iter().len() > 1
+        matches!(self.setup.arrangement, Arrangement::Router(_)) && self.setup.regions.len() > 1
     }
 }
