@@ -125,28 +125,3 @@ fn robustness_judges_a_workload_with_a_profile_beside_every_rival() {
     assert_eq!(rows[0]["group"], "bursty, opaque");
     fs::remove_dir_all(output).unwrap();
 }
-
-#[test]
-fn ablate_changes_constants_and_rules_and_restores_them() {
-    let output = std::env::temp_dir().join(format!("isotherm-ablate-{}", std::process::id()));
-    let context = || {
-        Context::new(Effort {
-            quick: true,
-            telemetry: Some(Telemetry::Full),
-            workloads: vec!["bursty".to_owned()],
-            ..Effort::default()
-        })
-    };
-    let experiments = registry::named("ablate").unwrap();
-    let csv = || {
-        registry::run(&experiments, &context(), &output, None).unwrap();
-        fs::read_to_string(output.join("ablate/data.csv")).unwrap()
-    };
-    let first = csv();
-    assert!(
-        first.contains("bursty,\"rule: push blindly, without\""),
-        "{first}"
-    );
-    assert_eq!(first, csv(), "a second time, with every constant restored");
-    fs::remove_dir_all(output).unwrap();
-}

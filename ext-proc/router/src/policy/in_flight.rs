@@ -1,4 +1,4 @@
-//! What the candidates have in flight, summed over the requests of this service, for rivals that keep such books.
+//! Sums over the requests of this service that each candidate has in flight, for rivals that keep such books.
 //!
 //! A rival's own router counts as it dispatches and as responses begin and end. These sums are made anew for each decision, from the
 //! requests that the pool has in flight, and so are the same without books of their own.

@@ -3,7 +3,7 @@
 use isotherm_report::Conclusion;
 use isotherm_report::number::percent;
 
-use super::Finding;
+use super::PartEffect;
 use super::effect::{EFFECT_MIN, Effect, Ratios};
 use super::runs::Sample;
 use super::tables::extreme;
@@ -13,18 +13,19 @@ const LIGHT: &str = "light";
 /// The largest share of its requests that may wait in the router.
 const WAITS_MAX: f64 = 0.002;
 
-pub(super) fn conclusions(findings: &[Finding], samples: &[Sample]) -> Vec<Conclusion> {
-    let (chance, changes): (Vec<&Finding>, Vec<&Finding>) =
-        findings.iter().partition(|one| one.line.is_chance());
+pub(super) fn conclusions(findings: &[PartEffect], samples: &[Sample]) -> Vec<Conclusion> {
+    let (chance, changes): (Vec<&PartEffect>, Vec<&PartEffect>) =
+        findings.iter().partition(|one| one.part.is_chance());
     let mut conclusions: Vec<Conclusion> = waits(samples).into_iter().collect();
     conclusions.extend(chance.into_iter().map(of_chance));
-    let (inert, others): (Vec<&Finding>, Vec<&Finding>) =
+    let (inert, others): (Vec<&PartEffect>, Vec<&PartEffect>) =
         changes.into_iter().partition(|one| one.is_inert());
-    let (fail, others): (Vec<&Finding>, Vec<&Finding>) = others.into_iter().partition(|one| {
-        let mut effects = one.effects.iter().flatten();
-        effects.any(|effect| *effect == Effect::Failure)
-    });
-    let small: Vec<&Finding> = others
+    let (fail, others): (Vec<&PartEffect>, Vec<&PartEffect>) =
+        others.into_iter().partition(|one| {
+            let mut effects = one.effects.iter().flatten();
+            effects.any(|effect| *effect == Effect::Failure)
+        });
+    let small: Vec<&PartEffect> = others
         .into_iter()
         .filter(|one| harm(one) < EFFECT_MIN)
         .collect();
@@ -64,12 +65,12 @@ fn hundredth(share: f64) -> String {
 }
 
 /// The ratio by which the worst cell of a line is worse.
-fn harm(finding: &Finding) -> f64 {
+fn harm(finding: &PartEffect) -> f64 {
     let worst = extreme(finding, Ratios::cell_harm);
     worst.map_or(1.0, |(_, cell)| cell.ratios.cell_harm())
 }
 
-fn of_chance(finding: &Finding) -> Conclusion {
+fn of_chance(finding: &PartEffect) -> Conclusion {
     Conclusion::note(format!(
         "Another seed of the run, with the same requests, harms the worst cell by {}, and the mean of a figure by {} at most. \
          Effects below that are chance.",
@@ -78,8 +79,8 @@ fn of_chance(finding: &Finding) -> Conclusion {
     ))
 }
 
-fn list(what: &str, findings: &[&Finding]) -> Conclusion {
-    let mut names: Vec<&str> = findings.iter().map(|one| one.line.name.as_str()).collect();
+fn list(what: &str, findings: &[&PartEffect]) -> Conclusion {
+    let mut names: Vec<&str> = findings.iter().map(|one| one.part.name.as_str()).collect();
     names.sort_unstable();
     let names = if names.is_empty() {
         "none".to_owned()

@@ -1,4 +1,4 @@
-//! What each constant and rule of the default policy carries: the shipped policy without it, with half of it, and with twice as much.
+//! The worth of each constant and rule of the default policy: the shipped policy without it, with half of it, and with twice as much.
 //!
 //! A first run of every cell lists the constants that the router reads. Then each of them is changed in the whole process, one
 //! after the other, and every cell runs again with the same requests. Rules without a constant are switched by configuration.
@@ -7,14 +7,14 @@
 //! The line `chance` changes nothing but the seed of the run: the random numbers of the router, and the phases of the probes.
 //! An effect that is no larger than that of chance is none.
 //!
-//! - `cells`: the cells, and the unchanged runs; `lines`: the changes
+//! - `cells`: the cells, and the unchanged runs; `parts`: the changes
 //! - `runs`: runs with a change, beside the unchanged ones; `effect`: ratios and their means
 //! - `conclusions`, `tables`: the report
 
 mod cells;
 mod conclusions;
 mod effect;
-mod lines;
+mod parts;
 mod runs;
 mod tables;
 
@@ -26,7 +26,7 @@ use isotherm_router::constants_read;
 
 use self::cells::cells;
 use self::effect::Effect;
-use self::lines::{Line, Variant};
+use self::parts::{PolicyPart, Variant};
 use self::runs::{Sample, measure, samples};
 use crate::context::Context;
 use crate::document::Document;
@@ -41,8 +41,8 @@ const QUICK_SCALE: f64 = 0.1;
 const QUICK_CONSTANTS: usize = 3;
 
 /// A line of the table: a constant or a rule, with the effect of each of its variants.
-struct Finding {
-    line: Line,
+struct PartEffect {
+    part: PolicyPart,
     effects: [Option<Effect>; 3],
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn run(context: &Context) -> Document {
     }
     let mut rows = Rows::default();
     let mut findings = Vec::new();
-    for line in lines::all(&constants) {
+    for line in parts::all(&constants) {
         eprintln!("    {}", line.name);
         let effect = |variant: Variant| {
             let change = line.change(variant)?;
@@ -66,9 +66,12 @@ pub(crate) fn run(context: &Context) -> Document {
             Some(effect)
         };
         let effects = Variant::ALL.map(effect);
-        findings.push(Finding { line, effects });
+        findings.push(PartEffect {
+            part: line,
+            effects,
+        });
     }
-    let order = |one: &Finding| (!one.line.is_chance(), Reverse(one.carries_in_millionths()));
+    let order = |one: &PartEffect| (!one.part.is_chance(), Reverse(one.carries_in_millionths()));
     findings.sort_by_cached_key(order);
     Document {
         page: Some("ablation"),
@@ -96,7 +99,7 @@ fn about(samples: &[Sample], cells: &[String]) -> String {
     )
 }
 
-impl Finding {
+impl PartEffect {
     /// The largest mean harm of a variant, as a ratio; below every other if nothing changes.
     fn carries(&self) -> f64 {
         let effects = self.effects.iter().flatten();

@@ -10,14 +10,14 @@ use isotherm_simulator::{Arrangement, Outcome, Setup, Summary, jobs};
 
 use super::cells::Cell;
 use super::effect::{Effect, Ratios};
-use super::lines::Change;
+use super::parts::Change;
 use crate::context::Context;
 
 /// Virtual time after which a run fails: no workload takes a tenth of it.
 const LIMIT: Duration = Duration::from_secs(4 * 3_600);
 /// A run with so many times the events of the unchanged one fails: its router turns in a circle.
 const EVENTS_FACTOR: u64 = 20;
-/// Threads that prepare the unchanged runs draw a workload each, so the order of the samples is that of the cells.
+/// The set-up as it is.
 const NO_CHANGE: Change = Change::Seed(0);
 
 /// A cell with a seed: its requests, and its unchanged run.

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use isotherm_report::Table;
 
-use super::Finding;
+use super::PartEffect;
 use super::effect::{CellEffect, Effect, Ratios};
-use super::lines::{Line, Variant};
+use super::parts::{PolicyPart, Variant};
 use crate::row::Row;
 
 /// A line for each constant and rule, the one that carries most first.
-pub(super) fn lines(findings: &[Finding]) -> Table {
+pub(super) fn lines(findings: &[PartEffect]) -> Table {
     let variants = Variant::ALL.map(Variant::name);
     let columns = ["constant or rule"].into_iter().chain(variants);
     Table::new(columns.chain(["worst cell", "best cell"])).with_rows(findings.iter().map(|one| {
         let effects = one.effects.iter().map(|effect| shown(effect.as_ref()));
         let [worst, best] = extremes(one);
-        let line = [one.line.name.clone()].into_iter().chain(effects);
+        let line = [one.part.name.clone()].into_iter().chain(effects);
         line.chain([worst, best]).collect::<Vec<_>>()
     }))
 }
@@ -32,7 +32,7 @@ fn shown(effect: Option<&Effect>) -> String {
 }
 
 /// The worst and the best cell of a line over its variants.
-fn extremes(finding: &Finding) -> [String; 2] {
+fn extremes(finding: &PartEffect) -> [String; 2] {
     [Ratios::cell_harm as fn(Ratios) -> f64, Ratios::cell_gain].map(|by| {
         let Some((variant, cell)) = extreme(finding, by) else {
             return "-".to_owned();
@@ -54,7 +54,7 @@ fn extremes(finding: &Finding) -> [String; 2] {
 
 /// The variant and the cell of the largest ratio beyond 1.
 pub(super) fn extreme(
-    finding: &Finding,
+    finding: &PartEffect,
     by: fn(Ratios) -> f64,
 ) -> Option<(Variant, CellEffect<'_>)> {
     let effects = Variant::ALL.into_iter().zip(&finding.effects);
@@ -67,7 +67,7 @@ pub(super) fn extreme(
 }
 
 /// A row for each run of a variant: its ratios to the unchanged run.
-pub(super) fn rows(line: &Line, variant: Variant, effect: &Effect) -> Vec<Row> {
+pub(super) fn rows(line: &PolicyPart, variant: Variant, effect: &Effect) -> Vec<Row> {
     let Effect::Of(all) = effect else {
         return Vec::new();
     };

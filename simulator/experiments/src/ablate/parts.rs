@@ -40,7 +40,7 @@ impl Variant {
 
 /// A constant or a rule.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct PolicyPart {
     pub(super) name: String,
     subject: Subject,
 }
@@ -68,7 +68,7 @@ pub(super) enum Change {
     Seed(u64),
 }
 
-impl Line {
+impl PolicyPart {
     /// The change of a variant, if the line has this variant.
     pub(super) fn change(&self, variant: Variant) -> Option<Change> {
         let factor = variant.factor();
@@ -102,8 +102,8 @@ impl Change {
 }
 
 /// Every line: chance, these constants, values of the configuration, and switches.
-pub(super) fn all(constants: &[&'static str]) -> Vec<Line> {
-    let line = |name: &str, subject| Line {
+pub(super) fn all(constants: &[&'static str]) -> Vec<PolicyPart> {
+    let line = |name: &str, subject| PolicyPart {
         name: name.to_owned(),
         subject,
     };
