@@ -255,12 +255,7 @@ impl PoolState {
     #[expect(clippy::cast_precision_loss, reason = "a number of requests")]
     pub(crate) fn turn_s(&self, replica: ReplicaIndex) -> f64 {
         let ahead = self.queue.preferring(replica) as f64;
-        let outstanding = f64::from(self.replicas.rank(replica).outstanding()).max(1.0);
-        let turn = if self.replicas.is_full(replica) {
-            self.service_s.unwrap_or(SERVICE_S.get()) / outstanding
-        } else {
-            WAIT_S_MIN.get() + self.replicas.work_s()
-        };
+        let turn = WAIT_S_MIN.get() + self.replicas.work_s();
         (1.0 + PREFERRED_SHARE.get() * ahead) * turn
     }
 

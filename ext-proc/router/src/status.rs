@@ -31,8 +31,6 @@ pub struct ReplicaStatus {
     pub has_several_processes: bool,
     /// Requests that the replica admits before its next probe; `None` where the push rule does not bound it.
     pub headroom: Option<u32>,
-    /// Requests that the replica held when it was last seen full.
-    pub capacity: Option<u32>,
     /// Length of the prompts that the index holds for the replica, in bytes.
     pub prefix_bytes: u64,
     /// Whether the replica is available, or why not.

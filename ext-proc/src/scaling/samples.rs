@@ -134,12 +134,11 @@ fn meter_model(pool: &Pool, statuses: &[ReplicaStatus], utilisation_up: f64) -> 
     }
 }
 
-/// Requests that a full replica holds: as seen, or as its KV cache holds of the mean request.
+/// Requests that a full replica runs: as its last probe shows it, or as its KV cache holds of the mean request.
 fn batch(pool: &Pool, statuses: &[ReplicaStatus]) -> f64 {
-    let mut seen: Vec<u32> = statuses
-        .iter()
-        .filter_map(|status| status.capacity)
-        .collect();
+    let loads = statuses.iter().filter_map(|status| status.load);
+    let full = loads.filter(|load| load.pending > 0);
+    let mut seen: Vec<u32> = full.filter_map(|load| load.running).collect();
     seen.sort_unstable();
     if let Some(median) = seen.get(seen.len() / 2) {
         return f64::from(*median).max(1.0);

@@ -7,6 +7,8 @@ use crate::constant::constants;
 use crate::{Availability, OUTSTANDING_MAX, Push, Time};
 
 constants! {
+    /// Limit of the requests that were sent since the last probe and have not begun.
+    SINCE_PROBE_MAX: u32 = 16;
     /// Limit of requests without a response on a replica without metrics that has [`OUTSTANDING_MAX`] requests.
     UNBEGUN_MAX: u32 = 4;
     /// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.
@@ -33,14 +35,9 @@ pub(crate) struct AvailabilityRules {
 
 impl Replica {
     /// Whether the replica is available, or why not.
-    pub(crate) fn availability(
-        &self,
-        rules: &AvailabilityRules,
-        now: Time,
-        throttled: bool,
-    ) -> Availability {
+    pub(crate) fn availability(&self, rules: &AvailabilityRules, now: Time) -> Availability {
         if self.role.has_requests() {
-            self.request_availability(rules, now, throttled)
+            self.request_availability(rules, now)
         } else {
             self.prefill_availability(rules, now)
         }
@@ -71,11 +68,10 @@ impl Replica {
         &self,
         rules: &AvailabilityRules,
         now: Time,
-        throttled: bool,
     ) -> Availability {
         let unhealthy = self.unhealthy_reason(rules, now);
         let by_health = self.health_availability(unhealthy, rules, now);
-        by_health.unwrap_or_else(|| self.push_availability(rules, now, throttled))
+        by_health.unwrap_or_else(|| self.push_availability(rules, now))
     }
 
     /// Availability by health, where `unhealthy` names a failed or stale probe; `None` where the push rule decides.
@@ -108,17 +104,12 @@ impl Replica {
     }
 
     /// Whether a healthy replica is available, or why not.
-    pub(super) fn push_availability(
-        &self,
-        rules: &AvailabilityRules,
-        now: Time,
-        throttled: bool,
-    ) -> Availability {
+    pub(super) fn push_availability(&self, rules: &AvailabilityRules, now: Time) -> Availability {
         match rules.push {
             Push::Blind => Availability::Available,
             Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
             Push::Outstanding { .. } => Availability::Full,
-            Push::Pending => self.pending_availability(now, throttled),
+            Push::Pending => self.pending_availability(now),
         }
     }
 
@@ -156,15 +147,13 @@ impl Replica {
         changes.filter(|time| *time > now).min()
     }
 
-    fn pending_availability(&self, now: Time, throttled: bool) -> Availability {
+    fn pending_availability(&self, now: Time) -> Availability {
         match self.load() {
             None if self.has_metrics() => Availability::NeverProbed,
             None if self.left_without_metrics(now) == 0 => Availability::Full,
             Some(load) if load.pending > 0 => Availability::Pending,
             _ if self.queues_enough(now) => Availability::NoHeadroom,
-            Some(_) if !self.headroom.admits(self.outstanding, throttled) => {
-                Availability::NoHeadroom
-            }
+            Some(_) if self.left_since_probe() == 0 => Availability::NoHeadroom,
             _ => Availability::Available,
         }
     }
@@ -194,10 +183,18 @@ impl Replica {
             _ if !self.role.has_requests() => None,
             Push::Pending if self.queues_enough(now) => Some(0),
             Push::Pending if !self.has_metrics() => Some(self.left_without_metrics(now)),
-            Push::Pending => Some(self.headroom.left(self.outstanding)),
+            Push::Pending if self.load().is_some_and(|load| load.pending > 0) => Some(0),
+            Push::Pending => Some(self.left_since_probe()),
             Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
             Push::Blind => None,
         }
+    }
+
+    /// Further requests before the next probe.
+    fn left_since_probe(&self) -> u32 {
+        SINCE_PROBE_MAX
+            .get()
+            .saturating_sub(self.since_probe.count())
     }
 
     /// Requests that a replica without metrics gets: up to a number of outstanding ones, and beyond it as long as the responses

@@ -188,14 +188,14 @@ impl Backlog {
         self.limit(now, token_s);
     }
 
-    /// Registers that a request ended before its response began. Returns the work that the replica was spared.
+    /// Registers that a request ended before its response began.
     pub(crate) fn on_end(
         &mut self,
         claim: &BacklogClaim,
         computed: ComputedShare,
         token_s: f64,
         now: Time,
-    ) -> Duration {
+    ) {
         self.forget(claim);
         let whole = prefill_time(claim.tokens, token_s);
         let since_begin = now.since(claim.ready.before(whole));
@@ -205,7 +205,6 @@ impl Backlog {
             ComputedShare::Nothing => whole,
         };
         self.ready = self.ready.before(unused);
-        unused
     }
 
     /// Lowers the estimate to what the prompts that have not begun can hold at most.

@@ -1,7 +1,7 @@
 //! Effective memory utilisation (SageServe 4 and 6.1): the share of the memory for KV caches in use.
 //!
 //! Gauges lag, so the tokens of the requests that were sent since a probe are added to what it shows. Without a capacity, the
-//! gauge counts as it is; without a gauge, the requests at the replica count beside the number that it held when it was last full.
+//! gauge counts as it is.
 
 use super::{Replica, Replicas};
 use crate::Time;
@@ -27,31 +27,15 @@ impl Replica {
     /// Memory in use; `None` where the engine shows nothing of it.
     #[expect(clippy::cast_precision_loss, reason = "numbers of tokens")]
     pub(crate) fn memory_use(&self) -> Option<MemoryUse> {
-        let Some((load, sent)) = self.probe.filter(|_| self.has_metrics()) else {
-            return self.use_by_requests();
-        };
-        let Some(usage) = load
-            .kv_usage
-            .map(f64::from)
-            .filter(|usage| usage.is_finite())
-        else {
-            return self.use_by_requests();
-        };
+        let (load, sent) = self.probe.filter(|_| self.has_metrics())?;
+        let usage = load.kv_usage.map(f64::from);
+        let usage = usage.filter(|usage| usage.is_finite())?;
         let capacity_tokens = load.kv_capacity_tokens.filter(|tokens| *tokens > 0);
         let sent = f64::from(self.sent_tokens.since(sent));
         let added = capacity_tokens.map_or(0.0, |capacity| sent / capacity as f64);
         Some(MemoryUse {
             share: usage.max(0.0) + added,
             capacity_tokens,
-        })
-    }
-
-    /// Requests at the replica beside the number that it held when it was last seen full.
-    fn use_by_requests(&self) -> Option<MemoryUse> {
-        let capacity = self.headroom.capacity().filter(|capacity| *capacity > 0)?;
-        Some(MemoryUse {
-            share: f64::from(self.requests()) / f64::from(capacity),
-            capacity_tokens: None,
         })
     }
 }

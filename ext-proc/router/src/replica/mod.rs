@@ -1,29 +1,27 @@
 //! State of one replica: its last probe, its health, the requests dispatched to it.
 
-mod arrival_rate;
 mod availability;
 mod backlog;
 mod breaker;
 mod counter_history;
 mod counter_sums;
-mod headroom;
 mod latency;
 mod latency_model;
 mod least_squares;
 mod log_ratio;
+mod mean_work;
 mod memory_use;
 mod other_requests;
 mod pushes;
 mod replicas;
-mod sequence_limit;
 mod signal_log;
+mod since_probe;
 mod stall_detector;
 mod unbegun;
 mod vital_signs;
 
 use core::time::Duration;
 
-use arrival_rate::ArrivalRate;
 pub(crate) use availability::AvailabilityRules;
 use backlog::Backlog;
 pub(crate) use backlog::{BacklogClaim, ComputedShare, PushedPrompt};
@@ -31,14 +29,15 @@ pub(crate) use breaker::{Breaker, BreakerPermit, Evidence};
 pub(crate) use counter_history::CounterEvent;
 use counter_history::CounterHistory;
 pub(crate) use counter_sums::{CounterSums, ServedPrompt};
-use headroom::Headroom;
 pub(crate) use latency::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
 use latency::{PoolLatency, ReplicaLatency};
 use latency_model::{LatencyModel, SpeedRatios};
+use mean_work::MeanWork;
 use other_requests::OtherRequests;
 pub(crate) use pushes::Pushes;
 pub(crate) use replicas::{Rank, Replicas};
 use signal_log::{SignalLog, SourceLog};
+use since_probe::SentSinceProbe;
 use stall_detector::StallDetector;
 use unbegun::UnbegunRequests;
 pub(crate) use vital_signs::HANG_TIMEOUT_FACTOR;
@@ -77,7 +76,7 @@ pub(crate) struct Replica {
     /// Whether the replica gets no new requests.
     pub(crate) draining: bool,
     false_hits: FalseHits,
-    headroom: Headroom,
+    since_probe: SentSinceProbe,
     /// Requests of other services at the replica.
     others: OtherRequests,
     /// Tokens of the requests sent since the last probe.
@@ -89,7 +88,6 @@ pub(crate) struct Replica {
     /// Sources of the replica's prefill line and of its decode line.
     prompt_sources: SourceLog,
     output_sources: SourceLog,
-    arrivals: ArrivalRate,
     stall: StallDetector,
     signs: VitalSigns,
     counters: CounterHistory,
@@ -157,10 +155,10 @@ impl Replica {
         }
     }
 
-    /// Registers the pending requests that a probe shows, before the headroom learns from the probe.
+    /// Registers the pending requests that a probe shows, before the probe is applied.
     fn on_pending(&mut self, pending: u32, sent: Time) {
-        let since = self.headroom.pushes_since(sent);
-        let is_ours = !self.headroom.may_show_siblings(sent);
+        let since = self.since_probe.own_since(sent);
+        let is_ours = !self.since_probe.may_show_siblings(sent);
         self.unbegun.on_probe(pending, sent, since, is_ours);
     }
 
@@ -168,11 +166,7 @@ impl Replica {
     pub(crate) fn on_begin(&mut self, claim: &BacklogClaim, permit: BreakerPermit, now: Time) {
         self.breaker.on_begin(permit);
         self.signs.responded(now.since(claim.at), now);
-        if self.unbegun.begun(claim) {
-            self.admitted_pending(now);
-        } else {
-            self.headroom.on_begin(claim.at);
-        }
+        self.left_the_queue(claim);
         self.stuck = self.stuck.saturating_sub(1);
         self.stall.computed(now);
         self.backlog.on_begin(claim, self.token_s(), now);
@@ -183,35 +177,18 @@ impl Replica {
         self.outstanding.saturating_add(self.others.count())
     }
 
-    /// Registers the end of a request. `computed` says what became of its prompt if the response had not begun. Returns what
-    /// is to be taken back of the request's arrival, in requests and in seconds of work.
-    fn end_prompt(
-        &mut self,
-        claim: &BacklogClaim,
-        computed: Option<ComputedShare>,
-        now: Time,
-    ) -> Option<(f64, f64)> {
+    /// Registers the end of a request. `computed` says what became of its prompt if the response had not begun.
+    fn end_prompt(&mut self, claim: &BacklogClaim, computed: Option<ComputedShare>, now: Time) {
         self.outstanding = self.outstanding.saturating_sub(1);
-        self.headroom.on_end();
         self.others.own_ended();
-        let mut unused = None;
         if let Some(computed) = computed {
-            if self.unbegun.begun(claim) {
-                self.admitted_pending(now);
-            }
-            let spared = self.backlog.on_end(claim, computed, self.token_s(), now);
-            let requests = f64::from(u8::from(computed == ComputedShare::Nothing));
-            if !spared.is_zero() || requests > 0.0 {
-                let work_s = spared.as_secs_f64();
-                self.arrivals.take_back(requests, work_s, claim.at);
-                unused = Some((requests, work_s));
-            }
+            self.left_the_queue(claim);
+            self.backlog.on_end(claim, computed, self.token_s(), now);
         }
         if self.is_idle() {
             self.stuck = 0;
             self.backlog.emptied();
         }
-        unused
     }
 
     /// Time to compute a prompt token, in seconds.
@@ -226,40 +203,24 @@ impl Replica {
         self.speed.age(pool, counted, now);
     }
 
-    /// Registers that the pending requests of the last probe are admitted.
-    fn admitted_pending(&mut self, now: Time) {
-        if let Some((load, _)) = &mut self.probe {
+    /// Registers that a request of this service waits in the engine no longer. When all those have begun that the last probe may have
+    /// shown as pending, none is pending.
+    fn left_the_queue(&mut self, claim: &BacklogClaim) {
+        self.since_probe.on_begin(claim.at);
+        if self.unbegun.begun(claim)
+            && let Some((load, _)) = &mut self.probe
+        {
             load.pending = 0;
-            let admitted = self.outstanding.saturating_sub(self.unbegun.count());
-            self.headroom.on_clear(now, admitted);
         }
     }
 
     /// Whether the replica has no requests, as far as is known.
     fn is_idle(&self) -> bool {
-        self.requests() == 0 && !self.headroom.has_siblings_pushes()
+        self.requests() == 0 && !self.since_probe.has_siblings()
     }
 
-    /// Whether the replica admits nothing until one of its requests ends.
-    pub(crate) fn is_full(&self) -> bool {
-        let reached = self
-            .headroom
-            .capacity()
-            .is_some_and(|capacity| self.outstanding >= capacity);
-        let is_out_of_memory = self
-            .load()
-            .and_then(|load| load.kv_usage)
-            .is_some_and(|usage| usage >= headroom::KV_FULL_MIN.get());
-        reached || is_out_of_memory || (self.stuck > 0 && !self.has_metrics())
-    }
-
-    /// Status for the admin interface. `throttled` while another replica idles.
-    pub(crate) fn status(
-        &self,
-        rules: &AvailabilityRules,
-        now: Time,
-        throttled: bool,
-    ) -> ReplicaStatus {
+    /// Status for the admin interface.
+    pub(crate) fn status(&self, rules: &AvailabilityRules, now: Time) -> ReplicaStatus {
         ReplicaStatus {
             id: self.id,
             name: self.name.clone(),
@@ -271,9 +232,8 @@ impl Replica {
             has_metrics: self.has_metrics(),
             has_several_processes: self.counters.has_several(now),
             headroom: self.headroom(rules, now),
-            capacity: self.headroom.capacity(),
             prefix_bytes: 0,
-            availability: self.availability(rules, now, throttled),
+            availability: self.availability(rules, now),
             draining: self.draining,
             adapters: None,
         }

@@ -12,8 +12,8 @@
 
 use core::time::Duration;
 
-use super::headroom::GAUGE_LAG_MAX;
 use super::pushes::Pushes;
+use super::since_probe::GAUGE_LAG_MAX;
 use crate::constant::constants;
 use crate::{Load, Time};
 

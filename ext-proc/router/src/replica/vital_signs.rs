@@ -17,8 +17,6 @@ constants! {
     HANG_TIMEOUT_MIN_UNSURE: Duration = Duration::from_secs(60);
     /// Silence that shows a hung replica, in multiples of the time to a first byte.
     pub(crate) HANG_TIMEOUT_FACTOR: u32 = 5;
-    /// Silence from which on a replica with requests is not taken to admit more of them than before.
-    SILENT_MIN: Duration = Duration::from_secs(2);
 }
 
 /// Shortest first bucket of [`FirstByteTimes`]: five times it is [`HANG_TIMEOUT_MIN`].
@@ -164,11 +162,6 @@ impl VitalSigns {
 
     pub(crate) const fn silent_for(&self) -> Duration {
         self.silent_for
-    }
-
-    /// Whether the replica has been silent for so long that it may not admit what was sent to it.
-    pub(crate) fn is_silent(&self) -> bool {
-        self.silent_for >= SILENT_MIN.get()
     }
 
     /// Whether the last sign came at this time or later.

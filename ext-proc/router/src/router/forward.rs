@@ -52,7 +52,7 @@ impl Router {
         let held = self.pool.in_flight.len() as u64 + free_capacity.unwrap_or_default();
         let of_pool = self.pool.replicas.memory_use_of_pool();
         PeerReport {
-            available: saturate(self.pool.replicas.available_in_all() as u64),
+            available: saturate(self.pool.replicas.available().len() as u64),
             replicas: saturate(self.pool.replicas.staying().len() as u64),
             free_capacity: free_capacity.map_or(u32::MAX, saturate),
             queue: saturate(self.pool.queue.len() as u64),

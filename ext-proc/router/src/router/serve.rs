@@ -148,10 +148,6 @@ impl Router {
             if !self.offer(replica, round) {
                 round.freed.retain(|other| *other != replica);
             }
-            if self.pool.replicas.has_throttle_ended() {
-                // The last idle replica was sent a request, so the others take more again.
-                round.freed.extend(self.pool.replicas.take_freed());
-            }
         }
     }
 
@@ -192,9 +188,6 @@ impl Router {
             round.considered += OFFER_COST.get();
             let must_go = self.is_entitled(seq) || self.is_crowded();
             self.dispatch_or_skip(seq, must_go, &mut round.skipped);
-            if self.pool.replicas.has_throttle_ended() {
-                self.pending_service.cursor = Some(Cursor::Start);
-            }
             self.pool.replicas.forget_freed();
         }
     }

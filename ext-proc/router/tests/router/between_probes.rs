@@ -16,15 +16,19 @@ fn single(id: u64) -> Request {
     request(id, id, &[id])
 }
 
-/// One replica whose window of two requests is used up.
+/// Requests that a replica is sent between two probes at most.
+const SENT_MAX: u64 = 16;
+
+/// One replica that was sent all that it may get before the next probe, and a request that waits.
 fn full() -> Script {
     let mut script = Script::new(pending(), 1);
     script.probe(0, 0);
     script.sleep(1);
-    for id in 0..3 {
+    for id in 0..=SENT_MAX {
         script.arrive(single(id));
     }
-    assert_eq!(script.sent(), [(0, 0), (1, 0)]);
+    assert_eq!(script.sent().len() as u64, SENT_MAX);
+    assert_eq!(script.availability(0), Availability::NoHeadroom);
     script
 }
 
@@ -33,11 +37,11 @@ fn begin(script: &mut Script, id: u64) {
 }
 
 #[test]
-fn a_replica_whose_window_is_used_up_gets_the_next_request_when_a_response_begins() {
+fn a_replica_that_was_sent_enough_gets_the_next_request_when_a_response_begins() {
     let mut script = full();
     begin(&mut script, 0);
-    assert_eq!(script.sent(), [(2, 0)]);
-    script.arrive(single(3));
+    assert_eq!(script.sent(), [(SENT_MAX, 0)]);
+    script.arrive(single(SENT_MAX + 1));
     begin(&mut script, 0);
     assert_eq!(script.sent(), [], "one response makes room once");
 }
@@ -47,24 +51,23 @@ fn a_replica_with_pending_requests_gets_the_next_one_when_the_responses_before_i
     let mut script = full();
     script.sleep(100);
     script.probe(0, 1);
-    begin(&mut script, 0);
-    assert_eq!(script.sent(), [], "one of the two is still pending");
+    (0..SENT_MAX - 1).for_each(|id| begin(&mut script, id));
+    assert_eq!(script.sent(), [], "one is still pending");
     assert_eq!(script.availability(0), Availability::Pending);
-    begin(&mut script, 1);
-    assert_eq!(script.sent(), [(2, 0)]);
+    begin(&mut script, SENT_MAX - 1);
+    assert_eq!(script.sent(), [(SENT_MAX, 0)]);
 }
 
 #[test]
 fn pending_requests_of_another_router_wait_for_the_next_probe() {
     let mut script = full();
     script.sleep(100);
-    script.probe(0, 3);
-    begin(&mut script, 0);
-    begin(&mut script, 1);
+    script.probe(0, 17);
+    (0..SENT_MAX).for_each(|id| begin(&mut script, id));
     assert_eq!(script.sent(), []);
     script.sleep(100);
     script.probe(0, 0);
-    assert_eq!(script.sent(), [(2, 0)]);
+    assert_eq!(script.sent(), [(SENT_MAX, 0)]);
 }
 
 /// A request whose prompt takes a second, at the presumed speed.
@@ -75,7 +78,7 @@ fn long(id: u64) -> Request {
     }
 }
 
-/// One replica with a window of several requests, after the answer to a long prompt.
+/// One replica, after the answer to a long prompt.
 fn after_an_answer(is_stream: bool) -> Script {
     let mut script = Script::new(pending(), 1);
     for id in (100..112).step_by(2) {
@@ -163,7 +166,7 @@ fn a_whole_answer_does_not_hide_that_the_engine_streams() {
 }
 
 #[test]
-fn an_engine_that_answers_as_a_whole_gets_requests_by_its_window() {
+fn an_engine_that_answers_as_a_whole_gets_requests_by_their_number() {
     let mut script = after_an_answer(false);
     for id in 0..3 {
         script.arrive(long(id));

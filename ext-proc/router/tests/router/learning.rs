@@ -206,43 +206,6 @@ fn times_to_first_token_alone_teach_the_prefill_line() {
 }
 
 #[test]
-fn times_of_streams_alone_tell_which_replica_writes_slower() {
-    let mut script = Script::new(blind(), 2);
-    let finish = |script: &mut Script, id: u64| {
-        script.event(Event::Finished {
-            id: RequestId(id),
-            served_by: ServedBy::Unreported,
-            end: End::Answered,
-            ttft_us: Some(50_000),
-            prompt_tokens: None,
-            cached_tokens: None,
-            completion_tokens: None,
-        });
-    };
-    for pair in 0..40 {
-        let ids = [2 * pair, 2 * pair + 1];
-        for id in ids {
-            script.arrive(request(id, id, &[100 * id]));
-        }
-        let sent = script.sent();
-        let (slow, fast): (Vec<_>, Vec<_>) = sent.iter().partition(|(_, on)| *on == 0);
-        script.sleep(400);
-        fast.iter().for_each(|(id, _)| finish(&mut script, *id));
-        script.sleep(800);
-        slow.iter().for_each(|(id, _)| finish(&mut script, *id));
-    }
-    for id in 1_000..1_020 {
-        script.arrive(request(id, id, &[100 * id]));
-        assert_eq!(script.sent(), [(id, 1)]);
-        script.sleep(400);
-        finish(&mut script, id);
-    }
-    let signals = script.router.estimates().signals;
-    assert_eq!(signals.decode_speed, Source::Answers);
-    assert_eq!(signals.answer_length, Source::Presumed);
-}
-
-#[test]
 fn a_missing_count_of_cached_tokens_is_a_zero_once_the_replica_has_named_one() {
     let config = RouterConfig {
         policy: PolicyName::PrefixTree,

@@ -36,7 +36,6 @@ mod restarting;
 mod returning;
 mod role_ops;
 mod roles;
-mod sequence_limit;
 mod sharing;
 mod siblings;
 mod stampede;

@@ -256,9 +256,9 @@ fn a_request_leaves_for_a_cheaper_region_although_a_local_replica_is_free() {
 #[test]
 fn a_request_stays_for_a_small_advantage_that_grows_with_the_number_of_regions() {
     for (first_token_s, has_another, leaves) in [
-        (0.14, false, true),
-        (0.14, true, false),
-        (0.155, false, false),
+        (0.09, false, true),
+        (0.09, true, false),
+        (0.11, false, false),
     ] {
         let mut script = measured();
         script.peer_at(EU, 90, priced(first_token_s));

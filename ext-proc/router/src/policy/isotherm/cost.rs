@@ -3,7 +3,6 @@
 //! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reason for each term.
 
 use super::query::{CandidateQuery, MatchCost, PromptWork};
-use crate::Push;
 use crate::adapters::AdapterCost;
 use crate::constant::constants;
 use crate::index::PrefixMatch;
@@ -16,29 +15,6 @@ constants! {
     LATENESS_WEIGHT: f64 = 24.0;
     /// Slope of the lateness beyond the SLO, below the slope at the SLO: a late request must not make the others late.
     LATE_SLOPE: f64 = 1.0 / 3.0;
-    /// Weight of a second by which prompts of other requests stall the request's own answer. The rate of prompts over some seconds
-    /// stands for the rate over the whole answer.
-    OWN_STALL_WEIGHT: f64 = 0.25;
-    /// Weight of a second by which a long prompt stalls an answer, next to a second for which the prompt waits.
-    STALL_WEIGHT: f64 = 2.0;
-    /// Longest wait for the sake of other answers, as a share of the time that the prompt takes.
-    STALL_WAIT_SHARE: f64 = 0.5;
-    /// Time from which on a prompt is long, as a share of the time for which a request occupies a replica.
-    LONG_SHARE: f64 = 0.75;
-    /// Lower bound of that time, as a share of the objective.
-    LONG_MIN_SHARE: f64 = 0.1;
-    /// Bound on the share of time for which a replica computes prompts: the share is an estimate over some seconds.
-    COMPUTING_MAX: f64 = 0.7;
-    /// Bound on the prompts that a busy replica delays, beyond those in flight on it: the estimate of their number is rough.
-    DELAYED_MAX: f64 = 64.0;
-    /// Weight of a second by which a larger batch slows output tokens down, next to a second before the first token.
-    pub(super) WRITING_WEIGHT: f64 = 0.05;
-    /// Bound on the utilisation of a pool, by which queueing delay grows as `1 / (1 - utilisation)`.
-    UTILISATION_MAX: f64 = 0.95;
-}
-/// An upper bound of rounding errors, as a share of a cost.
-const ROUNDING_SHARE: f64 = 1e-9;
-constants! {
     /// Weight of the work in multiples of itself, on the arrival of a request, where replicas compute as many prompt tokens as they find
     /// cached.
     AFFINITY_WEIGHT: f64 = 3.0;
@@ -51,14 +27,15 @@ constants! {
     MEMORY_WAIT_FACTOR: f64 = 10.0;
 }
 
+/// An upper bound of rounding errors, as a share of a cost.
+const ROUNDING_SHARE: f64 = 1e-9;
+
 /// The cost of candidates under the pool's load, which is looked up once for each selection.
 #[derive(Debug)]
 pub(super) struct CostModel<'a> {
     pub(super) view: &'a View<'a>,
     /// The trusted replicas that are not available.
     pub(super) busy: ReplicaSet,
-    /// Prompts that a replica delays for each second that it is busy.
-    delayed_per_busy_s: f64,
     /// Queued requests for each replica of the pool.
     waiting_per_replica: f64,
     /// Weight of the work, for the sake of warm caches.
@@ -103,12 +80,9 @@ impl<'a> CostModel<'a> {
         reason = "numbers of requests and replicas"
     )]
     pub(super) fn new(view: &'a View<'a>) -> Self {
-        let (requests_per_s, utilisation) = view.replicas.rates(view.now);
-        let spare = 1.0 - utilisation.min(UTILISATION_MAX.get());
         Self {
             view,
             busy: view.replicas.trusted().without(view.candidates),
-            delayed_per_busy_s: requests_per_s / spare,
             waiting_per_replica: view.queue.waiting_len() as f64
                 / view.replicas.staying().len().max(1) as f64,
             affinity_weight: affinity_weight(view.cached_share.computed_per_cached()),
@@ -122,28 +96,6 @@ impl<'a> CostModel<'a> {
             affinity_weight: 0.0,
             ..Self::new(view)
         }
-    }
-
-    /// Whether the prompt had better wait until some of the replica's answers have ended, since it would stall them all.
-    ///
-    /// The answers end at a known rate, and each of them then no longer waits for the whole prompt. A prompt waits while that saves
-    /// more in a second than a second costs a late request: if it is late in any case, or if it is long and still in time.
-    pub(super) fn stalls_too_many(&self, candidate: &CandidateCost, timing: WaitState) -> bool {
-        let PromptTimes { work_s, ttft_s, .. } = candidate.times;
-        let slo_s = timing.objective.slo_s;
-        let service_s = self.view.service_s.unwrap_or(f64::INFINITY);
-        let long_s = (LONG_SHARE.get() * service_s).clamp(LONG_MIN_SHARE.get() * slo_s, slo_s);
-        let is_in_time = timing.until_dispatch_s() + ttft_s <= slo_s;
-        let may_wait = work_s > long_s
-            && (work_s > slo_s || is_in_time)
-            && timing.waited_s < STALL_WAIT_SHARE.get() * work_s
-            && self.view.config.push != Push::Blind;
-        if !may_wait {
-            return false;
-        }
-        let answers = f64::from(rank(self.view, candidate.replica).outstanding());
-        let saved_s = STALL_WEIGHT.get() * work_s * answers;
-        saved_s > service_s * marginal_lateness(f64::INFINITY, timing.objective)
     }
 
     /// The time that computing a prompt takes from the requests that wait, in seconds.
@@ -186,11 +138,9 @@ impl<'a> CostModel<'a> {
     ) -> Option<CandidateCost> {
         let tokens = match_cost.uncached_on(replica, query, self.view);
         let adapter = query.adapter_cost(replica, self.view);
-        let costs = self.partial_cost_on(replica, query.work(tokens), query.timing, adapter);
-        if cost_max.is_some_and(|most| costs.without_stalls() >= most) {
-            return None;
-        }
-        let candidate = self.with_stalls(&costs, replica, match_cost.matched);
+        let matched = match_cost.matched;
+        let candidate =
+            self.price_work(replica, matched, query.work(tokens), query.timing, adapter);
         (cost_max.is_none_or(|most| candidate.cost < most)).then_some(candidate)
     }
 
@@ -203,39 +153,6 @@ impl<'a> CostModel<'a> {
         timing: WaitState,
         adapter: AdapterCost,
     ) -> CandidateCost {
-        let costs = self.partial_cost_on(replica, prompt, timing, adapter);
-        self.with_stalls(&costs, replica, matched)
-    }
-
-    fn with_stalls(
-        &self,
-        costs: &PartialCost,
-        replica: ReplicaIndex,
-        matched: PrefixMatch,
-    ) -> CandidateCost {
-        let view = self.view;
-        let computing = view
-            .replicas
-            .utilisation_of(replica, view.now)
-            .min(COMPUTING_MAX.get());
-        let stalled_s = costs.own_s * computing / (1.0 - computing);
-        CandidateCost {
-            replica,
-            cost: costs.waits + costs.affinity + OWN_STALL_WEIGHT.get() * stalled_s + costs.writing,
-            affinity: costs.affinity,
-            times: costs.times,
-            matched,
-        }
-    }
-
-    /// The cost on a replica without the stalls of the answer, which take longest to compute.
-    fn partial_cost_on(
-        &self,
-        replica: ReplicaIndex,
-        prompt: PromptWork,
-        timing: WaitState,
-        adapter: AdapterCost,
-    ) -> PartialCost {
         let view = self.view;
         let replicas = &view.replicas;
         // An engine computes nothing while it loads an adapter.
@@ -255,12 +172,17 @@ impl<'a> CostModel<'a> {
         let terms = CostTerms {
             times,
             pool_work_s: prompt.tokens * replicas.latency().prefill.each_s,
-            busy_s: replicas.backlog_s(replica, view.now) + work_s,
             slot_s: adapter.slot_s,
             outstanding,
-            writing_s: replicas.writing_s(replica, outstanding),
         };
-        self.partial_cost(&terms, timing)
+        let (cost, affinity) = self.cost(&terms, timing);
+        CandidateCost {
+            replica,
+            cost,
+            affinity,
+            times,
+            matched,
+        }
     }
 
     /// A lower bound on the cost of any replica that holds at most so many blocks: the cost of an idle replica that has the adapter
@@ -289,34 +211,26 @@ impl<'a> CostModel<'a> {
         let terms = CostTerms {
             times,
             pool_work_s: prompt.tokens * view.replicas.latency().prefill.each_s,
-            busy_s: work_s,
             slot_s: 0.0,
             outstanding,
-            writing_s: view.replicas.writing_at_s(latency, outstanding),
         };
-        self.partial_cost(&terms, timing).without_stalls()
+        self.cost(&terms, timing).0
     }
 
-    fn partial_cost(&self, terms: &CostTerms, timing: WaitState) -> PartialCost {
+    /// The cost of a request, and its part that keeps prompts at their caches.
+    fn cost(&self, terms: &CostTerms, timing: WaitState) -> (f64, f64) {
         let until_dispatch_s = timing.until_dispatch_s();
-        let mut delayed =
-            terms.outstanding + (self.delayed_per_busy_s * terms.busy_s).min(DELAYED_MAX.get());
+        let mut delayed = terms.outstanding;
         if self.waiting_per_replica > 0.0 {
             delayed +=
                 self.waiting_per_replica * marginal_lateness(until_dispatch_s, timing.objective);
         }
-        let (own_s, theirs_s) = terms.writing_s;
-        PartialCost {
-            times: terms.times,
-            own_s,
-            waits: with_lateness(until_dispatch_s + terms.times.ttft_s, timing.objective)
-                + terms.times.work_s * delayed
-                + terms.slot_s,
-            affinity: terms.pool_work_s
-                * self.affinity_weight
-                * timing.share_left(AFFINITY_OBJECTIVES.get()),
-            writing: WRITING_WEIGHT.get() * (own_s + theirs_s),
-        }
+        let affinity =
+            terms.pool_work_s * self.affinity_weight * timing.share_left(AFFINITY_OBJECTIVES.get());
+        let ttft_s = until_dispatch_s + terms.times.ttft_s;
+        let waits =
+            with_lateness(ttft_s, timing.objective) + terms.times.work_s * delayed + terms.slot_s;
+        (waits + affinity, affinity)
     }
 }
 
@@ -334,35 +248,10 @@ struct CostTerms {
     times: PromptTimes,
     /// Time to compute the prompt at the pool's speed, which does not tell replicas apart.
     pool_work_s: f64,
-    /// Time until the prompt is computed, the queued prefill included.
-    busy_s: f64,
     /// Time that later requests lose because the adapter takes a slot.
     slot_s: f64,
     /// Requests in flight on the replica.
     outstanding: f64,
-    /// Time to write the answer, and the time by which it slows the other answers down.
-    writing_s: (f64, f64),
-}
-
-/// Cost of a request on one replica, without the stalls of its answer.
-#[derive(Clone, Copy, Debug)]
-struct PartialCost {
-    times: PromptTimes,
-    /// Time to write the answer.
-    own_s: f64,
-    /// Cost of the time before the first token, to the request and to the requests that it delays.
-    waits: f64,
-    /// Cost of prompt tokens that another replica may hold.
-    affinity: f64,
-    /// Cost of the slower output tokens of a larger batch.
-    writing: f64,
-}
-
-impl PartialCost {
-    /// A lower bound of the cost.
-    fn without_stalls(&self) -> f64 {
-        self.waits + self.affinity + self.writing
-    }
 }
 
 /// The cost of a time to first token to the request itself.

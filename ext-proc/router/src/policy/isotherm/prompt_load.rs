@@ -1,6 +1,6 @@
 //! Comparison by load of replicas that hold the same part of a prompt. A price for each would take longer.
 
-use super::cost::{CostModel, WRITING_WEIGHT};
+use super::cost::CostModel;
 use crate::policy::View;
 use crate::replica::Rank;
 use crate::replica_index::ReplicaIndex;
@@ -49,11 +49,9 @@ impl PromptLoad {
 impl CostModel<'_> {
     /// The comparison by load for a prompt with so many tokens to compute, at the pool's speed.
     pub(super) fn load_of_prompt(&self, tokens: f64) -> PromptLoad {
-        let replicas = &self.view.replicas;
-        let latency = replicas.latency();
-        let writing_s = latency.decode.each_s * replicas.output_tokens();
+        let token_s = self.view.replicas.latency().prefill.each_s;
         PromptLoad {
-            per_request_s: latency.prefill.each_s * tokens + 2.0 * WRITING_WEIGHT.get() * writing_s,
+            per_request_s: token_s * tokens,
         }
     }
 }

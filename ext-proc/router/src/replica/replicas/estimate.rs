@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::{ArrivalRate, LatencyModel, Replica, Replicas};
+use super::{LatencyModel, Replica, Replicas};
 use crate::constant::constants;
 use crate::replica_index::ReplicaIndex;
 use crate::{Load, ReplicaId, Time};
@@ -17,7 +17,6 @@ constants! {
 pub(super) struct CostInputs {
     /// When all dispatched prompts will be computed.
     ready: Time,
-    arrivals: ArrivalRate,
     /// The replica's own latency model, once it has measured enough.
     latency: Option<LatencyModel>,
     /// KV cache of the engine, if it reports it.
@@ -45,7 +44,6 @@ impl CostInputs {
         };
         Self {
             ready: replica.backlog.ready(),
-            arrivals: replica.arrivals,
             latency: replica.speed.own().copied(),
             memory: replica.load().and_then(memory),
             hit_discount: replica.hit_discount,
@@ -143,21 +141,9 @@ impl Replicas {
         self.backlog_s(slot, now) + line.fixed_s + line.each_s * uncached_tokens
     }
 
-    /// Requests per second of each replica on average, and the estimated share of its time that it computes prompts.
-    pub(crate) fn rates(&self, now: Time) -> (f64, f64) {
-        let (requests_per_s, work) = self.arrivals.rates(now);
-        (requests_per_s / self.size(), work / self.size())
-    }
-
-    /// The share of its time that one replica computes prompts, by estimate.
-    pub(crate) fn utilisation_of(&self, slot: ReplicaIndex, now: Time) -> f64 {
-        let inputs = self.cost_inputs.get(slot.index());
-        inputs.map_or(0.0, |inputs| inputs.arrivals.rates(now).1)
-    }
-
     /// Mean time to compute a prompt, in seconds.
     pub(crate) fn work_s(&self) -> f64 {
-        self.arrivals.mean_work_s()
+        self.work.mean_s()
     }
 
     /// Estimated wait of a request for memory on a replica, in seconds: each request that ends gives back its share.
@@ -179,27 +165,9 @@ impl Replicas {
         missing / capacity * service_s
     }
 
-    /// Whether a replica admits nothing until one of its requests ends.
-    pub(crate) fn is_full(&self, slot: ReplicaIndex) -> bool {
-        self.get(slot).is_some_and(Replica::is_full)
-    }
-
     #[expect(clippy::cast_precision_loss, reason = "a number of replicas")]
     pub(crate) fn size(&self) -> f64 {
         self.staying().len().max(1) as f64
-    }
-
-    /// Estimated time to write an answer beside so many other requests, and by how much all of theirs slow down, in seconds.
-    pub(crate) fn writing_s(&self, slot: ReplicaIndex, others: f64) -> (f64, f64) {
-        self.writing_at_s(self.latency_of(slot), others)
-    }
-
-    /// Estimate of [`Self::writing_s`] for a replica with this latency model.
-    pub(crate) fn writing_at_s(&self, latency: &LatencyModel, others: f64) -> (f64, f64) {
-        let decode = latency.decode;
-        let own_s = decode.fixed_s + decode.each_s * (others + 1.0);
-        let theirs_s = decode.each_s * others;
-        (own_s * self.output_tokens, theirs_s * self.output_tokens)
     }
 
     /// Estimated tokens that a replica has to compute where `uncached` are beyond a match of `matched` tokens: an engine whose

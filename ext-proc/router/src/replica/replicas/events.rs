@@ -34,7 +34,6 @@ impl Replicas {
         let Some(slot) = self.slots.remove(&id) else {
             return;
         };
-        let was_throttled = self.is_throttled();
         self.unlist(slot);
         self.staying.set(slot, false);
         self.healthy.set(slot, false);
@@ -50,7 +49,6 @@ impl Replicas {
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::default();
         }
-        self.throttle_ended |= was_throttled && !self.is_throttled();
         self.update_panic_mode(now);
     }
 
@@ -94,12 +92,10 @@ impl Replicas {
                 ..load
             };
             replica.on_pending(load.pending, sent);
-            let is_silent = replica.signs.is_silent();
-            let requests = (replica.outstanding, replica.unbegun.count());
-            replica.headroom.on_probe(&load, sent, requests, is_silent);
+            replica.since_probe.on_probe(sent);
             replica.stall.on_probe(&load, sent);
             replica.age(pool, now);
-            let since = replica.headroom.pushes_since(sent);
+            let since = replica.since_probe.own_since(sent);
             let own = replica.outstanding.saturating_sub(since);
             replica.others.on_probe(&load, sent, own, service, now);
             replica.backlog.keep_of_siblings(replica.others.count());
@@ -126,7 +122,6 @@ impl Replicas {
     pub(crate) fn on_restart(&mut self, id: ReplicaId, now: Time) {
         let pool = self.speed.model;
         self.change(id, now, |replica| {
-            replica.headroom.on_restart();
             replica.backlog = Backlog::default();
             replica.others = OtherRequests::default();
             replica.speed = ReplicaLatency::new(pool);
@@ -158,7 +153,7 @@ impl Replicas {
     /// Prefetches what [`Self::on_dispatch`] reads of a replica.
     pub(crate) fn prefetch(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
-            black_box((replica.headroom.last_push(), replica.backlog.last_push()));
+            black_box((replica.since_probe.last(), replica.backlog.last_push()));
             black_box((replica.outstanding, replica.draining, &replica.probe));
         }
     }
@@ -170,7 +165,7 @@ impl Replicas {
         prompt: PushedPrompt,
         now: Time,
     ) -> Option<(BreakerPermit, BacklogClaim)> {
-        self.arrivals.add(self.prefill_s(slot, prompt.tokens), now);
+        self.work.add(self.prefill_s(slot, prompt.tokens), now);
         self.claim(slot, prompt, now)
     }
 
@@ -183,7 +178,6 @@ impl Replicas {
         prompt: PushedPrompt,
         now: Time,
     ) -> Option<(BreakerPermit, BacklogClaim)> {
-        let takes_s = self.prefill_s(slot, prompt.tokens);
         self.turn += 1;
         let turn = self.turn;
         let pool = self.speed.model;
@@ -192,10 +186,9 @@ impl Replicas {
             replica.age(pool, now);
             replica.outstanding += 1;
             replica.turn = turn;
-            replica.headroom.on_push(now);
+            replica.since_probe.on_push(now);
             let claim = replica.backlog.on_push(prompt, replica.token_s(), now);
             replica.unbegun.on_push(&claim);
-            replica.arrivals.add(takes_s, now);
             sent = Some((replica.breaker.sent(now), claim));
         });
         sent
@@ -215,7 +208,7 @@ impl Replicas {
         let takes_s = self.prefill_s(slot, tokens);
         if self.has_requests(slot) {
             // A prompt that a prefill replica computes counts among the arrivals of the pool with its request.
-            self.arrivals.add(takes_s, now);
+            self.work.add(takes_s, now);
         }
         self.occupy(slot, tokens + self.output_tokens, now);
         self.turn += 1;
@@ -223,11 +216,10 @@ impl Replicas {
         self.change_slot(slot, now, |replica| {
             replica.age(pool, now);
             replica.turn = turn;
-            replica.headroom.on_sibling_push(now);
+            replica.since_probe.on_sibling_push(now);
             replica.others.on_push(service, now);
             let token_s = replica.token_s();
             replica.backlog.on_sibling_push(tokens, token_s, now);
-            replica.arrivals.add(takes_s, now);
         });
     }
 
@@ -253,9 +245,8 @@ impl Replicas {
     ) {
         let claim = &request.claim;
         let computed = Some(computed).filter(|_| !request.has_begun);
-        let mut unused = None;
         self.change(request.replica, now, |replica| {
-            unused = replica.end_prompt(claim, computed, now);
+            replica.end_prompt(claim, computed, now);
             replica.breaker.on_end(request.permit, evidence, now);
             if evidence == Evidence::Success {
                 if claim.is_stream {
@@ -268,9 +259,6 @@ impl Replicas {
                 }
             }
         });
-        if let Some((requests, work_s)) = unused {
-            self.arrivals.take_back(requests, work_s, claim.at);
-        }
     }
 
     /// Registers that a prefill replica is done with a prompt; its verdict follows at the end of the request.

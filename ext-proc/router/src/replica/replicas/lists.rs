@@ -1,4 +1,4 @@
-//! The sets that decisions read: available, healthy, idle, by load.
+//! The sets that decisions read: available, healthy, by load.
 //!
 //! An event changes one replica. The replica is removed from the sets, changed, and inserted where it belongs.
 
@@ -45,13 +45,11 @@ impl Replicas {
         now: Time,
         change: impl FnOnce(&mut Replica),
     ) {
-        let was_throttled = self.is_throttled();
         self.unlist(slot);
         if let Some(replica) = self.get_mut(slot) {
             change(replica);
         }
         self.list(slot, now);
-        self.throttle_ended |= was_throttled && !self.is_throttled();
         self.update_panic_mode(now);
     }
 
@@ -66,15 +64,8 @@ impl Replicas {
         }
         let unhealthy = replica.unhealthy_reason(&rules, now);
         let by_health = replica.health_availability(unhealthy, &rules, now);
-        let is_open = |throttled| {
-            let availability =
-                by_health.unwrap_or_else(|| replica.push_availability(&rules, now, throttled));
-            availability == Availability::Available
-        };
-        let open = is_open(false);
-        let throttled = open && is_open(true);
-        // A replica on trial does not throttle the others.
-        let idle = open && replica.is_idle() && replica.breaker.is_closed();
+        let availability = by_health.unwrap_or_else(|| replica.push_availability(&rules, now));
+        let open = availability == Availability::Available;
         let healthy = !replica.draining && unhealthy.is_none();
         let rank = Rank::new(replica.requests(), replica.turn, slot);
         if let Some(place) = self.ranks.get_mut(slot.index()) {
@@ -88,8 +79,6 @@ impl Replicas {
         self.healthy.set(slot, healthy);
         self.proven
             .set(slot, healthy && replica.breaker.is_closed());
-        self.throttled.set(slot, throttled);
-        self.idle.set(slot, idle);
         if self.available.set(slot, open) && open {
             self.by_load.insert(rank);
             self.freed.push(slot);
@@ -145,8 +134,6 @@ impl Replicas {
             let listed = u64::from(replica.listed_capacity);
             self.free_capacity = self.free_capacity.saturating_sub(listed);
         }
-        self.throttled.set(slot, false);
-        self.idle.set(slot, false);
     }
 
     /// Enters or leaves panic mode. Failing replicas are excluded only while another one has a good probe and a closed breaker;
@@ -169,7 +156,6 @@ impl Replicas {
     /// Replaces the rules. When panic mode ends, each open breaker admits a trial at once.
     fn apply_rules(&mut self, rules: AvailabilityRules, now: Time) {
         let has_recovered = self.rules.is_breaker_panic && !self.proven.is_empty();
-        let was_throttled = self.is_throttled();
         let all: Vec<ReplicaIndex> = self.all().collect();
         for slot in &all {
             self.unlist(*slot);
@@ -181,6 +167,5 @@ impl Replicas {
             }
             self.list(slot, now);
         }
-        self.throttle_ended |= was_throttled && !self.is_throttled();
     }
 }

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::estimate::{CostInputs, LatencyBound};
 use super::{
-    ArrivalRate, AvailabilityRules, CounterSums, LatencyModel, PoolLatency, Replica, SignalLog,
+    AvailabilityRules, CounterSums, LatencyModel, MeanWork, PoolLatency, Replica, SignalLog,
 };
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
@@ -65,10 +65,6 @@ pub(crate) struct Replicas {
     /// Healthy replicas with a closed breaker.
     proven: ReplicaSet,
     available: ReplicaSet,
-    /// Replicas that are available even while another one idles.
-    throttled: ReplicaSet,
-    /// Available replicas without requests.
-    idle: ReplicaSet,
     /// Available prefill replicas.
     prefillers: ReplicaSet,
     by_load: BTreeSet<Rank>,
@@ -80,8 +76,6 @@ pub(crate) struct Replicas {
     expiries: BTreeSet<(Time, ReplicaIndex)>,
     /// Replicas that became available since the last [`Self::take_freed`].
     freed: Vec<ReplicaIndex>,
-    /// Whether the idle-peer throttle ended since then.
-    throttle_ended: bool,
     turn: u64,
     speed: PoolLatency,
     latency_bound: LatencyBound,
@@ -93,7 +87,8 @@ pub(crate) struct Replicas {
     pub(crate) signals: SignalLog,
     /// Mean answer length, in tokens.
     output_tokens: f64,
-    arrivals: ArrivalRate,
+    /// Work of the prompts that arrived.
+    work: MeanWork,
 }
 
 impl Replicas {
@@ -109,13 +104,9 @@ impl Replicas {
         }
     }
 
-    /// Available replicas. While a replica idles, busy ones admit fewer requests, which are better off on the idle one.
-    pub(crate) fn available(&self) -> &ReplicaSet {
-        if self.is_throttled() {
-            &self.throttled
-        } else {
-            &self.available
-        }
+    /// Available replicas.
+    pub(crate) const fn available(&self) -> &ReplicaSet {
+        &self.available
     }
 
     /// Available replicas at a time for which the sets were not updated; for explanations.
@@ -149,11 +140,6 @@ impl Replicas {
         &self.prefillers
     }
 
-    /// Number of replicas that are not full, without the idle-peer throttle.
-    pub(crate) const fn available_in_all(&self) -> usize {
-        self.available.len()
-    }
-
     /// Replicas that get new requests, available or not.
     pub(crate) const fn staying(&self) -> &ReplicaSet {
         &self.staying
@@ -176,7 +162,7 @@ impl Replicas {
     /// Whether a replica is available, or why not.
     pub(crate) fn availability(&self, slot: ReplicaIndex, now: Time) -> Option<Availability> {
         self.get(slot)
-            .map(|replica| replica.availability(&self.rules, now, self.is_throttled()))
+            .map(|replica| replica.availability(&self.rules, now))
     }
 
     pub(crate) fn any_healthy(&self) -> bool {
@@ -214,23 +200,11 @@ impl Replicas {
     /// Forgets which replicas became available.
     pub(crate) fn forget_freed(&mut self) {
         self.freed.clear();
-        self.throttle_ended = false;
-    }
-
-    /// Whether the idle-peer throttle has ended since the last [`Self::take_freed`].
-    pub(crate) fn has_throttle_ended(&self) -> bool {
-        self.throttle_ended && !self.is_throttled()
     }
 
     /// Replicas that became available since the last call and still are.
     pub(crate) fn take_freed(&mut self) -> Vec<ReplicaIndex> {
         let mut freed = core::mem::take(&mut self.freed);
-        let has_throttle_ended = self.has_throttle_ended();
-        self.throttle_ended = false;
-        if has_throttle_ended {
-            // The idle-peer throttle bound the others more tightly than their own admission headroom.
-            freed.extend(self.available.without(&self.throttled).iter());
-        }
         freed.sort_unstable();
         freed.dedup();
         freed.retain(|slot| self.available.contains(*slot));
@@ -239,7 +213,7 @@ impl Replicas {
 
     pub(crate) fn status(&self, slot: ReplicaIndex, now: Time) -> Option<ReplicaStatus> {
         self.get(slot)
-            .map(|replica| replica.status(&self.rules, now, self.is_throttled()))
+            .map(|replica| replica.status(&self.rules, now))
     }
 
     pub(crate) fn next_expiry(&self) -> Option<Time> {
@@ -249,9 +223,5 @@ impl Replicas {
     /// Free capacity of the available replicas; `None` under push rule `blind`.
     pub(crate) fn free_capacity(&self) -> Option<u64> {
         (self.rules.push != Push::Blind).then_some(self.free_capacity)
-    }
-
-    fn is_throttled(&self) -> bool {
-        self.rules.push == Push::Pending && !self.idle.is_empty()
     }
 }

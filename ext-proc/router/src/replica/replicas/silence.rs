@@ -79,11 +79,10 @@ impl Replicas {
         })
     }
 
-    /// Handles a replica that hangs. The replica did not admit the requests sent to it, so its window begins anew.
+    /// Handles a replica that hangs.
     pub(crate) fn on_hang(&mut self, slot: ReplicaIndex, now: Time) {
         self.change_slot(slot, now, |replica| {
             replica.breaker.on_hang(now);
-            replica.headroom.reset_window();
             replica.signs.restart_silence(now);
         });
     }

@@ -27,9 +27,8 @@ pub(super) struct Replica {
     pub(super) outstanding: u32,
     /// Share of its memory in use, as its last good probe told it.
     pub(super) usage: Option<f32>,
-    /// When it was pushed a request, and when one left it.
+    /// When it was pushed a request.
     pub(super) pushes: Vec<Time>,
-    pub(super) leaves: Vec<Time>,
     /// Of the pushes, those of siblings.
     pub(super) siblings: Vec<Time>,
     /// When the response to one of its requests began, or ended without having begun.
@@ -38,11 +37,8 @@ pub(super) struct Replica {
     pub(super) unbegun: usize,
     /// Unbegun requests that the last probe shows as pending, if it shows no others.
     pub(super) shown: usize,
-    /// From when on its pushes count against its window.
+    /// From when on its pushes count against what it may be sent before the next probe.
     pub(super) counted_from: Time,
-    /// When the last probe without a pending request was sent, and the largest number pushed between two such.
-    pub(super) clear: Option<Time>,
-    pub(super) largest_round: usize,
     pub(super) failing: FailureCount,
     /// Counters of its engine.
     pub(super) counters: EngineCounters,
@@ -96,8 +92,6 @@ impl Replica {
             self.shown -= 1;
             if self.shown == 0 {
                 *pending = 0;
-                self.clear = Some(now);
-                self.counted_from = now;
             }
         }
     }

@@ -205,7 +205,6 @@ impl Naive {
         if let Some(replica) = self.replicas.get_mut(&flight.replica) {
             replica.failing.ended(self.now, &flight, failed);
             replica.outstanding -= 1;
-            replica.leaves.push(self.now);
             if !flight.has_begun {
                 replica.begun(flight.at, self.now);
             }
@@ -254,12 +253,6 @@ impl Naive {
             state.probe = Some((sent, pending));
             state.counted_from = sent;
             state.failed = false;
-            if pending == 0 {
-                let from = state.clear.unwrap_or(Time::ZERO);
-                let round = state.pushes.iter().filter(|at| **at >= from).count();
-                state.largest_round = state.largest_round.max(round);
-                state.clear = Some(sent);
-            }
         }
         let load = Load {
             pending,
