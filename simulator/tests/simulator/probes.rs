@@ -9,9 +9,9 @@ use isotherm_simulator::{Arrangement, Setup, run};
 
 use crate::support::{config, engine, single, workload};
 
-/// Long prompts, all at once: one fills a replica.
+/// Long prompts, all at once, and more than the replicas are sent before the next probe.
 fn burst() -> Workload {
-    workload((0..12).map(|id| {
+    workload((0..24).map(|id| {
         let prompt = Prompt::new([Piece::new(id, 6_000)]);
         single(id, Duration::from_secs(1), prompt)
     }))
@@ -58,6 +58,6 @@ fn rare_probes_keep_requests_in_the_queue() {
         let dispatched = outcome.requests.iter().map(|request| request.dispatched);
         dispatched.max().flatten().unwrap()
     };
-    assert!(last(50) < Duration::from_secs(5), "{:?}", last(50));
-    assert!(last(2_000) > Duration::from_secs(10), "{:?}", last(2_000));
+    let (often, rarely) = (last(50), last(2_000));
+    assert!(rarely > often, "{often:?} {rarely:?}");
 }

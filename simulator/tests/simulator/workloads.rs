@@ -1,5 +1,7 @@
 //! Every kind of workload under every policy in every mode, in small: nothing is lost, and everything repeats itself.
 
+use core::time::Duration;
+
 use isotherm_engine::model::Preset;
 use isotherm_router::{PolicyName, Push, RouterConfig};
 use isotherm_simulator::workload::{NAMES, Workload, by_name};
@@ -52,10 +54,12 @@ fn no_request_is_lost_under_any_policy_in_any_push_mode() {
     for (name, _) in NAMES {
         for &policy in PolicyName::ALL {
             for push in MODES {
-                let config = RouterConfig {
+                let mut config = RouterConfig {
                     push,
                     ..config(policy)
                 };
+                // Four requests for each replica are less than some workloads need.
+                config.queue.wait_max = Duration::from_secs(600);
                 let system = format!("{policy} {push:?}");
                 play(name, &system, 1, Arrangement::Router(config));
             }

@@ -1,6 +1,6 @@
 //! Lengths of answers: an engine keeps the blocks of an answer, and the next turn of the conversation repeats it.
 //!
-//! No fingerprint covers answers, so the index cannot hold them. `docs/design/default-policy.md` has the expectation.
+//! No fingerprint covers answers, so the index cannot hold them. `docs/design/learning.md` has the expectation.
 
 use core::num::NonZero;
 

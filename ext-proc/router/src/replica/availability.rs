@@ -8,7 +8,7 @@ use crate::{Availability, OUTSTANDING_MAX, Push, Time};
 
 constants! {
     /// Limit of the requests that were sent since the last probe and have not begun.
-    SINCE_PROBE_MAX: u32 = 16;
+    SINCE_PROBE_MAX: u32 = 8;
     /// Limit of requests without a response on a replica without metrics that has [`OUTSTANDING_MAX`] requests.
     UNBEGUN_MAX: u32 = 4;
     /// Limit of outstanding requests on a replica without metrics: an engine may begin its responses before it computes the prompts.

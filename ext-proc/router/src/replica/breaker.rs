@@ -1,6 +1,6 @@
 //! The circuit breaker of a replica (Nygard, *Release It!*), fed by how its requests end.
 //!
-//! `docs/design/selective-pushing.md` has its states. Each opening and closing begins an epoch, and only requests of the
+//! `docs/design/health.md` has its states. Each opening and closing begins an epoch, and only requests of the
 //! present epoch count. A trial without evidence admits the next one, and so does a trial longer than [`TRIAL_MAX`], because
 //! a long answer is no failure. [`super::Replicas`] implements panic mode.
 //!

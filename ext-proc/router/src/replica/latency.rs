@@ -2,7 +2,7 @@
 //! the same lines, multiplied.
 //!
 //! *Prefill* is the time to first token by the tokens computed before it. *Decode* is the time per output token by the
-//! requests outstanding. `docs/design/default-policy.md` says which signal teaches which line.
+//! requests outstanding. `docs/design/learning.md` says which signal teaches which line.
 
 use super::counter_sums::CounterSums;
 use super::latency_model::{LatencyModel, SpeedRatios};

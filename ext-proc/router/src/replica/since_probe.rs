@@ -52,7 +52,7 @@ impl SentSinceProbe {
         self.siblings.forget_before(settled);
     }
 
-    /// Number of the requests, those that have begun left out.
+    /// Number of the requests without a response.
     pub(crate) fn count(&self) -> u32 {
         let own = self.pushes.since(self.probed).saturating_sub(self.begun);
         own.saturating_add(self.siblings.since(self.probed))

@@ -1,7 +1,7 @@
 //! Learning from answers: cache hits, token lengths, the replica's speed.
 //!
 //! Engines differ in what they report, and clients in what they ask for, so each quantity is learned from whatever tells it.
-//! `docs/design/default-policy.md` has the table.
+//! `docs/design/learning.md` has the table.
 
 use core::time::Duration;
 

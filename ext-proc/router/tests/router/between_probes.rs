@@ -17,7 +17,7 @@ fn single(id: u64) -> Request {
 }
 
 /// Requests that a replica is sent between two probes at most.
-const SENT_MAX: u64 = 16;
+const SENT_MAX: u64 = 8;
 
 /// One replica that was sent all that it may get before the next probe, and a request that waits.
 fn full() -> Script {
@@ -62,7 +62,7 @@ fn a_replica_with_pending_requests_gets_the_next_one_when_the_responses_before_i
 fn pending_requests_of_another_router_wait_for_the_next_probe() {
     let mut script = full();
     script.sleep(100);
-    script.probe(0, 17);
+    script.probe(0, 9);
     (0..SENT_MAX).for_each(|id| begin(&mut script, id));
     assert_eq!(script.sent(), []);
     script.sleep(100);

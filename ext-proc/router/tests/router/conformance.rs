@@ -11,7 +11,7 @@ use isotherm_router::{
 };
 
 /// Requests that a replica is sent between two probes at most.
-const SENT_BETWEEN_PROBES: u64 = 16;
+const SENT_BETWEEN_PROBES: u64 = 8;
 const MODES: [Push; 3] = [Push::Pending, Push::Outstanding { max: 2 }, Push::Blind];
 
 /// All policies in all modes, with as many idle replicas.

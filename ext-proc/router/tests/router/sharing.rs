@@ -140,16 +140,16 @@ fn requests_of_a_sibling_count_until_the_next_probe() {
         ..config()
     };
     let [mut a, mut b] = pair(&pending, 1);
-    for id in 1..=16 {
+    for id in 1..=8 {
         a.arrive(request(id, id, &[id]));
     }
     share(&mut a, &mut b);
     assert_eq!(b.availability(0), Availability::NoHeadroom);
-    b.arrive(request(17, 17, &[17]));
+    b.arrive(request(9, 9, &[9]));
     assert_eq!(b.sent(), []);
     b.sleep(100);
     b.probe(0, 0);
-    assert_eq!(b.sent(), [(17, 0)]);
+    assert_eq!(b.sent(), [(9, 0)]);
 }
 
 #[test]
@@ -168,8 +168,8 @@ fn two_services_together_send_a_replica_no_more_than_it_admits() {
     let [a, b] = &mut both;
     assert_eq!(
         a.sent().len() + b.sent().len(),
-        4 * 16,
-        "sixteen each between two probes"
+        4 * 8,
+        "eight each between two probes"
     );
 }
 

@@ -112,7 +112,7 @@ fn a_probe_of_the_only_idle_replica_offers_no_other_one() {
         pool.arrive(session);
     }
     // The first replica was sent enough, and a request waits for it.
-    for _ in 0..16 {
+    for _ in 0..8 {
         pool.arrive(0);
     }
     assert_eq!(pool.waiting(), 1);

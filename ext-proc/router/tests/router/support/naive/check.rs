@@ -13,7 +13,7 @@ use super::peers;
 use super::replica::Replica;
 
 /// Requests that a replica is sent between two probes at most.
-const SENT_BETWEEN_PROBES: usize = 16;
+const SENT_BETWEEN_PROBES: usize = 8;
 /// Bound on the time until a request that waits beside a free replica is offered again.
 const ASKED_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
