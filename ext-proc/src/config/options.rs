@@ -199,7 +199,7 @@ section! {
         /// The policy that selects a replica.
         policy as "policy": PolicyName = RouterConfig::default().policy,
             choice(PolicyName::ALL.iter().map(|policy| (policy.as_ref(), *policy)));
-        /// When a replica may get one more request: `pending` if its last probe shows an empty queue and its admission headroom allows it, `outstanding` below a fixed number, `blind` always.
+        /// When a replica may get one more request: `pending` if its last probe shows no waiting request and few requests sent since then have not begun, `outstanding` below a fixed number, `blind` always.
         push as "push": Push = RouterConfig::default().push,
             choice([
                 ("pending", Push::Pending),

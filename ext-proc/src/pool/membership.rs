@@ -1,7 +1,7 @@
 //! Membership of a pool: addresses, and the replica ids that the router uses.
 //!
 //! An address that leaves and returns gets a new [`ReplicaId`]. What the router learned of the old process (its cache,
-//! its admission headroom, its requests in flight) says nothing about the new one.
+//! its speed, its requests in flight) says nothing about the new one.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
