@@ -1,7 +1,7 @@
 //! Groups of prompts behind long prefixes of their own, as in the catalogue of inference-perf (`shared_prefix`).
 //!
 //! llm-d publishes its figures on this load: 150 groups of 5 prompts, prefixes of 6,000 tokens, questions of 1,200 and answers of 1,000.
-//! The same prompts come again and again, in a new order each time. Open loop, Poisson at a rate.
+//! Each prompt is sent several times, and each round has another order. Requests arrive at a rate, as a Poisson process.
 
 use super::replay::duration;
 use super::rng::SeededRng;

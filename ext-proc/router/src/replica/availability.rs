@@ -109,7 +109,10 @@ impl Replica {
             Push::Blind => Availability::Available,
             Push::Outstanding { max } if self.outstanding < max.max(1) => Availability::Available,
             Push::Outstanding { .. } => Availability::Full,
-            Push::Pending => self.pending_availability(now),
+            Push::Pending => {
+                let without_room = self.pending_room(now).err();
+                without_room.unwrap_or(Availability::Available)
+            }
         }
     }
 
@@ -147,14 +150,24 @@ impl Replica {
         changes.filter(|time| *time > now).min()
     }
 
-    fn pending_availability(&self, now: Time) -> Availability {
-        match self.load() {
-            None if self.has_metrics() => Availability::NeverProbed,
-            None if self.left_without_metrics(now) == 0 => Availability::Full,
-            Some(load) if load.pending > 0 => Availability::Pending,
-            _ if self.queues_enough(now) => Availability::NoHeadroom,
-            Some(_) if self.left_since_probe() == 0 => Availability::NoHeadroom,
-            _ => Availability::Available,
+    /// The push rule `pending`: how many further requests a healthy replica takes before its next probe, or why it takes none.
+    fn pending_room(&self, now: Time) -> Result<u32, Availability> {
+        let (room, without_room) = match self.load() {
+            None if self.has_metrics() => return Err(Availability::NeverProbed),
+            None => (self.left_without_metrics(now), Availability::Full),
+            Some(load) if load.pending > 0 => return Err(Availability::Pending),
+            Some(_) => {
+                let sent = self.since_probe.count();
+                let room = SINCE_PROBE_MAX.get().saturating_sub(sent);
+                (room, Availability::NoHeadroom)
+            }
+        };
+        if room == 0 {
+            Err(without_room)
+        } else if self.queues_enough(now) {
+            Err(Availability::NoHeadroom)
+        } else {
+            Ok(room)
         }
     }
 
@@ -181,20 +194,10 @@ impl Replica {
     pub(super) fn headroom(&self, rules: &AvailabilityRules, now: Time) -> Option<u32> {
         match rules.push {
             _ if !self.role.has_requests() => None,
-            Push::Pending if self.queues_enough(now) => Some(0),
-            Push::Pending if !self.has_metrics() => Some(self.left_without_metrics(now)),
-            Push::Pending if self.load().is_some_and(|load| load.pending > 0) => Some(0),
-            Push::Pending => Some(self.left_since_probe()),
+            Push::Pending => Some(self.pending_room(now).unwrap_or_default()),
             Push::Outstanding { max } => Some(max.max(1).saturating_sub(self.outstanding)),
             Push::Blind => None,
         }
-    }
-
-    /// Further requests before the next probe.
-    fn left_since_probe(&self) -> u32 {
-        SINCE_PROBE_MAX
-            .get()
-            .saturating_sub(self.since_probe.count())
     }
 
     /// Requests that a replica without metrics gets: up to a number of outstanding ones, and beyond it as long as the responses

@@ -16,10 +16,6 @@ constants! {
     DECAY: f64 = 0.97;
     /// Weight of each presumed point, in measurements.
     pub(crate) PRESUMED_WEIGHT: f64 = 0.2;
-}
-/// Smallest slope, in seconds.
-const EACH_S_MIN: f64 = 1e-7;
-constants! {
     /// Time without a measurement that halves the weight of a fit. Twice the time leaves a sixteenth, three times 1/512.
     pub(crate) HALVED_AFTER_S: f64 = 20.0;
     /// Weight that time leaves of the measurements: a pool that idles keeps its lines.
@@ -29,6 +25,9 @@ constants! {
     /// A confirmed outlier counts as this multiple of the line at most.
     OUTLIER_FACTOR_MAX: f64 = 8.0;
 }
+
+/// Smallest slope, in seconds.
+const EACH_S_MIN: f64 = 1e-7;
 
 /// A line: duration by the number of preceding items.
 #[derive(Clone, Copy, Debug, PartialEq)]

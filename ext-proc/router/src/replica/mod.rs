@@ -144,6 +144,7 @@ impl Replica {
             self.without_metrics = Some(sent);
             self.failed = false;
             self.others.probed_without_metrics(service, now);
+            self.since_probe.on_probe(sent);
             self.backlog.keep_of_siblings(self.others.count());
             self.backlog.limit(sent, self.token_s());
             // Stuck prompts stand for the pending requests that a metrics page would show.

@@ -32,6 +32,26 @@ fn full() -> Script {
     script
 }
 
+fn headroom(script: &Script) -> Option<u32> {
+    let status = script.router.replicas(script.now).next();
+    status.and_then(|status| status.headroom)
+}
+
+#[test]
+fn a_replica_has_headroom_only_while_it_takes_requests() {
+    let mut script = Script::new(pending(), 0);
+    script.add(0);
+    assert_eq!(headroom(&script), Some(0), "never probed");
+    script.probe(0, 0);
+    assert_eq!(headroom(&script), Some(SENT_MAX as u32));
+    script.arrive(single(0));
+    assert_eq!(headroom(&script), Some(SENT_MAX as u32 - 1));
+    script.sleep(100);
+    script.probe(0, 1);
+    assert_eq!(headroom(&script), Some(0), "a request waits in its engine");
+    assert_eq!(headroom(&full()), Some(0));
+}
+
 fn begin(script: &mut Script, id: u64) {
     script.event(Event::Began(RequestId(id)));
 }
