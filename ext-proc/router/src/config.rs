@@ -1,8 +1,9 @@
 //! Resolved configuration of a router: every value is checked or cannot be wrong. Each value has one default, in one place.
 
 use core::time::Duration;
+use std::collections::BTreeMap;
 
-use crate::{FairnessRules, PolicyName, QueueOrder, RegionChoice, Tier, TierRules};
+use crate::{PolicyName, QueueOrder, RegionChoice, TenantId, Tier, TierRules};
 
 /// Limit of outstanding requests where none is given: of the push rule `outstanding`, and of replicas without metrics.
 pub const OUTSTANDING_MAX: u32 = 32;
@@ -41,20 +42,22 @@ pub struct RouterConfig {
     pub tenants: Option<TenantLimits>,
     /// Rules of the workload tiers; `None` for one tier, whose requests all have the objective `ttft_slo`.
     pub tiers: Option<TierRules>,
-    /// Rules of fairness between tenants; `None` for none.
-    pub fairness: Option<FairnessRules>,
 }
 
 /// Bounds of each tenant of a pool.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct TenantLimits {
     /// Most requests of a tenant that wait.
     pub waiting_max: Option<usize>,
     /// Most requests of a tenant that wait or are in flight.
     pub in_flight_max: Option<usize>,
-    /// Largest share of the pool's requests that a tenant may have, waiting and in flight, while the pool is busy: from 0 to 1. An
-    /// equal share of the active tenants is allowed in any case.
+    /// Largest share of the pool's requests that a tenant may have, waiting and in flight, while the pool is busy: from 0 to 1. The
+    /// part of its weight in those of the active tenants is allowed in any case.
     pub share_max: Option<f64>,
+    /// Largest share of the tokens of these requests: their prompts and expected answers. The part of the weight is allowed, too.
+    pub token_share_max: Option<f64>,
+    /// Weights of tenants, positive; 1 for a tenant that is not named.
+    pub weights: BTreeMap<TenantId, f64>,
     /// Most tenants that have bounds of their own; all others share those of one.
     pub tracked_max: usize,
 }
@@ -93,7 +96,6 @@ impl Default for RouterConfig {
             },
             tenants: None,
             tiers: None,
-            fairness: None,
         }
     }
 }

@@ -26,9 +26,7 @@ pub struct SessionKey(pub u64);
 pub struct AdapterKey(pub u64);
 
 /// Hash of a tenant's name; 0 for the common tenant, of requests without a name.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u64);
 
 /// Adapters of a replica's requests, as its metrics page names them.
@@ -296,8 +294,6 @@ pub struct Placement<T = Target> {
     pub blocks: Box<[BlockHash]>,
     /// Prompt tokens that the target has to compute, by estimate; `None` if the sibling did not tell them.
     pub uncached_tokens: Option<u32>,
-    /// Change of the tenant's account, in a pool with fairness between tenants.
-    pub charge: Option<TenantCharge>,
 }
 
 impl<T> Placement<T> {
@@ -308,17 +304,6 @@ impl<T> Placement<T> {
             parent: self.parent,
             blocks: self.blocks,
             uncached_tokens: self.uncached_tokens,
-            charge: self.charge,
         })
     }
-}
-
-/// Change of a tenant's account since the last placement of its requests that a sibling shared.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TenantCharge {
-    /// Tenant.
-    pub tenant: TenantId,
-    /// Work in microseconds, not weighted: of the new request by estimate, and the corrections of earlier estimates. Negative
-    /// where the corrections are larger.
-    pub work_us: i64,
 }

@@ -41,7 +41,7 @@ pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};
 pub use event::{
     AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope,
-    ServedBy, SessionKey, Target, TenantCharge, TenantId, Tier,
+    ServedBy, SessionKey, Target, TenantId, Tier,
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
 #[cfg(feature = "research")]
@@ -54,8 +54,6 @@ pub use status::{
     Availability, Candidate, Choice, Explanation, PeerCandidate, PoolEstimates, ReplicaStatus,
     Signals, Source, TenantStatus,
 };
-pub use tier_rules::{
-    BatchTier, FairnessRules, InteractiveTier, QueueOrder, RegionChoice, TierRules, WorkClass,
-};
-pub use tier_status::{BatchStatus, FairnessStatus, ReleaseReason, TierStatus};
+pub use tier_rules::{BatchTier, InteractiveTier, QueueOrder, RegionChoice, TierRules, WorkClass};
+pub use tier_status::{BatchStatus, ReleaseReason, TierStatus};
 pub use time::Time;

@@ -98,8 +98,6 @@ pub(crate) struct InFlightRequest {
     pub(crate) tier: Tier,
     /// The time by which the first token is due.
     pub(crate) due: Time,
-    /// Charge of the tenant, in a pool with fairness between tenants.
-    pub(crate) account: Option<Box<WorkAccount>>,
     /// Whether the driver tells when the response begins.
     pub(crate) tells_start: bool,
     /// Whether the replica hangs, and the driver was told to end the request.
@@ -107,6 +105,8 @@ pub(crate) struct InFlightRequest {
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
     pub(crate) tenant: TenantSlot,
+    /// Tokens that count for the tenant.
+    pub(crate) tokens: u64,
     pub(crate) matched_bytes: u32,
     pub(crate) recorded: PredictionRecord,
     /// Prompt tokens, by the estimate of the filter.
@@ -128,15 +128,6 @@ pub(crate) struct InFlightRequest {
     pub(crate) is_behind_load: bool,
     /// The claim on the prefill replica that computes the prompt, if one does.
     pub(crate) prefill: Option<Box<InFlightPrefill>>,
-}
-
-/// Work of a request that its tenant was charged.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct WorkAccount {
-    /// Work by estimate.
-    pub(crate) charged: Duration,
-    /// When the response began.
-    pub(crate) began_at: Option<Time>,
 }
 
 /// The claim of a request on the prefill replica that computes its prompt.
@@ -221,10 +212,7 @@ impl PoolState {
 
     /// The entry of a tenant whose request arrives.
     pub(crate) fn track_tenant(&mut self, id: TenantId) -> TenantSlot {
-        let (limits, fairness) = (&self.config.tenants, &self.config.fairness);
-        let limits = limits.as_ref().map(|limits| limits.tracked_max);
-        let fairness = fairness.as_ref().map(|fairness| fairness.tenants_max);
-        self.tenants.track(id, limits.max(fairness))
+        self.tenants.track(id, self.config.tenants.as_ref())
     }
 
     /// Objective for the time to first token of a request.

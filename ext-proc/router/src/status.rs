@@ -225,6 +225,8 @@ pub struct TenantStatus {
     pub waiting: usize,
     /// Requests dispatched to replicas and not finished.
     pub in_flight: usize,
+    /// Tokens of both: prompts and expected answers, by estimate.
+    pub tokens: u64,
     /// Requests that arrived.
     pub requests: u64,
     /// Requests rejected because of a bound of the tenant.
@@ -233,7 +235,4 @@ pub struct TenantStatus {
     pub prompt_tokens: u64,
     /// Cached tokens of the same prompts.
     pub cached_tokens: u64,
-    /// Work charged to the tenant by this service, not weighted: measured where a request has ended, estimated where it runs.
-    /// Zero in a pool without fairness between tenants.
-    pub work: Duration,
 }

@@ -1,110 +1,12 @@
-//! Tenants of a pool: what each has waiting and in flight.
+//! Tenants of a pool: what each has waiting and in flight, in requests and in tokens.
 //!
 //! The table tracks a bounded number of tenants, each with an entry of its own; all others share one entry, and its bounds. A tenant with nothing
 //! waiting or in flight yields its entry to a new one when the table is full. So the bounds are exact while no more tenants are active
 //! at a time than the table tracks.
 
-use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{TenantId, TenantLimits, TenantStatus};
-
-/// Work of a tenant, divided by its weight, since a common origin: a virtual time in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Charge(u64);
-
-/// A change of work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Work {
-    Plus(Duration),
-    Minus(Duration),
-}
-
-impl Default for Work {
-    fn default() -> Self {
-        Self::Plus(Duration::ZERO)
-    }
-}
-
-impl Work {
-    pub(crate) const fn plus(work: Duration) -> Self {
-        Self::Plus(work)
-    }
-
-    /// The change from an estimate to what was measured.
-    pub(crate) fn difference(measured: Duration, estimated: Duration) -> Self {
-        if measured >= estimated {
-            Self::Plus(measured.saturating_sub(estimated))
-        } else {
-            Self::Minus(estimated.saturating_sub(measured))
-        }
-    }
-
-    /// Both changes together.
-    pub(crate) fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Plus(a), Self::Plus(b)) => Self::Plus(a.saturating_add(b)),
-            (Self::Minus(a), Self::Minus(b)) => Self::Minus(a.saturating_add(b)),
-            (Self::Plus(plus), Self::Minus(minus)) | (Self::Minus(minus), Self::Plus(plus)) => {
-                Self::difference(plus, minus)
-            }
-        }
-    }
-
-    const fn negated(self) -> Self {
-        match self {
-            Self::Plus(work) => Self::Minus(work),
-            Self::Minus(work) => Self::Plus(work),
-        }
-    }
-
-    /// Microseconds, negative for less work.
-    pub(crate) fn micros(self) -> i64 {
-        let whole = |work: Duration| i64::try_from(work.as_micros()).unwrap_or(i64::MAX);
-        match self {
-            Self::Plus(work) => whole(work),
-            Self::Minus(work) => -whole(work),
-        }
-    }
-
-    pub(crate) const fn from_micros(micros: i64) -> Self {
-        let work = Duration::from_micros(micros.unsigned_abs());
-        if micros >= 0 {
-            Self::Plus(work)
-        } else {
-            Self::Minus(work)
-        }
-    }
-}
-
-/// Bounds of a tenant's weight.
-const WEIGHT: core::ops::RangeInclusive<f64> = 1e-3..=1e6;
-
-impl Charge {
-    pub(crate) const MAX: Self = Self(u64::MAX);
-
-    /// The charge after a change of the tenant's work.
-    fn changed(self, work: Work, weight: f64) -> Self {
-        let weight = weight.clamp(*WEIGHT.start(), *WEIGHT.end());
-        match work {
-            Work::Plus(work) => Self(self.0.saturating_add(Self::of(work.div_f64(weight)).0)),
-            Work::Minus(work) => Self(self.0.saturating_sub(Self::of(work.div_f64(weight)).0)),
-        }
-    }
-
-    pub(crate) fn of(work: Duration) -> Self {
-        Self(u64::try_from(work.as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    pub(crate) const fn plus(self, more: Self) -> Self {
-        Self(self.0.saturating_add(more.0))
-    }
-
-    /// Work by which this charge is larger than another one.
-    pub(crate) const fn above(self, other: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(other.0))
-    }
-}
 
 /// Number of a tenant's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,36 +18,39 @@ impl TenantSlot {
     /// The entry that tenants without one share.
     const SHARED: Self = Self(0);
 
-    #[cfg(test)]
-    pub(crate) const fn numbered(number: u32) -> Self {
-        Self(number)
-    }
-
     const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Idle entries that are considered for a new tenant, at most.
-const YIELDING_MAX: usize = 8;
-
-/// A tenant's entry and charge, for its position among the tenants of a line.
+/// Weight of a tenant in thousandths. Sums of integers are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TenantAccount {
-    pub(crate) slot: TenantSlot,
-    pub(crate) charge: Charge,
+struct Weight(u64);
+
+impl Weight {
+    const ONE: Self = Self(1_000);
+    /// Bounds of a weight.
+    const RANGE: core::ops::RangeInclusive<f64> = 1e-3..=1e6;
+
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a positive number within its bounds"
+    )]
+    fn of(id: TenantId, limits: Option<&TenantLimits>) -> Self {
+        let named = limits.and_then(|limits| limits.weights.get(&id));
+        named.map_or(Self::ONE, |weight| {
+            let weight = weight.clamp(*Self::RANGE.start(), *Self::RANGE.end());
+            Self((weight * 1_000.0).round() as u64)
+        })
+    }
 }
 
 /// One entry of the table.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct TenantEntry {
     status: TenantStatus,
-    /// Charge, with what siblings told, and without what idle time would have saved.
-    charge: Charge,
-    /// Estimated work of requests in flight, which is a part of the charge.
-    estimated: Work,
-    /// Corrections that the siblings have not been told.
-    owed: Work,
+    weight: Weight,
     /// Position in the order of idle entries, while nothing waits or is in flight.
     idle_since: Option<u64>,
 }
@@ -159,32 +64,63 @@ pub(crate) struct TenantTable {
     /// Idle entries, the one that has been idle for longest first.
     idle: BTreeSet<(u64, TenantSlot)>,
     tick: u64,
-    /// The charge at which the last request started.
-    floor: Charge,
+    /// Sum of the weights of the tenants with requests.
+    active: u64,
+    /// Requests of all tenants, waiting and in flight, with those of tenants without an entry.
+    requests: usize,
+    /// Tokens of these requests.
+    tokens: u64,
 }
 
 impl Default for TenantTable {
     fn default() -> Self {
         Self {
             slots: BTreeMap::new(),
-            entries: vec![TenantEntry::default()],
+            entries: vec![TenantEntry::new(None, Weight::ONE)],
             idle: BTreeSet::new(),
             tick: 0,
-            floor: Charge::default(),
+            active: 0,
+            requests: 0,
+            tokens: 0,
+        }
+    }
+}
+
+impl TenantEntry {
+    fn new(id: Option<TenantId>, weight: Weight) -> Self {
+        let status = TenantStatus {
+            id,
+            ..TenantStatus::default()
+        };
+        Self {
+            status,
+            weight,
+            idle_since: None,
+        }
+    }
+
+    const fn requests(&self) -> usize {
+        self.status.waiting + self.status.in_flight
+    }
+
+    /// The tenant's part in the sum of the weights of tenants with requests.
+    const fn active_weight(&self) -> u64 {
+        if self.requests() > 0 {
+            self.weight.0
+        } else {
+            0
         }
     }
 }
 
 impl TenantTable {
-    /// The entry of a tenant whose request arrives, in a pool whose rules for tenants track so many of them. The common tenant has
-    /// none in a pool without such rules.
-    pub(crate) fn track(&mut self, id: TenantId, tracked_max: Option<usize>) -> TenantSlot {
-        if id == TenantId::default() && tracked_max.is_none() {
+    /// The entry of a tenant whose request arrives, in a pool with these bounds. The common tenant has none in a pool without bounds.
+    pub(crate) fn track(&mut self, id: TenantId, limits: Option<&TenantLimits>) -> TenantSlot {
+        if id == TenantId::default() && limits.is_none() {
             return TenantSlot::UNTRACKED;
         }
-        let tracked_max = tracked_max.unwrap_or(TenantLimits::TRACKED_MAX);
         let slot = self.slots.get(&id).copied();
-        let slot = slot.or_else(|| self.allocate(id, tracked_max));
+        let slot = slot.or_else(|| self.allocate(id, limits));
         let slot = slot.unwrap_or(TenantSlot::SHARED);
         self.change(slot, |_| ());
         slot
@@ -214,27 +150,65 @@ impl TenantTable {
         status.is_some_and(|(status, max)| status.waiting + status.in_flight >= max)
     }
 
-    /// Whether a tenant has more of the pool's requests, which are so many, than its largest share and than an equal one.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of requests")]
-    pub(crate) fn exceeds_share(
-        &self,
-        slot: TenantSlot,
-        all: usize,
-        limits: Option<&TenantLimits>,
-    ) -> bool {
-        let most = limits.and_then(|limits| limits.share_max);
-        let Some((status, most)) = self.status(slot).zip(most) else {
+    /// Whether a tenant has more of the pool's requests, or of their tokens, than its largest share and than the part of its weight.
+    #[expect(clippy::cast_precision_loss, reason = "numbers of requests and tokens")]
+    pub(crate) fn exceeds_share(&self, slot: TenantSlot, limits: Option<&TenantLimits>) -> bool {
+        let Some((entry, limits)) = self.entries.get(slot.index()).zip(limits) else {
             return false;
         };
-        let own = status.waiting + status.in_flight;
-        own.saturating_mul(self.active()) > all && own as f64 > most * all as f64
+        let exceeds = |own: u64, all: u64, share_max: Option<f64>| {
+            let exceeds_part = u128::from(own) * u128::from(self.active)
+                > u128::from(all) * u128::from(entry.weight.0);
+            exceeds_part && share_max.is_some_and(|share| own as f64 > share * all as f64)
+        };
+        let (own, all) = (entry.requests() as u64, self.requests as u64);
+        exceeds(own, all, limits.share_max)
+            || exceeds(entry.status.tokens, self.tokens, limits.token_share_max)
     }
 
-    /// Number of entries of tenants with requests that wait or are in flight.
-    fn active(&self) -> usize {
-        let shared = self.entries.iter().take(1);
-        let shared = shared.filter(|entry| entry.status.waiting + entry.status.in_flight > 0);
-        self.slots.len() - self.idle.len() + shared.count()
+    /// Applies the weights of a new configuration.
+    pub(crate) fn set_weights(&mut self, limits: Option<&TenantLimits>) {
+        for entry in &mut self.entries {
+            let id = entry.status.id;
+            entry.weight = id.map_or(Weight::ONE, |id| Weight::of(id, limits));
+        }
+        self.active = self.entries.iter().map(TenantEntry::active_weight).sum();
+    }
+
+    /// Mean tokens of the requests that wait or are in flight, if there are any.
+    pub(crate) const fn mean_tokens(&self) -> Option<u64> {
+        self.tokens.checked_div(self.requests as u64)
+    }
+
+    /// Counts a request with so many tokens among those of a tenant that wait, or that are in flight.
+    pub(crate) fn enter(
+        &mut self,
+        slot: TenantSlot,
+        tokens: u64,
+        count: impl FnOnce(&mut TenantStatus) -> &mut usize,
+    ) {
+        self.requests += 1;
+        self.tokens += tokens;
+        self.change(slot, |status| {
+            *count(status) += 1;
+            status.tokens += tokens;
+        });
+    }
+
+    /// Counts a request out that [`Self::enter`] has counted.
+    pub(crate) fn leave(
+        &mut self,
+        slot: TenantSlot,
+        tokens: u64,
+        count: impl FnOnce(&mut TenantStatus) -> &mut usize,
+    ) {
+        self.requests = self.requests.saturating_sub(1);
+        self.tokens = self.tokens.saturating_sub(tokens);
+        self.change(slot, |status| {
+            let count = count(status);
+            *count = count.saturating_sub(1);
+            status.tokens = status.tokens.saturating_sub(tokens);
+        });
     }
 
     /// Changes the figures of a tenant.
@@ -251,8 +225,10 @@ impl TenantTable {
         let Some(entry) = self.entries.get_mut(slot.index()) else {
             return;
         };
+        self.active -= entry.active_weight();
         change(&mut entry.status);
-        let is_idle = entry.status.waiting == 0 && entry.status.in_flight == 0;
+        self.active += entry.active_weight();
+        let is_idle = entry.requests() == 0;
         let since = (is_idle && slot != TenantSlot::SHARED).then_some(self.tick);
         let before = core::mem::replace(&mut entry.idle_since, since);
         if let Some(before) = before {
@@ -263,92 +239,6 @@ impl TenantTable {
         }
     }
 
-    /// Charge of a tenant.
-    pub(crate) fn charge(&self, slot: TenantSlot) -> Charge {
-        let entry = self.entries.get(slot.index());
-        entry.map_or(Charge::default(), |entry| entry.charge)
-    }
-
-    /// Charge of a tenant without estimates.
-    pub(crate) fn measured_charge(&self, slot: TenantSlot, weight: f64) -> Charge {
-        let entry = self.entries.get(slot.index());
-        entry.map_or(Charge::default(), |entry| {
-            entry.charge.changed(entry.estimated.negated(), weight)
-        })
-    }
-
-    /// Charges of all tenants.
-    pub(crate) fn accounts(&self) -> impl Iterator<Item = TenantAccount> + '_ {
-        let slots = self.slots.values().copied();
-        let slots = slots.chain([TenantSlot::SHARED]);
-        slots.map(|slot| TenantAccount {
-            slot,
-            charge: self.charge(slot),
-        })
-    }
-
-    /// The charge at which the last request started.
-    pub(crate) const fn floor(&self) -> Charge {
-        self.floor
-    }
-
-    pub(crate) fn raise_floor(&mut self, to: Charge) {
-        self.floor = self.floor.max(to);
-    }
-
-    /// The tenant of an entry; `None` for the shared one.
-    pub(crate) fn id_of(&self, slot: TenantSlot) -> Option<TenantId> {
-        self.status(slot)?.id
-    }
-
-    /// Raises a tenant's charge.
-    pub(crate) fn lift(&mut self, slot: TenantSlot, to: Charge) {
-        if let Some(entry) = self.entries.get_mut(slot.index()) {
-            entry.charge = entry.charge.max(to);
-        }
-    }
-
-    /// Charges work of this service.
-    pub(crate) fn charge_work(&mut self, slot: TenantSlot, work: Work, weight: f64) {
-        self.charge_of_sibling(slot, work, weight);
-        if let Some(entry) = self.entries.get_mut(slot.index()) {
-            let so_far = entry.status.work;
-            entry.status.work = match work {
-                Work::Plus(work) => so_far.saturating_add(work),
-                Work::Minus(work) => so_far.saturating_sub(work),
-            };
-        }
-    }
-
-    /// Charges work of a sibling.
-    pub(crate) fn charge_of_sibling(&mut self, slot: TenantSlot, work: Work, weight: f64) {
-        if let Some(entry) = self.entries.get_mut(slot.index()) {
-            entry.charge = entry.charge.changed(work, weight);
-        }
-    }
-
-    /// Registers estimated work of a request that is dispatched, or that it has been measured.
-    pub(crate) fn estimate(&mut self, slot: TenantSlot, change: Work) {
-        if let Some(entry) = self.entries.get_mut(slot.index()) {
-            entry.estimated = entry.estimated.and(change);
-        }
-    }
-
-    /// Registers a correction for the siblings.
-    pub(crate) fn owe(&mut self, slot: TenantSlot, work: Work) {
-        if let Some(entry) = self.entries.get_mut(slot.index()) {
-            entry.owed = entry.owed.and(work);
-        }
-    }
-
-    /// Takes the corrections that the siblings have not been told.
-    pub(crate) fn take_owed(&mut self, slot: TenantSlot) -> Work {
-        let entry = self.entries.get_mut(slot.index());
-        entry
-            .map(|entry| core::mem::take(&mut entry.owed))
-            .unwrap_or_default()
-    }
-
     /// Figures of every tenant with an entry, and of all others.
     pub(crate) fn all(&self) -> impl Iterator<Item = &TenantStatus> {
         let others = self.entries.iter().take(1);
@@ -357,36 +247,35 @@ impl TenantTable {
         tracked.chain(others).map(|entry| &entry.status)
     }
 
+    /// Compares all sums with the requests and the tokens of each entry.
+    #[cfg(test)]
+    pub(crate) fn check(&self, sums: &BTreeMap<TenantSlot, (usize, u64)>) {
+        let requests = sums.values().map(|(requests, _)| requests).sum();
+        let tokens = sums.values().map(|(_, tokens)| tokens).sum();
+        assert_eq!((self.requests, self.tokens), (requests, tokens));
+        let mut active = 0;
+        for (slot, entry) in (0..).map(TenantSlot).zip(&self.entries) {
+            let sum = sums.get(&slot).copied().unwrap_or_default();
+            assert_eq!((entry.requests(), entry.status.tokens), sum, "{entry:?}");
+            active += if sum.0 > 0 { entry.weight.0 } else { 0 };
+        }
+        assert_eq!(self.active, active);
+    }
+
     fn status(&self, slot: TenantSlot) -> Option<&TenantStatus> {
         self.entries.get(slot.index()).map(|entry| &entry.status)
     }
 
-    /// The idle entry that yields: of a tenant that gets no lower charge by it.
-    fn least_needed(&mut self) -> Option<TenantSlot> {
-        let floor = self.floor;
-        let is_lifted = |slot: TenantSlot| self.charge(slot) <= floor;
-        let mut first = self.idle.iter().take(YIELDING_MAX).copied();
-        let idle = first.find(|(_, slot)| is_lifted(*slot))?;
-        self.idle.remove(&idle);
-        Some(idle.1)
-    }
-
     /// A new entry, or that of the tenant that has been idle for longest. Its counts go to the shared entry.
-    fn allocate(&mut self, id: TenantId, tracked_max: usize) -> Option<TenantSlot> {
-        let status = TenantStatus {
-            id: Some(id),
-            ..TenantStatus::default()
-        };
-        let entry = TenantEntry {
-            status,
-            ..TenantEntry::default()
-        };
+    fn allocate(&mut self, id: TenantId, limits: Option<&TenantLimits>) -> Option<TenantSlot> {
+        let entry = TenantEntry::new(Some(id), Weight::of(id, limits));
+        let tracked_max = limits.map_or(TenantLimits::TRACKED_MAX, |limits| limits.tracked_max);
         let slot = if self.entries.len() <= tracked_max {
             let slot = TenantSlot(u32::try_from(self.entries.len()).ok()?);
             self.entries.push(entry);
             slot
         } else {
-            let slot = self.least_needed()?;
+            let (_, slot) = self.idle.pop_first()?;
             let old = core::mem::replace(self.entries.get_mut(slot.index())?, entry);
             self.slots.remove(&old.status.id?);
             self.entries.first_mut()?.status.add(&old.status);
@@ -404,7 +293,6 @@ impl TenantStatus {
         self.refused += other.refused;
         self.prompt_tokens += other.prompt_tokens;
         self.cached_tokens += other.cached_tokens;
-        self.work += other.work;
     }
 }
 
@@ -416,9 +304,10 @@ mod tests {
         waiting_max: Some(2),
         in_flight_max: Some(3),
         share_max: Some(0.4),
+        token_share_max: Some(0.4),
+        weights: BTreeMap::new(),
         tracked_max: 2,
     };
-    const TRACKED_MAX: Option<usize> = Some(2);
 
     fn counts(table: &TenantTable) -> Vec<(Option<u64>, usize, u64)> {
         let all = table.all();
@@ -431,7 +320,7 @@ mod tests {
         let mut table = TenantTable::default();
         let common = TenantId::default();
         assert_eq!(table.track(common, None), TenantSlot::UNTRACKED);
-        assert_ne!(table.track(common, TRACKED_MAX), TenantSlot::UNTRACKED);
+        assert_ne!(table.track(common, Some(&LIMITS)), TenantSlot::UNTRACKED);
         assert_ne!(table.track(TenantId(7), None), TenantSlot::UNTRACKED);
     }
 
@@ -439,7 +328,7 @@ mod tests {
     fn an_idle_tenant_yields_its_entry_and_an_active_one_does_not() {
         let mut table = TenantTable::default();
         let arrive = |table: &mut TenantTable, id, waiting| {
-            let slot = table.track(TenantId(id), TRACKED_MAX);
+            let slot = table.track(TenantId(id), Some(&LIMITS));
             table.change(slot, |status| {
                 status.requests += 1;
                 status.waiting += waiting;
@@ -463,7 +352,7 @@ mod tests {
     #[test]
     fn a_bound_counts_what_waits_and_what_is_in_flight() {
         let mut table = TenantTable::default();
-        let slot = table.track(TenantId(1), TRACKED_MAX);
+        let slot = table.track(TenantId(1), Some(&LIMITS));
         table.change(slot, |status| (status.waiting, status.in_flight) = (1, 1));
         assert!(!table.has_waiting_max(slot, Some(&LIMITS)));
         assert!(!table.has_in_flight_max(slot, Some(&LIMITS)));
@@ -473,25 +362,91 @@ mod tests {
         assert!(!table.has_waiting_max(slot, None), "without bounds");
     }
 
+    /// A table in which the tenants have these numbers of requests, each with so many tokens.
+    fn with_requests(limits: &TenantLimits, tenants: &[(u64, u64, u64)]) -> TenantTable {
+        let mut table = TenantTable::default();
+        for (id, requests, tokens) in tenants {
+            let slot = table.track(TenantId(*id), Some(limits));
+            for _ in 0..*requests {
+                table.enter(slot, *tokens, |of| &mut of.in_flight);
+            }
+        }
+        table
+    }
+
+    fn exceeding(limits: &TenantLimits, tenants: &[(u64, u64, u64)]) -> Vec<u64> {
+        let table = with_requests(limits, tenants);
+        let exceeds = |id: &u64| table.exceeds_share(table.slot_of(TenantId(*id)), Some(limits));
+        let ids = tenants.iter().map(|(id, ..)| *id);
+        ids.filter(exceeds).collect()
+    }
+
+    fn limits(share_max: f64, weights: &[(u64, f64)]) -> TenantLimits {
+        let weights = weights.iter();
+        TenantLimits {
+            share_max: Some(share_max),
+            token_share_max: Some(share_max),
+            weights: weights
+                .map(|(id, weight)| (TenantId(*id), *weight))
+                .collect(),
+            tracked_max: 10,
+            ..LIMITS
+        }
+    }
+
     #[test]
     fn a_tenant_may_have_an_equal_share_and_the_largest_one() {
-        let mut table = TenantTable::default();
-        let [a, b, c] = [1, 2, 3].map(|id| table.track(TenantId(id), Some(10)));
-        let mut have = |slot, waiting, in_flight| {
-            table.change(slot, |status| {
-                (status.waiting, status.in_flight) = (waiting, in_flight);
-            });
-            let all = table.all().map(|s| s.waiting + s.in_flight).sum();
-            table.exceeds_share(slot, all, Some(&LIMITS))
+        let limits = limits(0.4, &[]);
+        let exceeding = |tenants: &[(u64, u64, u64)]| exceeding(&limits, tenants);
+        assert_eq!(
+            exceeding(&[(1, 18, 10)]),
+            [],
+            "no other tenant has requests"
+        );
+        assert_eq!(
+            exceeding(&[(1, 2, 10), (2, 1, 10)]),
+            [1],
+            "an equal share is a half"
+        );
+        assert_eq!(exceeding(&[(1, 1, 10), (2, 1, 10)]), []);
+        assert_eq!(
+            exceeding(&[(1, 2, 10), (2, 1, 10), (3, 2, 10)]),
+            [],
+            "0.4 of all"
+        );
+        assert_eq!(
+            exceeding(&[(1, 3, 10), (2, 1, 10), (3, 2, 10)]),
+            [1],
+            "0.5 of all"
+        );
+        let table = with_requests(&limits, &[(1, 2, 10), (2, 1, 10)]);
+        let slot = table.slot_of(TenantId(1));
+        assert!(!table.exceeds_share(slot, None), "without bounds");
+    }
+
+    #[test]
+    fn long_prompts_exceed_the_share_of_tokens() {
+        let limits = limits(0.4, &[]);
+        let tenants = [(1, 1, 1_000), (2, 3, 100), (3, 3, 100), (4, 3, 100)];
+        assert_eq!(exceeding(&limits, &tenants), [1]);
+        let requests_only = TenantLimits {
+            token_share_max: None,
+            ..limits
         };
-        assert!(!have(a, 9, 9), "no other tenant has requests");
-        assert!(!have(b, 0, 1));
-        assert!(have(a, 1, 1), "an equal share is a half");
-        assert!(!have(a, 1, 0));
-        assert!(!have(c, 0, 1));
-        assert!(have(a, 2, 0), "0.5 of all");
-        have(c, 3, 0);
-        assert!(!have(a, 2, 0), "a third of all");
-        assert!(!table.exceeds_share(a, 2, None), "without bounds");
+        assert_eq!(exceeding(&requests_only, &tenants), []);
+    }
+
+    #[test]
+    fn a_tenant_may_have_the_part_of_its_weight_in_those_of_the_active_tenants() {
+        let limits = limits(0.1, &[(1, 3.0), (2, 0.5)]);
+        let tenants = [(1, 6, 1), (2, 1, 1), (3, 3, 1)];
+        assert_eq!(exceeding(&limits, &tenants), [3], "3, 0.5 and 1 of 4.5");
+        let mut table = with_requests(&limits, &tenants);
+        let slot = table.slot_of(TenantId(1));
+        table.set_weights(Some(&TenantLimits {
+            weights: BTreeMap::new(),
+            ..limits.clone()
+        }));
+        assert!(table.exceeds_share(slot, Some(&limits)), "equal weights");
     }
 }

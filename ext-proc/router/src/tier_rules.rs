@@ -1,13 +1,11 @@
-//! Rules of workload tiers, of the order of service, and of fairness between tenants.
+//! Rules of workload tiers, and of the order of service.
 //!
-//! Tiers and orders follow SageServe (its sections 2.2, 6.2 and 6.5), the fairness between tenants follows VTC and DLPM
-//! (arXiv 2401.00588 and 2501.14312). Without these rules, a router has one tier and one tenant, and ignores what requests
-//! say about both.
+//! Tiers and orders follow SageServe (its sections 2.2, 6.2 and 6.5). Without these rules, a router has one tier, and ignores what
+//! requests say about theirs.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 
-use crate::{Request, TenantId, Tier};
+use crate::{Request, Tier};
 
 /// Share of the memory for KV caches in use below which one batch request may start, and two. SageServe has 0.60 and 0.50.
 const RELEASE_BELOW: [f64; 2] = [0.40, 0.30];
@@ -138,22 +136,6 @@ impl QueueOrder {
     pub const DPA_EXPIRED: Duration = Duration::from_secs(30);
     /// Default of the field `urgent` of [`Self::Dpa`].
     pub const DPA_URGENT: Duration = Duration::from_secs(1);
-}
-
-/// Rules of fairness between tenants by measured work.
-#[derive(Clone, Debug, PartialEq)]
-pub struct FairnessRules {
-    /// Work by which a tenant may be ahead of the least served one and still be served: the room for cache locality.
-    pub quantum: Duration,
-    /// Most tenants with an account of their own; all others share one.
-    pub tenants_max: usize,
-    /// Weights of tenants, positive; 1 for a tenant that is not named.
-    pub weights: BTreeMap<TenantId, f64>,
-}
-
-impl FairnessRules {
-    /// Default of [`Self::tenants_max`].
-    pub const TENANTS_MAX: usize = 1_000;
 }
 
 /// Rule by which a request selects a region, where it may leave its own.

@@ -1,4 +1,4 @@
-//! Figures of tiers, of the batch gate, and of the fairness between tenants. Counters start at zero with the router.
+//! Figures of tiers and of the batch gate. Counters start at zero with the router.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -57,13 +57,4 @@ pub enum ReleaseReason {
     Promoted,
     /// The share of dispatches that batch work gets whatever the utilisation.
     Share,
-}
-
-/// Figures of the fairness between tenants.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FairnessStatus {
-    /// Tenants with waiting requests.
-    pub backlogged: usize,
-    /// Difference in weighted work between the most and the least served of them.
-    pub gap: Duration,
 }

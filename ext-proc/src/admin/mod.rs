@@ -15,7 +15,7 @@
 //! | `GET /api/scaling` | returns the number of replicas of each pool, its forecast and its reason |
 //! | `POST /api/scaling/hold` `{"pool", "replicas", "seconds"}` | holds the number of a pool; without `replicas` and `seconds`, ends the hold |
 //! | `GET /api/batch[?pool=MODEL]` | returns the gates for batch work: utilisation, credit, and what each holds |
-//! | `GET /api/tenants[?pool=MODEL]` | returns the tenants: requests, tokens, work, and the fairness between them |
+//! | `GET /api/tenants[?pool=MODEL]` | returns the tenants: requests and tokens |
 //! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and leased replicas |
 //! | `GET /api/decisions` | returns the last hundred decisions and their outcomes; the service keeps them while a page asks for them |
 //! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | returns the decision on a request, and the reason; changes nothing |

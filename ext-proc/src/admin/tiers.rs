@@ -49,19 +49,8 @@ fn batch_view(pool: &Pool) -> view::BatchView {
 }
 
 fn tenants_view(pool: &Pool) -> view::PoolTenantsView {
-    let config = Arc::clone(&pool.config().borrow());
-    let rules = config.router.fairness.as_ref();
-    let fairness = pool
-        .fairness()
-        .zip(rules)
-        .map(|(status, rules)| view::FairnessView {
-            quantum_ms: millis(rules.quantum),
-            backlogged: status.backlogged,
-            gap_ms: millis(status.gap),
-        });
     view::PoolTenantsView {
         pool: pool.name().to_string(),
-        fairness,
         tenants: pool.tenants().iter().map(tenant_view).collect(),
     }
 }
@@ -74,8 +63,8 @@ fn tenant_view(tenant: &NamedTenant) -> view::TenantView {
         refused: status.refused,
         waiting: status.waiting,
         in_flight: status.in_flight,
+        tokens: status.tokens,
         prompt_tokens: status.prompt_tokens,
         cached_tokens: status.cached_tokens,
-        work_s: status.work.as_secs_f64(),
     }
 }

@@ -24,8 +24,8 @@ const TENANT_HEADER: [&str; 8] = [
     "IN FLIGHT",
     "REQUESTS",
     "REFUSED",
+    "TOKENS",
     "HIT RATIO",
-    "WORK",
 ];
 
 /// Renders the tiers of every pool that has them, with a line for each gate; `None` where no pool has tiers.
@@ -69,7 +69,7 @@ fn gate_line(gate: &BatchView) -> String {
     )
 }
 
-/// Renders the tenants with the most work, then the most requests; `None` where there is only the common tenant.
+/// Renders the tenants with the most tokens waiting and in flight, then the most requests; `None` where there is only the common tenant.
 pub(super) fn tenants(pools: &[PoolTenantsView]) -> Option<String> {
     let all = pools.iter().flat_map(|pool| {
         let tenants = pool.tenants.iter();
@@ -81,8 +81,8 @@ pub(super) fn tenants(pools: &[PoolTenantsView]) -> Option<String> {
         return None;
     }
     all.sort_by(|(_, a), (_, b)| {
-        let by_work = b.work_s.total_cmp(&a.work_s);
-        by_work.then(b.requests.cmp(&a.requests))
+        let by_tokens = b.tokens.cmp(&a.tokens);
+        by_tokens.then(b.requests.cmp(&a.requests))
     });
     let more = all.len().saturating_sub(TENANTS_MAX);
     let rows = all.iter().take(TENANTS_MAX);
@@ -91,16 +91,7 @@ pub(super) fn tenants(pools: &[PoolTenantsView]) -> Option<String> {
     if more > 0 {
         text += &format!("and {more} more: GET /api/tenants\n");
     }
-    let gaps = pools.iter().filter_map(|pool| {
-        let fairness = pool.fairness.as_ref()?;
-        Some(format!(
-            "{} fairness: {} tenants wait, {:.1} s between the most and the least served\n",
-            pool.pool,
-            fairness.backlogged,
-            fairness.gap_ms as f64 / 1000.0
-        ))
-    });
-    Some(text + &gaps.collect::<String>())
+    Some(text)
 }
 
 fn tenant_row(pool: &str, tenant: &TenantView) -> Vec<String> {
@@ -113,15 +104,14 @@ fn tenant_row(pool: &str, tenant: &TenantView) -> Vec<String> {
         tenant.in_flight.to_string(),
         tenant.requests.to_string(),
         tenant.refused.to_string(),
+        tenant.tokens.to_string(),
         or_dash(hit_ratio.map(percent)),
-        format!("{:.1} s", tenant.work_s),
     ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::admin::view::FairnessView;
 
     #[test]
     fn a_gate_has_one_line_below_the_tiers() {
@@ -153,26 +143,20 @@ mod tests {
 
     #[test]
     fn tenants_are_shown_once_one_has_a_name() {
-        let tenant = |name: &str, work_s| TenantView {
+        let tenant = |name: &str, tokens| TenantView {
             tenant: name.into(),
-            work_s,
+            tokens,
             ..TenantView::default()
         };
         let pool = |tenants| PoolTenantsView {
             pool: "llama".into(),
-            fairness: Some(FairnessView {
-                gap_ms: 1500,
-                backlogged: 2,
-                ..FairnessView::default()
-            }),
             tenants,
         };
-        assert_eq!(tenants(&[pool(vec![tenant("common tenant", 0.0)])]), None);
-        let text = tenants(&[pool(vec![tenant("a", 1.0), tenant("b", 2.5)])]).unwrap();
-        let (first, second) = (text.find("2.5 s").unwrap(), text.find("1.0 s").unwrap());
+        assert_eq!(tenants(&[pool(vec![tenant("common tenant", 0)])]), None);
+        let text = tenants(&[pool(vec![tenant("a", 1_000), tenant("b", 2_500)])]).unwrap();
+        let (first, second) = (text.find("2500").unwrap(), text.find("1000").unwrap());
         assert!(first < second, "{text}");
-        assert!(text.contains("2 tenants wait, 1.5 s between"), "{text}");
-        let many = (0..25).map(|number| tenant(&format!("t{number}"), 0.0));
+        let many = (0..25).map(|number| tenant(&format!("t{number}"), 0));
         let text = tenants(&[pool(many.collect())]).unwrap();
         assert!(text.contains("and 5 more: GET /api/tenants"), "{text}");
     }

@@ -21,6 +21,7 @@ mod resolve;
 mod scaling;
 mod section;
 mod service_port;
+mod tenants;
 mod text;
 mod tiers;
 mod tree;

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_router::{
     CacheAwareRules, Eviction, ForwardingRule, MissRule, OUTSTANDING_MAX, PolicyName, Push,
-    QueueOrder, RegionChoice, RouterConfig, TenantLimits,
+    QueueOrder, RegionChoice, RouterConfig,
 };
 use strum::{AsRefStr, VariantArray};
 
@@ -26,12 +26,13 @@ use super::replica::{StaticReplica, static_replica};
 use super::scaling::{RawScaling, ScalingConfig};
 use super::section::section;
 use super::service_port::ServicePort;
+use super::tenants::RawTenants;
 use super::text::{
     ANY_MODEL, allowed_path, cluster_name, collector_url, dial_address, group_name, header_name,
     host_name, key_prefix, label_selector, listen_address, model_name, namespace_name, network,
     object_name, page_path, region_name, service_port, socket_address, socket_mode,
 };
-use super::tiers::{RawFairness, RawOrder, RawTiers};
+use super::tiers::{RawOrder, RawTiers};
 
 /// The most replicas that a pool lists.
 const REPLICAS_MAX: usize = 10_000;
@@ -231,8 +232,6 @@ section! {
         tenants as "tenants": Option<RawTenants> = None, optional(section_kind());
         /// The workload tiers. Without this section the service ignores tiers, budgets and deadlines. `tiers: {}` takes every default.
         tiers as "tiers": Option<RawTiers> = None, optional(section_kind());
-        /// Fairness between tenants, by the work of replicas that each has caused.
-        fairness as "fairness": RawFairness = RawFairness::default(), section_kind();
         /// The engine that learns by a header whether a request is batch work. `vllm`: `x-vllm-priority`, 0 or 1; vLLM needs `--scheduling-policy priority`. `sglang`: `x-override-priority`, 0 or -1; SGLang needs `--enable-priority-scheduling`.
         engine_priority as "engine_priority": EnginePriority = EnginePriority::default(),
             choice(EnginePriority::VARIANTS.iter().map(|engine| (engine.as_ref(), *engine)));
@@ -301,20 +300,6 @@ section! {
         len_max as "length_max": usize = RouterConfig::default().queue.length_max, number("number", 0..=1_000_000);
         /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter. Each tier may have one of its own.
         wait_max as "wait_ms_max": Duration = RouterConfig::default().queue.wait_max, millis(0..=600_000);
-    }
-}
-
-section! {
-    /// `pools[].tenants`.
-    pub(super) struct RawTenants {
-        /// The most requests of a tenant that wait; the service rejects further ones with status 429.
-        waiting_max as "waiting_max": Option<usize> = None, optional(number("number", 0..=1_000_000));
-        /// The most requests of a tenant that wait or are in flight; the service rejects further ones with status 429.
-        in_flight_max as "in_flight_max": Option<usize> = None, optional(number("number", 1..=1_000_000));
-        /// The largest share of the pool's requests, waiting and in flight, that a tenant may have while half of the memory for KV caches is in use, or while requests wait where engines do not show it; the service rejects further ones with status 429. The active tenants may have equal shares in any case.
-        share_max as "share_max": Option<Decimal> = None, optional(decimal(0.01..=1.0));
-        /// The most tenants with bounds and metrics of their own. Further ones, while all of these have requests, share the bounds of one.
-        tracked_max as "tracked_max": usize = TenantLimits::TRACKED_MAX, number("tenants", 1..=100_000);
     }
 }
 

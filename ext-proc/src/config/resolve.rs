@@ -3,15 +3,13 @@
 //! The kind of each option has checked it on its own.
 
 use isotherm_fingerprint::paths::AllowedPaths;
-use isotherm_router::{
-    CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig, TenantLimits,
-};
+use isotherm_router::{CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
 use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
 use super::{
-    Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region, scaling, tiers,
+    Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region, scaling, tenants, tiers,
 };
 
 /// The cluster of the pool for every other model.
@@ -212,14 +210,10 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             probe_stale_after: raw.probe.stale_after,
             prefill_tokens_min: raw.prefill_tokens_min,
             quarantine: raw.quarantine,
-            tenants: raw.tenants.map(|raw| TenantLimits {
-                waiting_max: raw.waiting_max,
-                in_flight_max: raw.in_flight_max,
-                share_max: raw.share_max.map(|share| share.to_f64()),
-                tracked_max: raw.tracked_max,
-            }),
+            tenants: raw
+                .tenants
+                .map(|raw| tenants::resolve(&raw, option, reader)),
             tiers,
-            fairness: tiers::resolve_fairness(&raw.fairness),
             ..RouterConfig::default()
         },
         engine: raw.engine,

@@ -1,21 +1,15 @@
-//! The sections about tiers, the order of service and fairness between tenants: as written, and as resolved.
+//! The sections about tiers and the order of service: as written, and as resolved.
 //!
 //! Without `tiers` a pool ignores the objectives of requests. An option that then has no effect is a mistake: its author expects one.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use isotherm_router::{BatchTier, FairnessRules, InteractiveTier, QueueOrder, TenantId, TierRules};
+use isotherm_router::{BatchTier, InteractiveTier, QueueOrder, TierRules};
 
 use super::decimal::{Decimal, decimal};
 use super::errors::Reader;
-use super::kind::{choice, list, map_of, millis, number, optional, section as section_kind};
+use super::kind::{choice, list, millis, number, optional, section as section_kind};
 use super::section::section;
-use super::text::tenant_name;
-use crate::pool::tenant_id;
-
-/// The most tenants with a weight of their own.
-const WEIGHTS_MAX: usize = 10_000;
 
 section! {
     /// `pools[].tiers`.
@@ -71,18 +65,6 @@ section! {
         len_max as "length_max": usize = BatchTier::default().length_max, number("number", 0..=1_000_000);
         /// The longest wait; the service then rejects the request with status 429, and the client tries again. Keep it below `max_message_timeout` of Envoy's filter.
         wait_max as "wait_ms_max": Duration = BatchTier::default().wait_max, millis(0..=600_000);
-    }
-}
-
-section! {
-    /// `pools[].fairness`.
-    pub(super) struct RawFairness {
-        /// The work, in milliseconds of a replica, by which a tenant may be ahead of the least served one and still be served. Within it, caches decide. 0 turns fairness off.
-        quantum as "quantum_ms": Duration = Duration::ZERO, millis(0..=3_600_000);
-        /// The most tenants with an account of their own; all others share one.
-        tenants_max as "tenants_max": usize = FairnessRules::TENANTS_MAX, number("tenants", 1..=100_000);
-        /// Weights of tenants by name: a tenant with weight 2 gets twice the work of a tenant with weight 1, which every other tenant has.
-        weights as "weights": BTreeMap<String, Decimal> = BTreeMap::new(), map_of(tenant_name(), decimal(0.01..=1_000.0), WEIGHTS_MAX);
     }
 }
 
@@ -192,18 +174,6 @@ pub(super) fn resolve_order(
     }
 }
 
-/// Resolves `pools[].fairness`; a quantum of 0 means none.
-pub(super) fn resolve_fairness(raw: &RawFairness) -> Option<FairnessRules> {
-    let weights = raw.weights.iter();
-    (!raw.quantum.is_zero()).then(|| FairnessRules {
-        quantum: raw.quantum,
-        tenants_max: raw.tenants_max,
-        weights: weights
-            .map(|(name, weight)| (tenant_id(name), weight.to_f64()))
-            .collect::<BTreeMap<TenantId, f64>>(),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,7 +194,6 @@ mod tests {
         assert_eq!(pool("aliases: []").tiers, None);
         let rules = TierRules::new(Duration::from_secs(5), Duration::from_secs(30));
         assert_eq!(pool("tiers: {}").tiers, Some(rules));
-        assert_eq!(pool("fairness: {}").fairness, None);
         assert_eq!(pool("tiers: {}").queue.order, QueueOrder::Auto);
     }
 
@@ -235,8 +204,7 @@ mod tests {
              tiers: { interactive_fast: { ttft_slo_ms: 100, weight: 2.5, wait_ms_max: 1 }, \
              interactive_normal: { weight: 0.5 }, \
              non_interactive: { release_below: [0.7, 0.4], signal_ms: 50, promote_left_ms: 3, share_min: 0.1, \
-             length_max: 9, wait_ms_max: 4 } }, \
-             fairness: { quantum_ms: 250, tenants_max: 7, weights: { team-a: 2, \"7\": 0.5 } }",
+             length_max: 9, wait_ms_max: 4 } }",
         );
         let tiers = router.tiers.unwrap();
         assert_eq!(tiers.fast.ttft_slo, Duration::from_millis(100));
@@ -252,11 +220,6 @@ mod tests {
         assert_eq!(tiers.batch.wait_max, Duration::from_millis(4));
         let (expired, urgent) = (Duration::from_millis(10), Duration::from_millis(20));
         assert_eq!(router.queue.order, QueueOrder::Dpa { expired, urgent });
-        let fairness = router.fairness.unwrap();
-        assert_eq!(fairness.quantum, Duration::from_millis(250));
-        assert_eq!(fairness.tenants_max, 7);
-        let weights = [(tenant_id("team-a"), 2.0), (tenant_id("7"), 0.5)];
-        assert_eq!(fairness.weights, weights.into());
     }
 
     #[test]
@@ -268,10 +231,6 @@ mod tests {
       share_min: 2
   queue:
     order: soon
-  fairness:
-    weights:
-      team a: 1
-      b: 0
   engine_priority: tgi
 ";
         let errors = mistakes(text);
@@ -280,20 +239,13 @@ mod tests {
             "line 6, column 22: pools[0].tiers.non_interactive.release_below: 0.4 is less than 0.6",
             "line 7, column 18: pools[0].tiers.non_interactive.share_min",
             "line 9, column 12: pools[0].queue.order: `soon` is not one of `auto`, `fcfs`",
-            "line 12, column 7: pools[0].fairness.weights.team a: `team a` names no tenant",
-            "line 13, column 10: pools[0].fairness.weights.b: expected number, 0.01 to 1000",
-            "line 14, column 20: pools[0].engine_priority: `tgi` is not one of `off`, `vllm`, `sglang`",
+            "line 10, column 20: pools[0].engine_priority: `tgi` is not one of `off`, `vllm`, `sglang`",
         ] {
             assert!(errors.contains(part), "{part} in {errors}");
         }
         let errors = mistakes("  tiers: { non_interactive: { release_below: [0.5] } }\n");
         assert!(
             errors.contains("1 entries: two shares are needed"),
-            "{errors}"
-        );
-        let errors = mistakes("  fairness: { weights: [a] }\n");
-        assert!(
-            errors.contains("expected section of name of a tenant"),
             "{errors}"
         );
     }

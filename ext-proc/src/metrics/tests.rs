@@ -92,7 +92,7 @@ fn rows(page: &str) -> String {
 /// A pool with a replica, a peer, a dispatched request and a rejected one.
 fn pools(metrics: Arc<Metrics>) -> Arc<PoolRegistry> {
     let config = config::parse(
-        "{ pools: [{ model: llama, tiers: {}, fairness: { quantum_ms: 100 } }], region: { name: us, listen: '127.0.0.1:9004', plaintext: true, \
+        "{ pools: [{ model: llama, tiers: {} }], region: { name: us, listen: '127.0.0.1:9004', plaintext: true, \
          peers: [{ name: eu, address: 'localhost:9004' }] } }",
     );
     let pools = PoolRegistry::new(&config.unwrap(), metrics, Clock::start());

@@ -24,8 +24,6 @@ const REPLICAS_MAX: usize = 16 * 1024;
 const PLACEMENTS_MAX: usize = 1024;
 /// The most blocks in a placement.
 const BLOCKS_MAX: usize = 512;
-/// The most work of one charge, in microseconds: 30 days.
-const CHARGE_US_MAX: u64 = 30 * 86_400 * 1_000_000;
 
 /// Why a message is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -104,11 +102,7 @@ fn check_placement(placement: &SharedPlacement) -> Result<(), MessageError> {
     if let SharedTarget::Peer(region) = &placement.target {
         name(region)?;
     }
-    many("blocks", placement.blocks.len(), BLOCKS_MAX)?;
-    let charge_us = placement.charge.map_or(0, |charge| charge.work_us);
-    ensure(charge_us.unsigned_abs() <= CHARGE_US_MAX, || {
-        format!("a tenant is charged more than {CHARGE_US_MAX} microseconds at once")
-    })
+    many("blocks", placement.blocks.len(), BLOCKS_MAX)
 }
 
 fn check_share(pool: &PoolShare) -> Result<(), MessageError> {

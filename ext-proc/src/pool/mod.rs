@@ -36,8 +36,8 @@ use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
-    BatchStatus, Event, Explanation, FairnessStatus, Load, ReplicaId, ReplicaStatus, RequestId,
-    Role, Router, Scope, Stats, Tier, TierStatus, Time, WorkClass,
+    BatchStatus, Event, Explanation, Load, ReplicaId, ReplicaStatus, RequestId, Role, Router,
+    Scope, Stats, Tier, TierStatus, Time, WorkClass,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -349,13 +349,6 @@ impl Pool {
     pub(crate) fn batch_status(&self) -> Option<BatchStatus> {
         let state = self.has_tiers().then(|| self.state.lock())?;
         Some(state.router.batch_status(self.clock().now()))
-    }
-
-    /// Figures of the fairness between tenants; `None` in a pool without it.
-    pub(crate) fn fairness(&self) -> Option<FairnessStatus> {
-        let is_fair = self.config.borrow().router.fairness.is_some();
-        let state = is_fair.then(|| self.state.lock())?;
-        Some(state.router.fairness_status())
     }
 
     /// Submits a request. Dropping the guard releases the request.

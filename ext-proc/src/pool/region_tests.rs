@@ -239,7 +239,6 @@ async fn a_placement_with_an_unknown_target_is_ignored() {
         parent: None,
         blocks: Box::new([]),
         uncached_tokens: None,
-        charge: None,
     };
     let strangers = [
         SharedTarget::Replica(addr(9)),

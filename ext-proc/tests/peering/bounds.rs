@@ -24,7 +24,6 @@ fn batch(blocks: u32) -> Message {
         parent: Some(block(0)),
         blocks: (1..=blocks).map(block).collect(),
         uncached_tokens: Some(64 * blocks),
-        charge: None,
     };
     Message::Placements(vec![("model".into(), placement)])
 }

@@ -52,7 +52,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("sageserve-17", "SageServe, Figure 17: models of the forecast", sageserve_17::run),
     experiment("scaling-weeks", "Scaling over weeks: hours and latency of every strategy", scaling_weeks::run),
     experiment("batch", "Batch work beside interactive requests", batch::run),
-    experiment("tenants", "Fairness between tenants", tenants::run),
+    experiment("tenants", "Tenants that burst", tenants::run),
     experiment("fidelity", "The aggregated model of weeks beside requests", fidelity::run),
     experiment("regions", "Forwarding between regions beside one central balancer", regions::run),
     experiment("default", "The default policy against every other one and the oracle", default::run),

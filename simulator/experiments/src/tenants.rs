@@ -1,10 +1,9 @@
-//! Fairness between tenants: the skew of a real service, and one tenant who sends ten times its share.
+//! Tenants: the skew of a real service, and one tenant who sends ten times its share, or prompts many times as long.
 //!
 //! Shares are those of ServeGen's large model: 24 tenants, the largest with 16 %, and 18 % of all others, here sixteen more. Each tenant's requests
-//! begin with its own instructions, so locality is worth something. For the middle third of the run a tenant sends ten times as much: the
-//! largest at half of what the pool can serve, so that an equal share is enough for each of the others, and the second largest close to
-//! what it can serve, where it is not. *Alone*: the same run without the burst. An order of service reaches only what waits in the router;
-//! the bound on a tenant's share keeps engines from being full.
+//! begin with its own instructions, so locality is worth something. The burst fills the middle third of the run. At half of what the pool
+//! can serve, an equal share is enough for each of the others; close to what it can serve, it is not. *Alone*: the same run without the
+//! burst. An order of service reaches only what waits in the router; the bound on a tenant's share keeps engines from being full.
 
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -13,9 +12,7 @@ use std::sync::Arc;
 use isotherm_engine::model::Preset;
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
-use isotherm_router::{
-    FairnessRules, PolicyName, Push, QueueLimits, QueueOrder, RouterConfig, TenantLimits,
-};
+use isotherm_router::{PolicyName, Push, QueueLimits, QueueOrder, RouterConfig, TenantLimits};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::rng::{LogNormal, SeededRng};
 use isotherm_simulator::workload::{RequestClass, Session, Workload};
@@ -36,42 +33,57 @@ const SHARES: [f64; 24] = [
 ];
 /// Tenants that share the rest.
 const OTHERS: u64 = 16;
-const BURST: f64 = 10.0;
-/// A load, and the tenant whose requests burst.
+/// Requests a second without a burst, over all replicas: half of what they can serve, and close to it.
+const HALF_PER_S: f64 = 6.0;
+const CLOSE_PER_S: f64 = 10.0;
+/// A load, the tenant whose requests burst, and how.
 #[derive(Clone, Copy)]
 struct Burst {
     name: &'static str,
-    /// Requests a second without the burst, over all replicas.
     rate_per_s: f64,
     tenant: u64,
+    /// The tenant's requests in the burst, over those without it.
+    requests: f64,
+    /// Length of its prompts in the burst, over that without it.
+    length: f64,
 }
-const BURSTS: [Burst; 2] = [
+const BURSTS: [Burst; 3] = [
     Burst {
         name: "Half of the capacity, the largest tenant bursts",
-        rate_per_s: 6.0,
+        rate_per_s: HALF_PER_S,
         tenant: 1,
+        requests: 10.0,
+        length: 1.0,
     },
     Burst {
         name: "Close to the capacity, the second largest tenant bursts",
-        rate_per_s: 10.0,
+        rate_per_s: CLOSE_PER_S,
         tenant: 2,
+        requests: 10.0,
+        length: 1.0,
+    },
+    Burst {
+        name: "Half of the capacity, the largest tenant sends long prompts",
+        rate_per_s: HALF_PER_S,
+        tenant: 1,
+        requests: 1.0,
+        length: 20.0,
     },
 ];
-/// Instructions that begin each of a tenant's requests; the rest of the prompt, and answers.
+/// Length of the instructions that begin each of a tenant's requests.
 const INSTRUCTIONS: (f64, f64) = (700.0, 2_500.0);
-const PROMPT: LogNormal = LogNormal::new(300.0, 0.8);
+/// Median length and deviation of the rest of a prompt.
+const PROMPT: (f64, f64) = (300.0, 0.8);
 const ANSWER: LogNormal = LogNormal::new(120.0, 0.6);
+/// Bounds of lengths, and of long prompts.
 const TOKENS: (u32, u32) = (8, 6_000);
+const LONG_TOKENS: (u32, u32) = (8, 24_000);
 const ALONE: &str = "alone";
 const UNFAIR: &str = "unfair";
 const FCFS: &str = "FCFS";
-const VTC: &str = "VTC";
-const FAIR: &str = "Isotherm";
-const BOUNDED: &str = "Isotherm, bounded";
-const SYSTEMS: [&str; 6] = [ALONE, UNFAIR, FCFS, VTC, FAIR, BOUNDED];
-/// Work by which a tenant may be ahead.
-const QUANTUM: Duration = Duration::from_secs(2);
-const VTC_QUANTUM: Duration = Duration::from_millis(1);
+const BY_REQUESTS: &str = "bounded by requests";
+const BY_BOTH: &str = "bounded by requests and tokens";
+const SYSTEMS: [&str; 5] = [ALONE, UNFAIR, FCFS, BY_REQUESTS, BY_BOTH];
 /// Largest share of a tenant where it is bounded: a little more than that of the largest tenant.
 const SHARE_MAX: f64 = 0.18;
 const OTHERS_P90: Figure =
@@ -114,17 +126,13 @@ pub(crate) fn run(context: &Context) -> Document {
         row.more.extend(figures(&outcome, bursting));
         row
     }));
-    let loads = BURSTS.map(|burst| format!("{} requests a second", burst.rate_per_s));
     Document {
         about: vec![format!(
-            "{REPLICAS} replicas of Llama-3.1-8B on one L4 each, {} of {} tenants with the skew of ServeGen's large model (largest {}). For the middle third, a tenant sends {BURST} \
-                 times as much. {ALONE}: without that. {UNFAIR}: the default policy without fairness. {FCFS}: first come, first served. {VTC}: a quantum of {} ms. {FAIR}: {} ms. {BOUNDED}: no tenant may \
-                 have more than {} of the requests while half of the memory is in use.",
-            loads.join(", and "),
+            "{REPLICAS} replicas of Llama-3.1-8B on one L4 each, {HALF_PER_S} requests a second or, close to the capacity, {CLOSE_PER_S}, of {} tenants with the skew of ServeGen's large model (largest {}). For the middle third, a tenant sends ten \
+                 times as much, or prompts twenty times as long. {ALONE}: without that. {UNFAIR}: the default policy without a bound. {FCFS}: first come, first served. {BY_REQUESTS}: no tenant may \
+                 have more than {} of the requests while half of the memory is in use. {BY_BOTH}: nor of their tokens; all tenants have the same weight.",
             SHARES.len() as u64 + OTHERS,
             percent(SHARES[0]),
-            VTC_QUANTUM.as_millis(),
-            QUANTUM.as_millis(),
             percent(SHARE_MAX)
         )],
         conclusions: BURSTS
@@ -148,13 +156,16 @@ fn conclusions(rows: &Rows, group: &str) -> Vec<Conclusion> {
         let p90 =
             format!("{group}, {system}: the others' p90 is at most 1.2 of that without the burst");
         let cached =
-            format!("{group}, {system}: cache hits are at least 0.95 of those without fairness");
+            format!("{group}, {system}: cache hits are at least 0.95 of those without a bound");
         [
             Conclusion::claim(p90, slower <= 1.2).measured(times(slower)),
             Conclusion::claim(cached, hits >= 0.95).measured(times(hits)),
         ]
     };
-    [FAIR, BOUNDED].into_iter().flat_map(of_system).collect()
+    [BY_REQUESTS, BY_BOTH]
+        .into_iter()
+        .flat_map(of_system)
+        .collect()
 }
 
 fn table(rows: &Rows, group: &str) -> Table {
@@ -179,11 +190,6 @@ fn table(rows: &Rows, group: &str) -> Table {
 
 fn case(system: &'static str, burst: Burst, length_s: f64) -> Case {
     let base = config(PolicyName::Isotherm, Push::Pending);
-    let fairness = |quantum| FairnessRules {
-        quantum,
-        tenants_max: FairnessRules::TENANTS_MAX,
-        weights: BTreeMap::new(),
-    };
     let router = RouterConfig {
         queue: QueueLimits {
             order: if system == FCFS {
@@ -193,21 +199,28 @@ fn case(system: &'static str, burst: Burst, length_s: f64) -> Case {
             },
             ..base.queue
         },
-        fairness: match system {
-            VTC => Some(fairness(VTC_QUANTUM)),
-            FAIR | BOUNDED => Some(fairness(QUANTUM)),
-            _ => None,
-        },
-        tenants: (system == BOUNDED).then_some(TenantLimits {
-            waiting_max: None,
-            in_flight_max: None,
-            share_max: Some(SHARE_MAX),
-            tracked_max: TenantLimits::TRACKED_MAX,
-        }),
+        tenants: [BY_REQUESTS, BY_BOTH]
+            .contains(&system)
+            .then_some(TenantLimits {
+                waiting_max: None,
+                in_flight_max: None,
+                share_max: Some(SHARE_MAX),
+                token_share_max: (system == BY_BOTH).then_some(SHARE_MAX),
+                weights: BTreeMap::new(),
+                tracked_max: TenantLimits::TRACKED_MAX,
+            }),
         ..base
     };
-    let factor = if system == ALONE { 1.0 } else { BURST };
-    let source: WorkloadSource = Arc::new(move |seed| workload(burst, factor, length_s, seed));
+    let played = if system == ALONE {
+        Burst {
+            requests: 1.0,
+            length: 1.0,
+            ..burst
+        }
+    } else {
+        burst
+    };
+    let source: WorkloadSource = Arc::new(move |seed| workload(played, length_s, seed));
     Case {
         group: burst.name.to_owned(),
         system: system.to_owned(),
@@ -230,7 +243,7 @@ fn shares() -> Vec<f64> {
 }
 
 /// Each tenant has its own stream of random values: a burst of one changes nothing of the others.
-fn workload(burst: Burst, factor: f64, length_s: f64, seed: u64) -> Workload {
+fn workload(burst: Burst, length_s: f64, seed: u64) -> Workload {
     let mut sessions = Vec::new();
     for (tenant, share) in (1..).zip(shares()) {
         let mut rng = SeededRng::new(seed.wrapping_mul(1_009).wrapping_add(tenant));
@@ -240,21 +253,23 @@ fn workload(burst: Burst, factor: f64, length_s: f64, seed: u64) -> Workload {
         let mut at = 0.0;
         loop {
             let is_burst = (length_s / 3.0..length_s * 2.0 / 3.0).contains(&at);
-            let times = if tenant == burst.tenant && is_burst {
-                factor
+            let (times, longer) = if tenant == burst.tenant && is_burst {
+                (burst.requests, burst.length)
             } else {
-                1.0
+                (1.0, 1.0)
             };
             at += rng.exponential(1.0 / (burst.rate_per_s * share * times));
             if at >= length_s {
                 break;
             }
-            let mut text = |lengths: LogNormal| {
-                let mut piece = lengths.text(&mut rng, TOKENS);
+            let mut text = |lengths: LogNormal, bounds| {
+                let mut piece = lengths.text(&mut rng, bounds);
                 piece.id = own(piece.id);
                 piece
             };
-            let (rest, answer) = (text(PROMPT), text(ANSWER));
+            let bounds = if longer > 1.0 { LONG_TOKENS } else { TOKENS };
+            let rest = text(LogNormal::new(PROMPT.0 * longer, PROMPT.1), bounds);
+            let answer = text(ANSWER, TOKENS);
             let prompt = Prompt::new([instructions, rest]);
             let class = RequestClass {
                 tenant,

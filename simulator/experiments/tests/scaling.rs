@@ -60,7 +60,7 @@ fn forecasts_cost_less_than_a_fixed_fleet_and_more_than_the_future() {
 }
 
 #[test]
-fn the_burst_of_a_tenant_reaches_the_others_without_fairness() {
+fn the_burst_of_a_tenant_reaches_the_others_without_a_bound() {
     let report = report("tenants");
     let p90 = |system: &str| {
         figure(

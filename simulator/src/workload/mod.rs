@@ -78,7 +78,7 @@ pub struct Session {
     pub steps: Vec<Step>,
 }
 
-/// Urgency and sender of a session's requests. A router without tiers and without fairness ignores it.
+/// Urgency and sender of a session's requests. A router without tiers and without bounds of tenants ignores it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestClass {
     /// Workload tier.

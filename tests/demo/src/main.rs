@@ -42,7 +42,7 @@ enum Mode {
         /// InferencePool), istio-service, inference-pool (Istio without the filter). Several with commas
         #[arg(long, value_name = "GATEWAY", value_delimiter = ',', value_parser = mesh::gateway, conflicts_with_all = ["regions", "picture"])]
         mesh: Vec<MeshGateway>,
-        /// Plays interactive and batch clients at once, then a tenant that bursts, and checks what tiers and fairness promise
+        /// Plays interactive and batch clients at once, then a tenant that bursts, and checks what tiers and bounds of tenants promise
         #[arg(long, conflicts_with_all = ["regions", "mesh", "picture", "trace", "requests", "policy", "push"])]
         tiers: bool,
         /// Also writes the charts as one SVG picture

@@ -200,8 +200,8 @@ fn rules(input: &mut Unstructured<'_>) -> Result<PoolRules> {
     Ok(PoolRules {
         has_tiers: input.ratio(4, 5)?,
         order: input.int_in_range(0..=4)?,
-        quantum_ms: if input.ratio(1, 3)? {
-            Some(input.int_in_range(0..=2_000)?)
+        share_percent: if input.ratio(1, 3)? {
+            Some(input.int_in_range(0..=100)?)
         } else {
             None
         },

@@ -1,47 +1,32 @@
 //! The second band: batch requests that the gate holds, by deadline (SageServe 6.2).
 
-use std::collections::BTreeSet;
-
 use super::eligible::EligibleSet;
 use super::forwardable::ForwardableSet;
 use super::line::Span;
 use super::{LinePlace, Queue, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::TenantAccount;
 use crate::{PeerId, Time};
 
 #[derive(Debug, Default)]
 pub(super) struct HeldRequests {
     pub(super) eligible: EligibleSet,
-    /// All held requests, whatever the tenant.
-    by_deadline: BTreeSet<LinePlace>,
     forwardable: ForwardableSet,
 }
 
 impl HeldRequests {
-    pub(super) fn new(is_fair: bool) -> Self {
-        Self {
-            eligible: EligibleSet::new(is_fair),
-            ..Self::default()
-        }
-    }
-
     pub(super) fn place(queued: &QueuedRequest) -> LinePlace {
         LinePlace::new(0, queued.deadline().as_nanos(), queued.seq)
     }
 
-    pub(super) fn insert(&mut self, queued: &QueuedRequest, tenant: TenantAccount) {
-        let place = queued.place;
-        self.by_deadline.insert(place);
+    pub(super) fn insert(&mut self, queued: &QueuedRequest) {
         let pinned = queued.pinned.as_deref();
-        self.eligible.insert(place, pinned, tenant);
+        self.eligible.insert(queued.place, pinned);
         self.forwardable.insert(queued.seq, &queued.request);
     }
 
     pub(super) fn remove(&mut self, queued: &QueuedRequest) {
-        self.by_deadline.remove(&queued.place);
         let pinned = queued.pinned.as_deref();
-        self.eligible.remove(queued.place, pinned, queued.tenant);
+        self.eligible.remove(queued.place, pinned);
         self.forwardable.remove(queued.seq, &queued.request);
     }
 }
@@ -49,7 +34,7 @@ impl HeldRequests {
 impl Queue {
     /// Number of held requests.
     pub(crate) fn held_len(&self) -> usize {
-        self.held.by_deadline.len()
+        self.held.eligible.len()
     }
 
     /// The held requests that a replica may serve, in the order of their deadlines.
@@ -58,27 +43,23 @@ impl Queue {
         replica: ReplicaIndex,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
         let held = &self.held.eligible;
-        let window = held.window(Some(replica), self.quantum);
-        let positions = held.positions(Some(replica), &Span::ALL, window.as_ref());
-        self.with_requests(positions)
+        self.with_requests(held.positions(Some(replica), &Span::ALL))
     }
 
     /// The held requests in the order of their deadlines.
     pub(crate) fn held_in_order(&self) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let held = &self.held.eligible;
-        let window = held.window(None, self.quantum);
-        self.with_requests(held.positions(None, &Span::ALL, window.as_ref()))
+        self.with_requests(self.held.eligible.positions(None, &Span::ALL))
     }
 
     /// The held request with the nearest deadline, and that deadline.
     pub(crate) fn next_deadline(&self) -> Option<(Time, QueueSeq)> {
-        let place = self.held.by_deadline.first()?;
+        let place = self.held.eligible.first()?;
         Some((Time::from_nanos(place.key()), place.seq()))
     }
 
     /// The held request with the last deadline, which gives way when the queue is full.
     pub(crate) fn last_held(&self) -> Option<QueueSeq> {
-        self.held.by_deadline.last().map(|place| place.seq())
+        self.held.eligible.last().map(LinePlace::seq)
     }
 
     /// The oldest held request that may be forwarded; `is_open_to` says whether a peer is left for a set of tried ones.

@@ -257,14 +257,9 @@ impl Span {
         }
     }
 
-    /// Whether positions of several lanes are merged.
-    pub(super) const fn is_merged(&self) -> bool {
-        self.second.is_some()
-    }
-
     /// Whether a position is in front of another one of the span.
     pub(super) fn comparison(&self) -> impl Fn(&&LinePlace, &&LinePlace) -> bool + Copy + use<> {
-        let is_merged = self.is_merged();
+        let is_merged = self.second.is_some();
         move |a, b| {
             if is_merged {
                 a.without_lane() <= b.without_lane()
@@ -275,9 +270,7 @@ impl Span {
     }
 
     /// Both ranges, as far as they are not empty.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = PlaceRange> + use<> {
-        let ranges = [Some(self.first), self.second];
-        let ranges = ranges.into_iter().flatten();
-        ranges.filter(|(from, to)| from <= to)
+    pub(super) fn ranges(&self) -> [Option<PlaceRange>; 2] {
+        [Some(self.first), self.second].map(|range| range.filter(|(from, to)| from <= to))
     }
 }

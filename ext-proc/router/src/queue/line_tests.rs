@@ -1,8 +1,7 @@
-//! The line against a naive sort by the definition of each order, with random budgets, restrictions, tenants and jumps of the clock.
+//! The line against a naive sort by the definition of each order, with random budgets, restrictions and jumps of the clock.
 
 use core::cell::Cell;
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
@@ -22,11 +21,9 @@ enum Op {
         tier: Tier,
         budget_ms: Option<u64>,
         pinned: Option<Vec<u16>>,
-        tenant: u32,
     },
     Remove(usize),
     Unpin(u16),
-    Charge(u32, u64),
     Sleep(u64),
 }
 
@@ -35,13 +32,12 @@ fn op() -> impl Strategy<Value = Op> {
     let budget = prop::option::of(prop_oneof![0_u64..4_000, Just(u64::MAX)]);
     let pinned = prop::option::weighted(0.4, prop::collection::btree_set(0..REPLICAS, 1..3));
     prop_oneof![
-        8 => (tier, budget, pinned, 0_u32..4).prop_map(|(tier, budget_ms, pinned, tenant)| {
+        8 => (tier, budget, pinned).prop_map(|(tier, budget_ms, pinned)| {
             let pinned = pinned.map(|pinned| pinned.into_iter().collect());
-            Op::Push { tier, budget_ms, pinned, tenant }
+            Op::Push { tier, budget_ms, pinned }
         }),
         2 => any::<usize>().prop_map(Op::Remove),
         1 => (0..REPLICAS).prop_map(Op::Unpin),
-        3 => (0_u32..4, 0_u64..100).prop_map(|(tenant, charge)| Op::Charge(tenant, charge)),
         4 => prop_oneof![0_u64..500, Just(30_000)].prop_map(Op::Sleep),
     ]
 }
@@ -50,15 +46,13 @@ fn op() -> impl Strategy<Value = Op> {
 struct Naive {
     config: RouterConfig,
     past_slo_last: bool,
-    quantum: Option<u64>,
     queue: Queue,
     now: Time,
     all: Vec<QueuedRequest>,
-    charges: BTreeMap<u32, u64>,
 }
 
 impl Naive {
-    fn new(order: QueueOrder, has_tiers: bool, past_slo_last: bool, quantum: Option<u64>) -> Self {
+    fn new(order: QueueOrder, has_tiers: bool, past_slo_last: bool) -> Self {
         let mut config = RouterConfig {
             ttft_slo: Duration::from_millis(1_500),
             ..RouterConfig::default()
@@ -68,24 +62,13 @@ impl Naive {
         config.tiers = has_tiers.then_some(rules);
         let mut queue = Queue::default();
         let lines = LineRules::new(&config, past_slo_last);
-        let charge = |quantum| Charge::of(Duration::from_millis(quantum));
-        queue.set_rules(lines, quantum.map(charge), has_tiers);
+        queue.set_rules(lines, has_tiers);
         Self {
             config,
             past_slo_last,
-            quantum,
             queue,
             now: Time::ZERO,
             all: Vec::new(),
-            charges: BTreeMap::new(),
-        }
-    }
-
-    fn account(&self, tenant: u32) -> TenantAccount {
-        let charge = self.charges.get(&tenant).copied().unwrap_or_default();
-        TenantAccount {
-            slot: TenantSlot::numbered(tenant),
-            charge: Charge::of(Duration::from_millis(charge)),
         }
     }
 
@@ -95,7 +78,6 @@ impl Naive {
                 tier,
                 budget_ms,
                 pinned,
-                tenant,
             } => {
                 let seq = self.queue.next_seq();
                 let mut request = request(seq.0, *tier);
@@ -105,15 +87,13 @@ impl Naive {
                     request,
                     arrived: self.now,
                     entered: self.now,
-                    tenant: TenantSlot::numbered(*tenant),
                     pinned: pinned
                         .as_ref()
                         .map(|slots| slots.iter().map(|slot| ReplicaIndex(*slot)).collect()),
                     ..blank()
                 };
                 self.all.push(queued.clone());
-                let account = self.account(*tenant);
-                self.queue.push(queued, account);
+                self.queue.push(queued);
             }
             Op::Remove(which) => {
                 if !self.all.is_empty() {
@@ -134,11 +114,6 @@ impl Naive {
                 self.all
                     .retain(|queued| queued.pinned.as_ref().is_none_or(|p| !p.is_empty()));
             }
-            Op::Charge(tenant, charge) => {
-                self.charges.insert(*tenant, *charge);
-                let account = self.account(*tenant);
-                self.queue.set_charge(account);
-            }
             Op::Sleep(ms) => {
                 self.now = self.now.after(Duration::from_millis(*ms));
                 self.queue.set_now(self.now);
@@ -146,24 +121,13 @@ impl Naive {
         }
     }
 
-    /// The requests that a replica may serve, or all, in order, of the tenants that are not ahead.
-    fn line(&self, replica: Option<u16>, is_windowed: bool) -> Vec<QueueSeq> {
+    /// The requests that a replica may serve, or all, in order.
+    fn line(&self, replica: Option<u16>) -> Vec<QueueSeq> {
         let may_serve = |queued: &&QueuedRequest| match (&queued.pinned, replica) {
             (Some(pinned), Some(replica)) => pinned.contains(&ReplicaIndex(replica)),
             (None, _) | (_, None) => true,
         };
         let mut line: Vec<&QueuedRequest> = self.all.iter().filter(may_serve).collect();
-        let charge_of = |queued: &QueuedRequest| {
-            let of = |(tenant, charge)| {
-                (TenantSlot::numbered(tenant) == queued.tenant).then_some(charge)
-            };
-            let mut charges = self.charges.iter().map(|(t, c)| (*t, *c));
-            charges.find_map(of).unwrap_or_default()
-        };
-        let least = line.iter().map(|queued| charge_of(queued)).min();
-        if let Some((quantum, least)) = self.quantum.zip(least).filter(|_| is_windowed) {
-            line.retain(|queued| charge_of(queued) <= least + quantum);
-        }
         line.sort_by_key(|queued| self.rank(queued));
         line.iter().map(|queued| queued.seq).collect()
     }
@@ -203,10 +167,7 @@ impl Naive {
                 .eligible(ReplicaIndex(replica))
                 .map(|(seq, _)| seq)
                 .collect();
-            assert_eq!(line, self.line(Some(replica), true));
-            let all = self.queue.eligible_of_all_tenants(ReplicaIndex(replica));
-            let all: Vec<QueueSeq> = all.map(|(seq, _)| seq).collect();
-            assert_eq!(all, self.line(Some(replica), false));
+            assert_eq!(line, self.line(Some(replica)));
         }
         let mut walk = Vec::new();
         let mut next = self.queue.first_in_order();
@@ -214,7 +175,7 @@ impl Naive {
             walk.push(place.seq());
             next = self.queue.next_in_order(place);
         }
-        assert_eq!(walk, self.line(None, true));
+        assert_eq!(walk, self.line(None));
         let lates = self.all.iter().filter(|queued| {
             let queued = self.queue.get(queued.seq);
             queued.is_some_and(|queued| self.queue.is_late(queued))
@@ -266,6 +227,7 @@ fn blank() -> QueuedRequest {
         delayed_since: None,
         affinity: None,
         known: Cell::default(),
+        tokens: 0,
     }
 }
 
@@ -288,25 +250,18 @@ proptest! {
         order in orders(),
         has_tiers in any::<bool>(),
         past_slo_last in any::<bool>(),
-        quantum in prop::option::of(0_u64..80),
         ops in prop::collection::vec(op(), 1..60),
-        (then, then_quantum) in (orders(), prop::option::of(0_u64..80)),
+        then in orders(),
     ) {
-        let mut naive = Naive::new(order, has_tiers, past_slo_last, quantum);
+        let mut naive = Naive::new(order, has_tiers, past_slo_last);
         for op in &ops {
             naive.apply(op);
             naive.check();
         }
         // Another order begins to hold.
         naive.config.queue.order = then;
-        naive.quantum = then_quantum;
         let lines = LineRules::new(&naive.config, past_slo_last);
-        let charge = |quantum| Charge::of(Duration::from_millis(quantum));
-        naive.queue.set_rules(lines, then_quantum.map(charge), has_tiers);
-        for tenant in 0..4 {
-            let account = naive.account(tenant);
-            naive.queue.set_charge(account);
-        }
+        naive.queue.set_rules(lines, has_tiers);
         naive.check();
     }
 }

@@ -10,7 +10,6 @@ mod eligible;
 mod forwardable;
 mod held;
 mod line;
-mod line_set;
 mod order;
 mod place;
 mod preferred;
@@ -18,7 +17,7 @@ mod request;
 mod requests;
 mod tier_entries;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use smallvec::SmallVec;
 
@@ -32,15 +31,11 @@ pub(crate) use self::request::{Band, QueuedRequest};
 use self::requests::Requests;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::{Charge, TenantAccount, TenantSlot};
 use crate::{PeerId, RequestId, Time};
 
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     rules: LineRules,
-    /// Charge by which a tenant may exceed the least charged one; zero without fairness between tenants.
-    quantum: Charge,
-    is_fair: bool,
     has_tiers: bool,
     /// Time of the last event, which decides the order of the line.
     now: Time,
@@ -52,8 +47,8 @@ pub(crate) struct Queue {
     at_overtake_limit: EligibleSet,
     /// The requests with long prompts.
     long_prompts: EligibleSet,
-    /// The tenants of the requests under their affinity replica: a search need not read a request that the window hides.
-    by_affinity: BTreeMap<(ReplicaIndex, LinePlace), TenantSlot>,
+    /// The requests under their affinity replica.
+    by_affinity: BTreeSet<(ReplicaIndex, LinePlace)>,
     /// The requests that may be forwarded.
     forwardable: ForwardableSet,
     /// The second band.
@@ -83,28 +78,20 @@ impl Queue {
     }
 
     /// Replaces the rules. Rules that change positions insert all requests anew.
-    pub(crate) fn set_rules(&mut self, rules: LineRules, quantum: Option<Charge>, has_tiers: bool) {
-        let (is_fair, moves) = (quantum.is_some(), !rules.places_as(&self.rules));
+    pub(crate) fn set_rules(&mut self, rules: LineRules, has_tiers: bool) {
+        let moves = !rules.places_as(&self.rules);
         self.rules = rules;
-        self.quantum = quantum.unwrap_or_default();
-        if !moves && is_fair == self.is_fair && has_tiers == self.has_tiers {
+        if !moves && has_tiers == self.has_tiers {
             return;
         }
-        (self.is_fair, self.has_tiers) = (is_fair, has_tiers);
+        self.has_tiers = has_tiers;
         let at_limit: Vec<QueueSeq> = self.at_overtake_limit.seqs().collect();
         let mut requests = core::mem::take(&mut self.queued);
-        self.eligible = EligibleSet::new(is_fair);
-        self.held = HeldRequests::new(is_fair);
+        (self.eligible, self.held) = Default::default();
         (self.at_overtake_limit, self.long_prompts) = Default::default();
         (self.by_affinity, self.forwardable) = Default::default();
         (self.entries, self.preferred_counts, self.delayed) = Default::default();
-        requests.for_each_by_arrival(|queued| {
-            let account = TenantAccount {
-                slot: queued.tenant,
-                charge: Charge::default(),
-            };
-            self.enter_line(queued, account);
-        });
+        requests.for_each_by_arrival(|queued| self.enter_line(queued));
         self.queued = requests;
         for seq in at_limit {
             self.put_at_overtake_limit(seq);
@@ -133,36 +120,33 @@ impl Queue {
     }
 
     /// Inserts a request into its band at its position: the last one by arrival, unless the request returned from a peer.
-    pub(crate) fn push(&mut self, mut queued: QueuedRequest, tenant: TenantAccount) -> QueueSeq {
+    pub(crate) fn push(&mut self, mut queued: QueuedRequest) -> QueueSeq {
         let seq = queued.seq;
         self.seqs.insert(queued.request.id, seq);
-        self.enter_line(&mut queued, tenant);
+        self.enter_line(&mut queued);
         self.queued.insert(queued);
         seq
     }
 
     /// Gives a request its position in the line of its band.
-    fn enter_line(&mut self, queued: &mut QueuedRequest, tenant: TenantAccount) {
+    fn enter_line(&mut self, queued: &mut QueuedRequest) {
         if self.has_tiers {
             self.entries.insert(queued);
         }
         if queued.band == Band::Held {
             queued.place = HeldRequests::place(queued);
-            self.held.insert(queued, tenant);
+            self.held.insert(queued);
         } else {
             queued.place = self.rules.place(queued);
             self.count_preferred(None, queued.preferred);
             self.forwardable.insert(queued.seq, &queued.request);
             let (place, pinned) = (queued.place, queued.pinned.as_deref());
-            self.eligible.insert(place, pinned, tenant);
+            self.eligible.insert(place, pinned);
             if queued.is_long_prompt {
-                self.long_prompts.insert(place, pinned, tenant);
+                self.long_prompts.insert(place, pinned);
             }
-            self.by_affinity.extend(
-                queued
-                    .affinity
-                    .map(|replica| ((replica, place), queued.tenant)),
-            );
+            let affinity = queued.affinity.map(|replica| (replica, place));
+            self.by_affinity.extend(affinity);
         }
     }
 
@@ -200,10 +184,10 @@ impl Queue {
             return Some(queued);
         }
         self.count_preferred(queued.preferred, None);
-        let (place, tenant, pinned) = (queued.place, queued.tenant, queued.pinned.as_deref());
-        self.eligible.remove(place, pinned, tenant);
-        self.at_overtake_limit.remove(place, pinned, tenant);
-        self.long_prompts.remove(place, pinned, tenant);
+        let (place, pinned) = (queued.place, queued.pinned.as_deref());
+        self.eligible.remove(place, pinned);
+        self.at_overtake_limit.remove(place, pinned);
+        self.long_prompts.remove(place, pinned);
         if let Some(replica) = queued.affinity {
             self.by_affinity.remove(&(replica, place));
         }
@@ -268,12 +252,8 @@ impl Queue {
 
     fn put_at_overtake_limit(&mut self, seq: QueueSeq) {
         if let Some(queued) = self.queued.get(seq) {
-            let account = TenantAccount {
-                slot: queued.tenant,
-                charge: Charge::default(),
-            };
             let pinned = queued.pinned.as_deref();
-            self.at_overtake_limit.insert(queued.place, pinned, account);
+            self.at_overtake_limit.insert(queued.place, pinned);
         }
     }
 
@@ -288,13 +268,12 @@ impl Queue {
             let Some(queued) = self.queued.get_mut(seq) else {
                 continue;
             };
-            let tenant = queued.tenant;
             if queued.band == Band::Held {
-                self.held.eligible.unpin(place, replica, tenant);
+                self.held.eligible.unpin(place, replica);
             } else {
-                self.eligible.unpin(place, replica, tenant);
-                self.at_overtake_limit.unpin(place, replica, tenant);
-                self.long_prompts.unpin(place, replica, tenant);
+                self.eligible.unpin(place, replica);
+                self.at_overtake_limit.unpin(place, replica);
+                self.long_prompts.unpin(place, replica);
             }
             if let Some(replicas) = &mut queued.pinned {
                 *replicas = replicas.iter().copied().filter(|s| *s != replica).collect();
@@ -304,34 +283,6 @@ impl Queue {
             }
         }
         unroutable
-    }
-
-    /// Whether a tenant has requests in a band, with fairness between tenants.
-    pub(crate) fn has_tenant(&self, tenant: TenantSlot, band: Band) -> bool {
-        self.of_band(band).charge_of(tenant).is_some()
-    }
-
-    /// The least charged tenant with requests in a band, with fairness between tenants.
-    pub(crate) fn least_charged(&self, band: Band) -> Option<TenantSlot> {
-        self.of_band(band).least_charged()
-    }
-
-    /// Least and largest charge of the tenants with requests in a band, if there are any.
-    pub(crate) fn charges(&self, band: Band) -> Option<(Charge, Charge)> {
-        self.of_band(band).charges()
-    }
-
-    const fn of_band(&self, band: Band) -> &EligibleSet {
-        match band {
-            Band::Waiting => &self.eligible,
-            Band::Held => &self.held.eligible,
-        }
-    }
-
-    /// Registers a tenant's new charge.
-    pub(crate) fn set_charge(&mut self, tenant: TenantAccount) {
-        self.eligible.set_charge(tenant);
-        self.held.eligible.set_charge(tenant);
     }
 
     #[cfg(test)]
@@ -386,15 +337,8 @@ mod tests {
             affinity: None,
             known: Cell::default(),
             estimated_tokens: 0,
+            tokens: 0,
         }
-    }
-
-    fn push(queue: &mut Queue, queued: QueuedRequest) -> QueueSeq {
-        let account = TenantAccount {
-            slot: queued.tenant,
-            charge: Charge::default(),
-        };
-        queue.push(queued, account)
     }
 
     fn eligible(queue: &Queue, slot: u16) -> Vec<u64> {
@@ -407,10 +351,10 @@ mod tests {
     #[test]
     fn each_replica_sees_the_requests_that_it_may_serve_in_order_of_arrival() {
         let mut queue = Queue::default();
-        push(&mut queue, queued(1, Some(&[7])));
-        push(&mut queue, queued(2, None));
-        push(&mut queue, queued(3, Some(&[7, 8])));
-        push(&mut queue, queued(4, None));
+        queue.push(queued(1, Some(&[7])));
+        queue.push(queued(2, None));
+        queue.push(queued(3, Some(&[7, 8])));
+        queue.push(queued(4, None));
         assert_eq!(eligible(&queue, 7), [1, 2, 3, 4]);
         assert_eq!(eligible(&queue, 8), [2, 3, 4]);
         assert_eq!(eligible(&queue, 9), [2, 4]);
@@ -420,7 +364,7 @@ mod tests {
     fn a_removed_request_leaves_every_index() {
         let mut queue = Queue::default();
         for id in 1..=3 {
-            push(&mut queue, queued(id, (id == 2).then_some(&[7_u16, 8][..])));
+            queue.push(queued(id, (id == 2).then_some(&[7_u16, 8][..])));
         }
         let seq = queue.seq_of(RequestId(2)).unwrap();
         assert!(queue.remove(seq).is_some());
@@ -432,8 +376,8 @@ mod tests {
     #[test]
     fn a_removed_replica_leaves_only_requests_without_another_unroutable() {
         let mut queue = Queue::default();
-        push(&mut queue, queued(1, Some(&[7])));
-        push(&mut queue, queued(2, Some(&[7, 8])));
+        queue.push(queued(1, Some(&[7])));
+        queue.push(queued(2, Some(&[7, 8])));
         let unroutable = queue.unpin(ReplicaIndex(7), 64);
         assert_eq!(unroutable, [queue.seq_of(RequestId(1)).unwrap()]);
         assert_eq!(eligible(&queue, 8), [2]);
@@ -446,9 +390,9 @@ mod tests {
             ..crate::RouterConfig::default()
         };
         let mut queue = Queue::default();
-        queue.set_rules(LineRules::new(&config, true), None, false);
+        queue.set_rules(LineRules::new(&config, true), false);
         for id in 1..=10 {
-            push(&mut queue, queued(id, None));
+            queue.push(queued(id, None));
         }
         let first = |queue: &Queue| queue.first_in_order().map(|place| place.seq().0);
         assert_eq!(first(&queue), Some(1));
@@ -463,9 +407,7 @@ mod tests {
     #[test]
     fn only_older_requests_are_overtaken() {
         let mut queue = Queue::default();
-        let seqs: Vec<QueueSeq> = (1..=4)
-            .map(|id| push(&mut queue, queued(id, None)))
-            .collect();
+        let seqs: Vec<QueueSeq> = (1..=4).map(|id| queue.push(queued(id, None))).collect();
         let third = queue.get(seqs[2]).unwrap().place;
         queue.count_overtakes(third, ReplicaIndex(0), 64, 64, |_| true);
         let counts: Vec<u32> = queue.queued.iter().map(|w| w.overtaken).collect();

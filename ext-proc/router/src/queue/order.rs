@@ -1,15 +1,10 @@
-//! The order of service, as the line and the window of the tenants show it.
+//! The order of service, as the line shows it.
 
-use core::iter;
+use itertools::Itertools;
 
 use super::line::Spans;
-use super::line_set::TenantWindow;
 use super::{LinePlace, LineRules, Queue, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::{Charge, TenantSlot};
-
-/// Limit of the hidden requests that one search walks over.
-const HIDDEN_MAX: usize = 256;
 
 impl Queue {
     pub(crate) const fn rules(&self) -> &LineRules {
@@ -42,26 +37,6 @@ impl Queue {
         self.with_requests(self.line(Some(replica), spans))
     }
 
-    /// The requests of [`Self::eligible`] and those of tenants that the window hides.
-    pub(crate) fn eligible_of_all_tenants(
-        &self,
-        replica: ReplicaIndex,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let window = self.eligible.window(Some(replica), Charge::MAX);
-        let spans = self.rules.spans(self.now).into_iter();
-        let positions = spans.flat_map(move |span| {
-            self.eligible
-                .positions(Some(replica), &span, window.as_ref())
-        });
-        self.with_requests(positions)
-    }
-
-    /// Whether the window of the tenants may hide requests: two tenants have different charges.
-    pub(crate) fn hides_tenants(&self) -> bool {
-        let charges = self.eligible.charges().filter(|_| self.is_fair);
-        charges.is_some_and(|(least, most)| least < most)
-    }
-
     /// Whether a replica may serve any waiting request.
     pub(crate) fn has_eligible(&self, replica: ReplicaIndex) -> bool {
         self.eligible.has_for(replica)
@@ -83,9 +58,8 @@ impl Queue {
             return None;
         }
         let late = self.rules.late(self.now)?;
-        let mut long = long_prompts.positions(Some(replica), &late, None);
-        let window = self.eligible.window(Some(replica), self.quantum);
-        self.first_shown(&mut long, window.as_ref())
+        let mut long = long_prompts.positions(Some(replica), &late);
+        long.next().map(LinePlace::seq)
     }
 
     /// The requests behind `after` whose affinity replica this one is, in the order of [`Self::eligible`] and up to the end of the
@@ -95,23 +69,17 @@ impl Queue {
         replica: ReplicaIndex,
         after: LinePlace,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let window = self.eligible.window(Some(replica), self.quantum);
         let span = self.rules.behind(after, self.now).into_iter().next();
-        let ranges = span.map(|span| (span.ranges(), span.comparison()));
-        let ranges = ranges.map(|(mut ranges, is_in_front)| {
-            let mut of_replica = || {
-                let (from, to) = ranges.next()?;
+        let positions = span.map(|span| {
+            let [first, second] = span.ranges().map(|range| {
+                let (from, to) = range?;
                 let range = self.by_affinity.range((replica, from)..=(replica, to));
-                Some(range.map(|((_, place), tenant)| (place, *tenant)))
-            };
-            let [first, second] = [of_replica(), of_replica()];
+                Some(range.map(|(_, place)| place))
+            });
             let [first, second] = [first, second].map(|range| range.into_iter().flatten());
-            itertools::Itertools::merge_by(first, second, move |(a, _), (b, _)| is_in_front(a, b))
+            first.merge_by(second, span.comparison())
         });
-        let most = if self.is_fair { HIDDEN_MAX } else { usize::MAX };
-        let positions = ranges.into_iter().flatten().take(most);
-        let shown = positions.filter(move |(_, tenant)| self.is_shown(*tenant, window.as_ref()));
-        self.with_requests(shown.map(|(place, _)| *place))
+        self.with_requests(positions.into_iter().flatten().copied())
     }
 
     /// The first request at the overtake limit, in the order of service, that this replica may serve.
@@ -119,24 +87,22 @@ impl Queue {
         if self.at_overtake_limit.is_empty() {
             return None;
         }
-        let window = self.eligible.window(Some(replica), self.quantum);
         let spans = self.rules.in_time(self.now);
         let mut at_limit = spans
             .into_iter()
-            .flat_map(|span| self.at_overtake_limit.positions(Some(replica), &span, None));
-        self.first_shown(&mut at_limit, window.as_ref())
+            .flat_map(|span| self.at_overtake_limit.positions(Some(replica), &span));
+        at_limit.next().map(LinePlace::seq)
     }
 
-    /// The waiting requests of some spans that the tenants' window shows; with `replica`, only requests that it may serve.
+    /// The waiting requests of some spans; with `replica`, only requests that it may serve.
     fn line(
         &self,
         replica: Option<ReplicaIndex>,
         spans: Spans,
     ) -> impl Iterator<Item = LinePlace> + use<'_> {
-        let window = self.eligible.window(replica, self.quantum);
         spans
             .into_iter()
-            .flat_map(move |span| self.eligible.positions(replica, &span, window.as_ref()))
+            .flat_map(move |span| self.eligible.positions(replica, &span))
     }
 
     pub(super) fn with_requests(
@@ -144,26 +110,5 @@ impl Queue {
         positions: impl Iterator<Item = LinePlace>,
     ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> {
         positions.filter_map(|place| Some((place.seq(), self.get(place.seq())?)))
-    }
-
-    /// The first of these requests that the tenants' window shows.
-    fn first_shown(
-        &self,
-        positions: &mut dyn Iterator<Item = LinePlace>,
-        window: Option<&TenantWindow>,
-    ) -> Option<QueueSeq> {
-        let mut few = iter::zip(positions, 0..HIDDEN_MAX);
-        let shown = few.find(|(place, _)| {
-            let queued = self.get(place.seq());
-            queued.is_some_and(|queued| self.is_shown(queued.tenant, window))
-        });
-        shown.map(|(place, _)| place.seq())
-    }
-
-    fn is_shown(&self, tenant: TenantSlot, window: Option<&TenantWindow>) -> bool {
-        window.is_none_or(|window| {
-            let charge = self.eligible.charge_of(tenant);
-            window.admits(charge.unwrap_or(Charge::MAX))
-        })
     }
 }

@@ -56,11 +56,6 @@ impl LinePlace {
         (self.0 >> Self::SEQ_BITS) as u64
     }
 
-    /// The position as a number.
-    pub(super) const fn number(self) -> u128 {
-        self.0
-    }
-
     /// The position without its lane, which compares requests of several lanes.
     pub(super) const fn without_lane(self) -> u128 {
         self.0 & ((1 << Self::LANE_SHIFT) - 1)

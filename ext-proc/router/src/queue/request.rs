@@ -35,6 +35,8 @@ pub(crate) struct QueuedRequest {
     /// The time from which the request's waits count: its arrival, or its promotion.
     pub(crate) entered: Time,
     pub(crate) tenant: TenantSlot,
+    /// Tokens that count for the tenant: those of the prompt and of the expected answer.
+    pub(crate) tokens: u64,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
     /// Whether the request is batch work that was held, and was promoted. A full queue does not reject it.

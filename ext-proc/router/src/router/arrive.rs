@@ -4,6 +4,7 @@ use core::cell::Cell;
 
 use super::Router;
 use super::decide::RoutingDecision;
+use super::forward::whole_tokens;
 use crate::policy::{Dispatch, PolicyEvent};
 use crate::queue::{Band, LinePlace, QueueSeq, QueuedRequest};
 use crate::tenants::TenantSlot;
@@ -139,6 +140,7 @@ impl Router {
             arrived,
             entered: arrived,
             tenant: self.pool.tenants.slot_of(request.tenant),
+            tokens: self.tokens_of(&request),
             overtaken: 0,
             pinned: self.pinned(&request),
             has_returned,
@@ -149,6 +151,17 @@ impl Router {
             affinity: None,
             known: Cell::default(),
             request,
+        }
+    }
+
+    /// Estimated tokens of a request that count for its tenant: the prompt and the answer. A prompt that the filter has not read counts as
+    /// the mean request of the pool.
+    fn tokens_of(&self, request: &Request) -> u64 {
+        let expected = whole_tokens(self.pool.replicas.output_tokens());
+        let answer = request.output_tokens_max.unwrap_or(u32::MAX).min(expected);
+        match (request.prompt_tokens, self.pool.tenants.mean_tokens()) {
+            (0, Some(mean)) => mean,
+            (prompt, _) => u64::from(prompt) + u64::from(answer),
         }
     }
 
@@ -210,16 +223,19 @@ impl Router {
             self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
             self.forward_cursor.joined(queued.seq);
         }
-        let wait = |tenant: &mut TenantStatus| tenant.waiting += 1;
-        self.pool.tenants.change(queued.tenant, wait);
-        let account = self.enter_account(&queued);
-        self.pool.queue.push(queued, account);
+        let (tenant, tokens) = (queued.tenant, queued.tokens);
+        self.pool
+            .tenants
+            .enter(tenant, tokens, |of| &mut of.waiting);
+        self.pool.queue.push(queued);
     }
 
     pub(super) fn dequeue(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.pool.queue.remove(seq)?;
-        let leave = |tenant: &mut TenantStatus| tenant.waiting = tenant.waiting.saturating_sub(1);
-        self.pool.tenants.change(queued.tenant, leave);
+        let (tenant, tokens) = (queued.tenant, queued.tokens);
+        self.pool
+            .tenants
+            .leave(tenant, tokens, |of| &mut of.waiting);
         if queued.band == Band::Waiting {
             self.forward_cursor.left(seq);
             self.policy.on_event(PolicyEvent::Dequeue(seq));

@@ -65,7 +65,7 @@ impl Router {
         queued: &QueuedRequest,
         at: AvailableTargets<'_>,
     ) -> RoutingDecision {
-        if let Some(reason) = self.rejection(queued) {
+        if let Some(reason) = self.rejection(queued, at.replicas) {
             return RoutingDecision::Reject(reason);
         }
         if self.pending_service.is_pending() {
@@ -136,11 +136,16 @@ impl Router {
         least_loaded.map_or(RoutingDecision::Wait(preferred), RoutingDecision::Dispatch)
     }
 
-    pub(super) fn rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
+    pub(super) fn rejection(
+        &self,
+        queued: &QueuedRequest,
+        available: &ReplicaSet,
+    ) -> Option<RejectReason> {
         let (tenants, limits) = (&self.pool.tenants, self.pool.config.tenants.as_ref());
         let is_empty = self.pool.replicas.staying().is_empty();
         let exceeds_limits = || {
-            tenants.has_in_flight_max(queued.tenant, limits) || self.exceeds_share(queued.tenant)
+            tenants.has_in_flight_max(queued.tenant, limits)
+                || self.exceeds_share(queued.tenant, available)
         };
         if self.pool.is_shutting_down {
             Some(RejectReason::ShuttingDown)
@@ -155,19 +160,17 @@ impl Router {
         }
     }
 
-    /// Whether a tenant has more than its share of the requests of a busy pool.
-    fn exceeds_share(&self, tenant: TenantSlot) -> bool {
-        let pool = &self.pool;
-        let all = pool.queue.len() + pool.in_flight.len();
-        let limits = pool.config.tenants.as_ref();
-        pool.tenants.exceeds_share(tenant, all, limits) && self.is_busy()
+    /// Whether a tenant has more than its share of the requests or of the tokens of a busy pool.
+    fn exceeds_share(&self, tenant: TenantSlot, available: &ReplicaSet) -> bool {
+        let limits = self.pool.config.tenants.as_ref();
+        self.pool.tenants.exceeds_share(tenant, limits) && self.is_busy(available)
     }
 
-    /// Whether half of the pool's memory for KV caches is in use, or requests wait where engines do not show it.
-    fn is_busy(&self) -> bool {
+    /// Whether half of the pool's memory for KV caches is in use, or no replica is available where engines do not show it.
+    fn is_busy(&self, available: &ReplicaSet) -> bool {
         match self.pool.replicas.memory_use_of_pool() {
             Some(of_pool) => of_pool.share >= BUSY_FROM.get(),
-            None => self.pool.queue.waiting_len() > 0,
+            None => available.is_empty(),
         }
     }
 

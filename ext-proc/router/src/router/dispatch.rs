@@ -13,8 +13,7 @@ use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
 use crate::replica::{PushedPrompt, Replica};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::tenants::TenantSlot;
-use crate::{Decision, Effect, ReplicaId, Request, Target, TenantCharge, TenantStatus, WorkClass};
+use crate::{Decision, Effect, ReplicaId, Request, Target, WorkClass};
 
 /// The part of a prompt that its replica caches, and the rest.
 struct PromptCoverage {
@@ -27,7 +26,7 @@ struct PromptCoverage {
 
 impl Router {
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
-        let (class, band, due) = (queued.class(), queued.band, self.due(&queued));
+        let (class, due) = (queued.class(), self.due(&queued));
         let (request, index) = (queued.request, selected.replica);
         self.prefetch_dispatch(index);
         let Some(replica) = self.pool.replicas.id_of(index) else {
@@ -48,14 +47,14 @@ impl Router {
         let followed_session = self.record_session(&request, replica);
         let is_behind_load = self.use_adapter(index, request.adapter);
         let outstanding = self.pool.replicas.get(index).map_or(1, Replica::requests);
-        let payer = (queued.tenant, band);
-        let account = self.charge_dispatch(payer, replica, work.uncached, outstanding);
-        let charge = self.take_charge(queued.tenant, account.as_deref());
-        let told = (claim.tokens, charge);
-        let recorded = self.record_prompt(&request, index, replica, &work.matched, told);
+        let recorded = self.record_prompt(&request, index, replica, &work.matched, claim.tokens);
         let matched_bytes = decision.matched_bytes;
         decision.prefiller = prefill.as_ref().map(|prefill| prefill.replica);
-        self.announce(&request, queued.tenant, decision);
+        self.announce(&request, decision);
+        let (tenant, tokens) = (queued.tenant, queued.tokens);
+        self.pool
+            .tenants
+            .enter(tenant, tokens, |of| &mut of.in_flight);
         let in_flight = InFlightRequest {
             replica,
             permit,
@@ -65,12 +64,12 @@ impl Router {
             is_streamed: false,
             tier: self.tier_of(request.tier),
             due,
-            account,
             tells_start: request.tells_start,
             is_abandoned: false,
             fingerprint: request.fingerprint,
             session: request.session,
-            tenant: queued.tenant,
+            tenant,
+            tokens,
             matched_bytes,
             recorded,
             estimated_tokens: queued.estimated_tokens,
@@ -115,13 +114,13 @@ impl Router {
         index: ReplicaIndex,
         replica: ReplicaId,
         matched: &PrefixMatch,
-        (computed, charge): (f64, Option<TenantCharge>),
+        computed: f64,
     ) -> PredictionRecord {
         let blocks = request.fingerprint.blocks();
         let owner = Owner::of(request.tenant);
         let recorded = self.pool.index.record_of(owner, blocks, index, matched);
         let target = Target::Replica(replica);
-        self.share(target, blocks, matched.depth, (Some(computed), charge));
+        self.share(target, blocks, matched.depth, Some(computed));
         self.policy.on_event(PolicyEvent::Dispatch(index));
         recorded
     }
@@ -153,11 +152,9 @@ impl Router {
         }
     }
 
-    fn announce(&mut self, request: &Request, tenant: TenantSlot, decision: Decision) {
+    fn announce(&mut self, request: &Request, decision: Decision) {
         self.earn_share();
         self.tier_counts.on_dispatch(self.tier_of(request.tier));
-        let send = |tenant: &mut TenantStatus| tenant.in_flight += 1;
-        self.pool.tenants.change(tenant, send);
         *self.counters.decisions.entry(decision.reason).or_default() += 1;
         self.effects
             .push_back(Effect::Dispatch(request.id, decision));

@@ -75,8 +75,6 @@ impl Router {
         let estimated = request.estimated_tokens;
         let verdict = usage.plausibility(&request.fingerprint, estimated);
         let is_plausible = verdict == Plausibility::Plausible;
-        let work = self.measured_work(&request, end, is_plausible.then_some(usage));
-        self.settle(&request, work);
         if end == End::Answered {
             self.count_late_told(&request, usage);
         }
@@ -90,9 +88,10 @@ impl Router {
 
     /// Counts a request out of its tenant's requests in flight.
     fn end_of_tenant(&mut self, request: &InFlightRequest) {
-        self.pool.tenants.change(request.tenant, |tenant| {
-            tenant.in_flight = tenant.in_flight.saturating_sub(1);
-        });
+        let (tenant, tokens) = (request.tenant, request.tokens);
+        self.pool
+            .tenants
+            .leave(tenant, tokens, |of| &mut of.in_flight);
     }
 
     /// Counts the tokens of a tenant's prompt.
@@ -197,10 +196,6 @@ impl Router {
         } else if let Some(request) = self.pool.in_flight.remove(&id) {
             self.release_adapter(&request);
             self.end_of_tenant(&request);
-            if request.account.is_some() {
-                let work = self.aborted_work(&request);
-                self.settle(&request, work);
-            }
             let (evidence, now) = (self.abort_evidence(&request), self.pool.now);
             // A gateway that does not show responses closes its stream when the request has been sent.
             if request.tells_start && !request.has_begun {

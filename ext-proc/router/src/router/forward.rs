@@ -17,7 +17,7 @@ use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
 use crate::{
     Effect, End, ForwardDecision, ForwardingRule, PeerId, PeerReport, PeerStatus, Placement,
-    PromptCost, Request, RequestId, Scope, ServedBy, Target, TenantCharge, Time,
+    PromptCost, Request, RequestId, Scope, ServedBy, Target, Time,
 };
 
 /// Limit of placements that the driver has not taken yet.
@@ -98,7 +98,7 @@ impl Router {
         target: Target,
         blocks: &[BlockHash],
         depth: usize,
-        (uncached, charge): (Option<f64>, Option<TenantCharge>),
+        uncached: Option<f64>,
     ) {
         if !self.pool.config.region.share {
             return;
@@ -113,14 +113,12 @@ impl Router {
             parent: known.last().copied(),
             blocks: new.into(),
             uncached_tokens: uncached.map(whole_tokens),
-            charge,
         });
     }
 
     pub(super) fn shared(&mut self, placement: &Placement) {
         let (parent, blocks) = (placement.parent, &placement.blocks);
         self.counters.placements_received += 1;
-        self.charge_shared(placement);
         let is_attached = match placement.target {
             Target::Replica(id) => self.pool.replicas.slot_of(id).is_some_and(|slot| {
                 self.pool.on_sibling_push(slot, placement.uncached_tokens);
@@ -295,12 +293,7 @@ impl Router {
         let matched_bytes = request.fingerprint.bytes_at(matched.depth);
         let share = request.fingerprint.share_at(matched.depth);
         self.counters.forwarded += 1;
-        self.share(
-            Target::Peer(target.peer),
-            blocks,
-            matched.depth,
-            (None, None),
-        );
+        self.share(Target::Peer(target.peer), blocks, matched.depth, None);
         self.effects.push_back(Effect::Forward(
             request.id,
             ForwardDecision {
@@ -408,7 +401,7 @@ impl Router {
     clippy::cast_sign_loss,
     reason = "a positive number of tokens; saturates"
 )]
-const fn whole_tokens(tokens: f64) -> u32 {
+pub(super) const fn whole_tokens(tokens: f64) -> u32 {
     tokens.round() as u32
 }
 

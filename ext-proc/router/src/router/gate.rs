@@ -166,7 +166,7 @@ impl Router {
         queued: &QueuedRequest,
         at: AvailableTargets<'_>,
     ) -> RoutingDecision {
-        if let Some(reason) = self.rejection(queued) {
+        if let Some(reason) = self.rejection(queued, at.replicas) {
             return RoutingDecision::Reject(reason);
         }
         let is_shut = self.is_gate_shut();

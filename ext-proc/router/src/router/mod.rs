@@ -6,7 +6,6 @@
 
 mod adapters;
 mod arrive;
-mod charging;
 mod claims;
 mod corrections;
 mod counters;

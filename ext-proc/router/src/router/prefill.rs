@@ -74,7 +74,7 @@ impl Router {
             .index
             .record_of(Owner::of(request.tenant), blocks, index, &matched);
         let target = Target::Replica(replica);
-        self.share(target, blocks, matched.depth, (Some(uncached), None));
+        self.share(target, blocks, matched.depth, Some(uncached));
         self.counters.prefills += 1;
         Some(Box::new(InFlightPrefill {
             replica,
@@ -96,9 +96,6 @@ impl Router {
         };
         if core::mem::replace(&mut request.has_begun, true) {
             return;
-        }
-        if let Some(account) = &mut request.account {
-            account.began_at = Some(now);
         }
         self.tier_counts
             .first_token(request.tier, now <= request.due);

@@ -2,7 +2,6 @@
 
 use super::Router;
 use crate::queue::LineRules;
-use crate::tenants::Charge;
 use crate::{RouterConfig, Time};
 
 impl Router {
@@ -21,6 +20,8 @@ impl Router {
                 .replace(self.pool.config.policy.build(self.seed));
         }
         self.set_line_rules();
+        let limits = self.pool.config.tenants.as_ref();
+        self.pool.tenants.set_weights(limits);
         if self.pool.config.tiers.is_none() {
             self.open_gate();
         }
@@ -45,11 +46,8 @@ impl Router {
     pub(super) fn set_line_rules(&mut self) {
         let config = &self.pool.config;
         let rules = LineRules::new(config, self.policy.rules().past_slo_last);
-        let quantum = config.fairness.as_ref();
-        let quantum = quantum.map(|fairness| Charge::of(fairness.quantum));
         let has_tiers = config.tiers.is_some();
-        self.pool.queue.set_rules(rules, quantum, has_tiers);
-        self.publish_charges();
+        self.pool.queue.set_rules(rules, has_tiers);
     }
 
     /// Divides the memory for indexes, and applies the rules between regions.

@@ -181,8 +181,6 @@ impl Router {
             let next = next.filter(|_| !self.pool.replicas.available().is_empty());
             self.pending_service.cursor = next.map(Cursor::UpTo);
             let Some(seq) = next.map(LinePlace::seq) else {
-                // The window has moved meanwhile, and shows other tenants.
-                self.review.is_pending |= self.pool.queue.hides_tenants();
                 break;
             };
             round.considered += OFFER_COST.get();
@@ -241,10 +239,6 @@ impl Router {
             .map(NextRequest::AnyReplica)
             .or_else(|| self.select_request(replica, round, &mut delayed));
         let is_settled = delayed.len() >= LOOKED_AT_MAX && self.is_crowded();
-        let next = match next {
-            None if !is_settled => self.select_hidden(replica, round, &mut delayed),
-            next => next,
-        };
         let now = self.pool.now;
         for (seq, preferred) in &delayed {
             self.pool.queue.set_preferred(*seq, Some(*preferred), now);
@@ -302,33 +296,6 @@ impl Router {
         next
     }
 
-    /// Selects among the requests of all tenants, when no request that the window shows takes the replica.
-    fn select_hidden(
-        &self,
-        replica: ReplicaIndex,
-        round: &mut Round,
-        delayed: &mut DelayedRequests,
-    ) -> Option<NextRequest> {
-        if !self.pool.queue.hides_tenants() {
-            return None;
-        }
-        let view = self.pool.view(self.pool.replicas.available());
-        let left: SmallVec<[QueueSeq; 8]> = delayed.iter().map(|(seq, _)| *seq).collect();
-        let all = self.pool.queue.eligible_of_all_tenants(replica);
-        let is_new = |seq| !round.skipped.contains(&seq) && !left.contains(&seq);
-        let mut hidden = all
-            .take(2 * LOOKED_AT_MAX)
-            .filter(|(seq, _)| is_new(*seq))
-            .take(LOOKED_AT_MAX)
-            .peekable();
-        hidden.peek()?;
-        let next = self
-            .policy
-            .select_request(replica, &mut hidden, &view, delayed);
-        round.considered += LOOKED_AT_MAX;
-        next
-    }
-
     /// Dispatches a request to the replica that the policy selects for it, or skips it when it waits for another one.
     fn dispatch_or_skip(
         &mut self,
@@ -369,11 +336,6 @@ impl Router {
     fn first_eligible(&self, replica: ReplicaIndex, skipped: &[QueueSeq]) -> Option<QueueSeq> {
         let queue = &self.pool.queue;
         let is_open = |(seq, _): (QueueSeq, _)| (!skipped.contains(&seq)).then_some(seq);
-        let first = queue.eligible(replica).find_map(is_open);
-        let hidden = || {
-            let all = queue.eligible_of_all_tenants(replica);
-            all.take(2 * LOOKED_AT_MAX).find_map(is_open)
-        };
-        first.or_else(|| queue.hides_tenants().then(hidden).flatten())
+        queue.eligible(replica).find_map(is_open)
     }
 }

@@ -2,6 +2,7 @@
 
 mod bounds;
 mod overtaking;
+mod tenants;
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -21,7 +21,6 @@ mod burst;
 mod cache_aware;
 mod conformance;
 mod failing;
-mod fairness;
 mod falsified;
 mod forwarding;
 mod hanging;

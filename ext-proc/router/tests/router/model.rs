@@ -166,14 +166,14 @@ fn standing() -> impl Strategy<Value = RequestTags> {
     })
 }
 
-/// Rules of tiers, of the order of service and of fairness.
+/// Rules of tiers, of the order of service and of tenants.
 fn rules() -> impl Strategy<Value = PoolRules> {
-    let quantum = prop::option::weighted(0.4, 1_u64..2_000);
-    (prop::bool::weighted(0.8), 0_u8..5, quantum, 0_usize..6).prop_map(
-        |(has_tiers, order, quantum_ms, batch_max)| PoolRules {
+    let share = prop::option::weighted(0.4, 0_u8..60);
+    (prop::bool::weighted(0.8), 0_u8..5, share, 0_usize..6).prop_map(
+        |(has_tiers, order, share_percent, batch_max)| PoolRules {
             has_tiers,
             order,
-            quantum_ms,
+            share_percent,
             batch_max,
         },
     )
@@ -241,7 +241,7 @@ proptest! {
     #[test]
     fn rules_for_tiers_and_tenants_change_nothing_with_one_tier_and_one_tenant(
         start in start(),
-        quantum_ms in prop::option::of(0_u64..2_000),
+        share_percent in prop::option::of(0_u8..60),
         order in prop_oneof![Just(0), Just(1)],
         ops in ops(120),
     ) {
@@ -250,7 +250,7 @@ proptest! {
         let rules = PoolRules {
             has_tiers: true,
             order,
-            quantum_ms,
+            share_percent,
             batch_max: 10,
         };
         let ops = plain(&ops);

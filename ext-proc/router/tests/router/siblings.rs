@@ -38,7 +38,6 @@ fn sibling_sends(script: &mut Script, replica: u32, id: u64, uncached_tokens: Op
         parent: None,
         blocks: prompt.blocks().into(),
         uncached_tokens,
-        charge: None,
     }));
 }
 

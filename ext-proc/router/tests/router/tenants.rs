@@ -1,5 +1,7 @@
 //! Bounds of each tenant.
 
+use std::collections::BTreeMap;
+
 use crate::support::request;
 use crate::support::script::Script;
 use isotherm_router::{
@@ -9,6 +11,14 @@ use isotherm_router::{
 
 const A: u64 = 1;
 const B: u64 = 2;
+const UNBOUNDED: TenantLimits = TenantLimits {
+    waiting_max: None,
+    in_flight_max: None,
+    share_max: None,
+    token_share_max: None,
+    weights: BTreeMap::new(),
+    tracked_max: 10,
+};
 
 fn script(tenants: TenantLimits) -> Script {
     let config = RouterConfig {
@@ -50,9 +60,7 @@ fn status(script: &Script, tenant: u64) -> TenantStatus {
 fn a_tenant_fills_only_its_own_part_of_the_queue() {
     let mut script = script(TenantLimits {
         waiting_max: Some(2),
-        in_flight_max: None,
-        share_max: None,
-        tracked_max: 10,
+        ..UNBOUNDED
     });
     let refused = Some(RejectReason::TenantLimit);
     let answers = [0, 1, 2, 3, 4].map(|id| send(&mut script, A, id));
@@ -81,10 +89,8 @@ fn a_tenant_fills_only_its_own_part_of_the_queue() {
 #[test]
 fn a_tenant_never_has_more_in_flight_than_it_may_have() {
     let mut script = script(TenantLimits {
-        waiting_max: None,
         in_flight_max: Some(2),
-        share_max: None,
-        tracked_max: 10,
+        ..UNBOUNDED
     });
     let refused = Some(RejectReason::TenantLimit);
     let answers = [0, 1, 2].map(|id| send(&mut script, A, id));
@@ -108,10 +114,8 @@ fn a_tenant_that_bursts_gets_no_more_than_its_share_of_a_busy_pool() {
         policy: PolicyName::LeastOutstanding,
         push: Push::Blind,
         tenants: Some(TenantLimits {
-            waiting_max: None,
-            in_flight_max: None,
             share_max: Some(0.6),
-            tracked_max: 10,
+            ..UNBOUNDED
         }),
         ..RouterConfig::default()
     };
@@ -141,10 +145,8 @@ fn a_tenant_that_bursts_gets_no_more_than_its_share_of_a_busy_pool() {
 #[test]
 fn where_engines_show_no_memory_a_pool_is_busy_while_requests_wait() {
     let mut script = script(TenantLimits {
-        waiting_max: None,
-        in_flight_max: None,
         share_max: Some(0.5),
-        tracked_max: 10,
+        ..UNBOUNDED
     });
     let refused = Some(RejectReason::TenantLimit);
     assert_eq!(send(&mut script, A, 0), None);
@@ -153,4 +155,29 @@ fn where_engines_show_no_memory_a_pool_is_busy_while_requests_wait() {
     assert_eq!(send(&mut script, A, 3), refused, "two thirds");
     assert_eq!(send(&mut script, B, 4), None);
     assert_eq!(status(&script, A).refused, 1);
+}
+
+#[test]
+fn a_tenant_with_long_prompts_gets_no_more_than_its_share_of_the_tokens() {
+    let mut script = script(TenantLimits {
+        token_share_max: Some(0.5),
+        ..UNBOUNDED
+    });
+    let mut send = |tenant, id, prompt_tokens, output_tokens_max| {
+        let request = Request {
+            prompt_tokens,
+            output_tokens_max: Some(output_tokens_max),
+            ..of(tenant, id)
+        };
+        script.arrive(request);
+        let effects = script.effects();
+        let mut effects = effects.into_iter();
+        let is_refused = effects.any(|effect| matches!(effect, Effect::Reject { .. }));
+        (is_refused, status(&script, tenant).tokens)
+    };
+    assert_eq!(send(A, 0, 10_000, 10), (false, 10_010));
+    assert_eq!(send(B, 1, 100, 10), (false, 110));
+    let unread = (10_010 + 110) / 2;
+    assert_eq!(send(B, 2, 0, 10), (false, 110 + unread), "unread: the mean");
+    assert_eq!(send(A, 3, 1, 1), (true, 10_010), "two thirds of the tokens");
 }

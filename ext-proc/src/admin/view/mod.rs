@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 pub(crate) use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
 pub(crate) use scaling::{ForecastView, NewHold, PoolScalingView, ScalingView};
-pub(crate) use tiers::{BatchView, FairnessView, PoolTenantsView, TenantView, TierView};
+pub(crate) use tiers::{BatchView, PoolTenantsView, TenantView, TierView};
 
 /// `POST /api/replicas`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

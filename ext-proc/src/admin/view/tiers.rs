@@ -42,20 +42,7 @@ pub(crate) struct BatchView {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PoolTenantsView {
     pub pool: String,
-    /// Fairness between the tenants, if the pool has it.
-    pub fairness: Option<FairnessView>,
     pub tenants: Vec<TenantView>,
-}
-
-/// Fairness between the tenants of a pool.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct FairnessView {
-    /// Work by which a tenant may be ahead of the least served one.
-    pub quantum_ms: u64,
-    /// Tenants with waiting requests.
-    pub backlogged: usize,
-    /// Difference in weighted work between the most and the least served of them.
-    pub gap_ms: u64,
 }
 
 /// A tenant of a pool.
@@ -68,8 +55,8 @@ pub(crate) struct TenantView {
     pub refused: u64,
     pub waiting: usize,
     pub in_flight: usize,
+    /// Estimated tokens of both: prompts and expected answers.
+    pub tokens: u64,
     pub prompt_tokens: u64,
     pub cached_tokens: u64,
-    /// Seconds of replicas that the tenant's requests have taken; 0 in a pool without fairness.
-    pub work_s: f64,
 }

@@ -262,10 +262,9 @@ pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 3] = [
         |t| count(t.in_flight),
     ),
     (
-        "tenant_work_seconds",
-        "Seconds of replicas that a tenant's requests have taken: measured once they have ended, estimated while they run; \
-         0 without fairness. A correction of an estimate may lower it",
-        |t| t.work.as_secs_f64(),
+        "tenant_tokens",
+        "Estimated tokens of a tenant's requests in the queue and in flight: prompts and expected answers",
+        |t| t.tokens as f64,
     ),
 ];
 

@@ -1,9 +1,9 @@
-//! Metrics of tiers, of the batch gate and of fairness. Only pools that have them show them.
+//! Metrics of tiers and of the batch gate. Only pools that have them show them.
 
 use std::fmt;
 use std::sync::Arc;
 
-use isotherm_router::{BatchStatus, FairnessStatus, ReleaseReason, TierStatus};
+use isotherm_router::{BatchStatus, ReleaseReason, TierStatus};
 use strum::IntoEnumIterator as _;
 
 use super::families::Family;
@@ -11,12 +11,11 @@ use crate::metrics::page::{Page, count};
 use crate::pool::Pool;
 use crate::tier;
 
-/// The state of a pool's tiers and tenants at the moment of a scrape.
+/// The state of a pool's tiers at the moment of a scrape.
 pub(super) struct TierSnapshot {
     pool: Arc<str>,
     tiers: Vec<TierStatus>,
     batch: Option<BatchStatus>,
-    fairness: Option<FairnessStatus>,
 }
 
 impl TierSnapshot {
@@ -25,7 +24,6 @@ impl TierSnapshot {
             pool: Arc::clone(pool.name()),
             tiers: pool.tiers().into_iter().flatten().collect(),
             batch: pool.batch_status(),
-            fairness: pool.fairness(),
         }
     }
 }
@@ -85,32 +83,9 @@ const BATCH_GAUGES: [Family<BatchStatus, f64>; 3] = [
     ),
 ];
 
-const FAIRNESS_GAUGES: [Family<FairnessStatus, f64>; 2] = [
-    (
-        "fairness_gap_seconds",
-        "Difference in weighted work between the most and the least served tenant, of those with waiting requests",
-        |f| f.gap.as_secs_f64(),
-    ),
-    (
-        "fairness_backlogged",
-        "Tenants with waiting requests",
-        |f| count(f.backlogged),
-    ),
-];
-
 pub(super) fn encode(page: &mut Page<'_>, pools: &[TierSnapshot]) -> fmt::Result {
     encode_tiers(page, pools)?;
-    encode_batch(page, pools)?;
-    let fair = || {
-        pools
-            .iter()
-            .filter_map(|pool| Some((pool, pool.fairness.as_ref()?)))
-    };
-    for (name, help, read) in FAIRNESS_GAUGES {
-        let samples = fair().map(|(pool, status)| ([("pool", &*pool.pool)], read(status)));
-        page.gauges(name, help, samples)?;
-    }
-    Ok(())
+    encode_batch(page, pools)
 }
 
 fn encode_tiers(page: &mut Page<'_>, pools: &[TierSnapshot]) -> fmt::Result {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::BlockHash;
 use isotherm_planner::{AdoptedPlan, DemandSums, Hold};
 use isotherm_regions::Heartbeat;
-use isotherm_router::{PeerReport, PromptCost, TenantCharge, TenantId, Time};
+use isotherm_router::{PeerReport, PromptCost, Time};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde_json::json;
@@ -38,7 +38,7 @@ fn heartbeat(pools: Vec<(Arc<str>, PeerReport)>) -> Message {
     })
 }
 
-fn placement(blocks: u32, charge_us: i64) -> Message {
+fn placement(blocks: u32) -> Message {
     let block = |n: u32| BlockHash {
         hash: u64::MAX - u64::from(n),
         end_bytes: n,
@@ -48,10 +48,6 @@ fn placement(blocks: u32, charge_us: i64) -> Message {
         parent: Some(block(0)),
         blocks: (0..blocks).map(block).collect(),
         uncached_tokens: Some(0),
-        charge: Some(TenantCharge {
-            tenant: TenantId(u64::MAX),
-            work_us: charge_us,
-        }),
     };
     Message::Placements(vec![("llama".into(), placement)])
 }
@@ -87,7 +83,7 @@ fn examples() -> [Message; 4] {
     [
         Message::Ping,
         heartbeat(vec![("llama".into(), REPORT)]),
-        placement(300, -5),
+        placement(300),
         scaling(2.5, "10.0.0.7:8000"),
     ]
 }
@@ -191,18 +187,15 @@ fn a_figure_that_is_negative_or_no_number_is_refused() {
 }
 
 #[test]
-fn names_lists_and_charges_beyond_their_bounds_are_refused() {
+fn names_and_lists_beyond_their_bounds_are_refused() {
     let model = |bytes| heartbeat(vec![("m".repeat(bytes).into(), REPORT)]);
     assert!(encode(&model(256)).is_ok());
     for invalid in [model(0), model(257), scaling(1.0, "")] {
         assert!(refusal(&invalid).starts_with("a name is empty or longer"));
     }
-    assert!(encode(&placement(512, 0)).is_ok());
-    assert_eq!(refusal(&placement(513, 0)), "more than 512 blocks");
-    for invalid in [i64::MIN, i64::MAX] {
-        assert!(refusal(&placement(1, invalid)).starts_with("a tenant is charged more"));
-    }
-    let Message::Placements(one) = placement(512, 0) else {
+    assert!(encode(&placement(512)).is_ok());
+    assert_eq!(refusal(&placement(513)), "more than 512 blocks");
+    let Message::Placements(one) = placement(512) else {
         unreachable!()
     };
     let many = Message::Placements(one.iter().cycle().take(200).cloned().collect());

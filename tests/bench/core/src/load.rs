@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::{
-    AdapterKey, Effect, End, Event, FairnessRules, IndexLimits, PeerId, PeerReport, PolicyName,
-    Push, QueueLimits, RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope,
-    ServedBy, SessionKey, TenantId, Tier, TierRules, Time,
+    AdapterKey, Effect, End, Event, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
+    RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope, ServedBy, SessionKey,
+    TenantId, TenantLimits, Tier, TierRules, Time,
 };
 
 use crate::numbers::{Numbers, mix};
@@ -171,7 +171,7 @@ impl Load {
         load
     }
 
-    /// The pool of [`Self::waiting`], with tiers, and with fairness between so many tenants.
+    /// The pool of [`Self::waiting`], with tiers, and with a bound on the share of so many tenants.
     #[must_use]
     pub fn waiting_in_tiers(
         policy: PolicyName,
@@ -190,7 +190,7 @@ impl Load {
         load
     }
 
-    /// A pool as by [`Self::new`], with tiers, and with fairness between so many tenants.
+    /// A pool as by [`Self::new`], with tiers, and with a bound on the share of so many tenants.
     #[must_use]
     pub fn in_tiers(config: RouterConfig, replicas: u32, nodes: usize, tenants: u64) -> Self {
         let mut load = Self::new(with_tiers(config, tenants), replicas, nodes);
@@ -387,14 +387,17 @@ pub fn config(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
     }
 }
 
-/// A configuration with tiers, and with fairness between so many tenants.
+/// A configuration with tiers, and with a bound on the share of so many tenants, which none of them reaches.
 fn with_tiers(config: RouterConfig, tenants: u64) -> RouterConfig {
     RouterConfig {
         tiers: Some(TierRules::new(config.ttft_slo, FOR_EVER)),
-        fairness: Some(FairnessRules {
-            quantum: Duration::from_secs(10),
-            tenants_max: usize::try_from(tenants).unwrap_or(usize::MAX),
+        tenants: Some(TenantLimits {
+            waiting_max: None,
+            in_flight_max: None,
+            share_max: Some(1.0),
+            token_share_max: Some(1.0),
             weights: BTreeMap::new(),
+            tracked_max: usize::try_from(tenants).unwrap_or(usize::MAX),
         }),
         ..config
     }
@@ -422,6 +425,7 @@ fn chain(conversation: u64, blocks: u32) -> Fingerprint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isotherm_router::TenantStatus;
 
     fn dispatched(effect: Option<Effect>) -> bool {
         matches!(effect, Some(Effect::Dispatch(..)))
@@ -488,7 +492,8 @@ mod tests {
         let [fast, normal, held] = waiting(&load);
         assert_eq!((fast + normal, held), (500, 0));
         assert!(fast > 50 && normal > 200, "{fast} {normal}");
-        assert!(load.router.fairness_status().backlogged > 40);
+        let is_waiting = |tenant: &&TenantStatus| tenant.waiting > 0;
+        assert!(load.router.tenants().filter(is_waiting).count() > 40);
         load.finish(End::Answered);
         assert_eq!(waiting(&load).iter().sum::<usize>(), 499);
     }

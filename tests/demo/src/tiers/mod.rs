@@ -1,8 +1,8 @@
-//! `demo --tiers`: what tiers and fairness promise, on a real Envoy with simulated engines.
+//! `demo --tiers`: what tiers and bounds of tenants promise, on a real Envoy with simulated engines.
 //!
 //! Three runs compare interactive clients alone, batch clients alone, and both at once. A fourth shows what interactive clients get
 //! where batch work has a replica for itself. Three more compare five tenants without a burst with the same tenants while one of them
-//! sends ten times its share, with and without fairness. Every run has fresh engines with empty caches, and the same interactive requests.
+//! sends ten times its share, with and without a bound on its share. Every run has fresh engines with empty caches, and the same interactive requests.
 
 mod batch;
 mod load;

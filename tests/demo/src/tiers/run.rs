@@ -34,10 +34,10 @@ pub enum TierRun {
     Both,
     /// Tenants, each at its share.
     Tenants,
-    /// Tenants with a burst of one, and fairness.
-    FairBurst,
-    /// Tenants with a burst of one, without fairness.
-    UnfairBurst,
+    /// Tenants with a burst of one, and a bound on its share.
+    BoundedBurst,
+    /// Tenants with a burst of one, without a bound.
+    UnboundedBurst,
 }
 
 impl TierRun {
@@ -47,8 +47,8 @@ impl TierRun {
         Self::Batch,
         Self::Both,
         Self::Tenants,
-        Self::FairBurst,
-        Self::UnfairBurst,
+        Self::BoundedBurst,
+        Self::UnboundedBurst,
     ];
 
     /// Name in tables.
@@ -60,8 +60,8 @@ impl TierRun {
             Self::Batch => "batch alone",
             Self::Both => "interactive and batch",
             Self::Tenants => "tenants, no burst",
-            Self::FairBurst => "burst, fair",
-            Self::UnfairBurst => "burst, unfair",
+            Self::BoundedBurst => "burst, bounded",
+            Self::UnboundedBurst => "burst, unbounded",
         }
     }
 
@@ -70,11 +70,11 @@ impl TierRun {
     }
 
     fn has_burst(self) -> bool {
-        matches!(self, Self::FairBurst | Self::UnfairBurst)
+        matches!(self, Self::BoundedBurst | Self::UnboundedBurst)
     }
 
-    fn is_fair(self) -> bool {
-        matches!(self, Self::Tenants | Self::FairBurst)
+    fn is_bounded(self) -> bool {
+        matches!(self, Self::Tenants | Self::BoundedBurst)
     }
 
     /// The replicas of the run.
@@ -126,7 +126,7 @@ pub struct RunResult {
 /// When the stack does not start.
 pub(super) async fn play(plan: RunPlan, setup: &TierSetup) -> anyhow::Result<RunResult> {
     let run = plan.run;
-    let stack = setup.stack("tiers", run.replicas(setup), run.is_fair());
+    let stack = setup.stack("tiers", run.replicas(setup), run.is_bounded());
     let stack = stack.start().await?;
     let (log, batch_log) = (RequestLog::default(), RequestLog::default());
     let start = Instant::now();

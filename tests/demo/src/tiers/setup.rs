@@ -23,8 +23,8 @@ const FAST_TTFT_MS: f64 = 1_000.0;
 const NORMAL_TTFT_MS: f64 = 5_000.0;
 const SIGNAL_MS: f64 = 1_000.0;
 const BATCH_WAIT_MS: f64 = 60_000.0;
-/// Work by which a tenant may be ahead, by the engines' clock.
-const QUANTUM_MS: f64 = 2_000.0;
+/// Largest share of a tenant where it is bounded: more than an equal share of the five tenants.
+const SHARE_MAX: f64 = 0.3;
 
 /// The circumstances of all runs.
 #[derive(Clone, Debug, Serialize)]
@@ -78,8 +78,8 @@ impl TierSetup {
         LENGTH_S
     }
 
-    /// A stack with so many replicas and tiers, and with fairness between tenants if `is_fair`; not started yet.
-    pub(super) fn stack(&self, name: &str, replicas: usize, is_fair: bool) -> StackBuilder {
+    /// A stack with so many replicas and tiers, and with a bound on the share of a tenant if `is_bounded`; not started yet.
+    pub(super) fn stack(&self, name: &str, replicas: usize, is_bounded: bool) -> StackBuilder {
         let engine = EngineOptions {
             speed: self.speed,
             ..EngineOptions::default()
@@ -89,11 +89,14 @@ impl TierSetup {
             policy: PolicyName::Isotherm,
             push: Push::Pending,
         };
-        let (tiers, fairness) = (self.tiers(), self.fairness(is_fair));
+        let tiers = self.tiers();
         stack_builder(name, pool, self.speed, scheme)
             .service(move |config| {
                 config.set("pools/0/tiers", tiers)?;
-                config.set("pools/0/fairness", fairness)
+                if is_bounded {
+                    config.set("pools/0/tenants", json!({ "share_max": SHARE_MAX }))?;
+                }
+                Ok(())
             })
             .envoy(|document| {
                 edit_filter(document, "isotherm.request", |filter| {
@@ -111,10 +114,5 @@ impl TierSetup {
                 "wait_ms_max": self.millis(BATCH_WAIT_MS),
             },
         })
-    }
-
-    fn fairness(&self, is_fair: bool) -> Value {
-        let quantum = if is_fair { self.millis(QUANTUM_MS) } else { 0 };
-        json!({ "quantum_ms": quantum })
     }
 }

@@ -121,6 +121,14 @@ async fn the_subject_of_a_token_is_the_tenant() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_tenant_with_more_than_its_share_of_a_busy_pool_gets_429() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
+    let long = "word ".repeat(4_000);
+    // Two thirds of the requests, and half of them with nearly all tokens.
+    expect_refusal(&[("a", "first"), ("a", "second"), ("b", "other")]).await?;
+    expect_refusal(&[("a", &long), ("b", "other")]).await
+}
+
+/// Sends requests of tenants to a busy pool, in which the tenant `a` then has more than its share.
+async fn expect_refusal(requests: &[(&str, &str)]) -> anyhow::Result<()> {
     let replica = ScriptedReplica::start("a").await?;
     replica.set_action(Action::Hold);
     replica.set_kv_usage(0.6);
@@ -130,8 +138,8 @@ async fn a_tenant_with_more_than_its_share_of_a_busy_pool_gets_429() -> anyhow::
         .await?;
     let client = Client::new(&stack.url(""))?;
     let mut admitted = Vec::new();
-    for (waiting, tenant, prompt) in [(0, "a", "first"), (1, "a", "second"), (2, "b", "other")] {
-        let request = client.post_chat(&chat(prompt)).header(TENANT, tenant);
+    for (waiting, (tenant, prompt)) in (0..).zip(requests) {
+        let request = client.post_chat(&chat(prompt)).header(TENANT, *tenant);
         admitted.push(tokio::spawn(send(request)));
         replica.wait_until_holding(1).await?;
         admin::wait_for_pool(stack.service(), "queue_length", waiting).await?;
@@ -141,11 +149,23 @@ async fn a_tenant_with_more_than_its_share_of_a_busy_pool_gets_429() -> anyhow::
 
     assert_eq!(refused.status, 429, "{}", refused.text());
     assert_eq!(refused.json()?["error"]["code"], "tenant_limit");
+    let [of_a, of_b] = [tokens(&stack, "a").await?, tokens(&stack, "b").await?];
+    ensure!(of_a > of_b && of_b > 0, "{of_a} and {of_b} tokens");
     replica.release_all();
     for response in admitted {
         response.await??.success()?;
     }
     Ok(())
+}
+
+/// Tokens of a tenant's requests that wait or are in flight.
+async fn tokens(stack: &Stack, tenant: &str) -> anyhow::Result<u64> {
+    let pools = stack.service().get("/api/tenants").await?;
+    let tenants = pools.pointer("/0/tenants").and_then(Value::as_array);
+    let mut tenants = tenants.context("no tenants")?.iter();
+    let found = tenants.find(|found| found["tenant"] == tenant);
+    let tokens = found.and_then(|found| found["tokens"].as_u64());
+    tokens.context("no such tenant")
 }
 
 #[tokio::test]

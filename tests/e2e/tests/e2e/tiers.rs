@@ -1,18 +1,15 @@
-//! Tiers, budgets, deadlines, priorities of engines, and fairness between tenants.
+//! Tiers, budgets, deadlines and priorities of engines.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use futures_util::future::try_join_all;
 use isotherm_e2e::{
-    Action, Client, HttpResponse, MODEL, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted,
-    send, with_decision_header,
+    Action, Client, HttpResponse, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted, send,
+    with_decision_header,
 };
 use isotherm_harness::{Stack, StackBuilder, envoy, wait_for};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
-
-const TENANT: &str = "x-tenant-id";
 
 /// A stack whose pool has these tiers.
 fn tiered(name: &str, replica: &ScriptedReplica, tiers: Value) -> StackBuilder {
@@ -261,57 +258,5 @@ async fn a_request_with_a_short_budget_goes_first() -> anyhow::Result<()> {
     replica.release_all();
     isotherm_e2e::expect_success(tasks).await?;
     assert_eq!(prompts(&replica)?, ["first", "urgent", "patient"]);
-    Ok(())
-}
-
-#[tokio::test]
-async fn a_tenant_with_a_long_queue_does_not_keep_another_waiting() -> anyhow::Result<()> {
-    const MANY: u64 = 8;
-    let _permit = permit::shared().await?;
-    let replica = ScriptedReplica::start("a").await?;
-    replica.set_action(Action::Hold);
-    let stack = scripted("fairness", &[&replica], 1)
-        .service(|config| config.set("pools/0/fairness", json!({ "quantum_ms": 1 })))
-        .envoy(|document| {
-            envoy::edit_filter(document, "isotherm.request", |filter| {
-                filter.set("tenant_sources", json!([{ "header": TENANT }]))
-            })
-        })
-        .start()
-        .await?;
-    let client = Client::new(&stack.url(""))?;
-    let tenant = |name: &str| (TENANT, name.to_owned());
-    // Each prompt is more work than the quantum, however fast the replica looks.
-    let long = |name: &str| format!("{name} {}", "word ".repeat(4_000));
-    let first = client
-        .post_chat(&chat(&long("many 0")))
-        .header(TENANT, "many");
-    let mut tasks = vec![tokio::spawn(send(first))];
-    replica.wait_until_holding(1).await?;
-    for number in 1..=MANY {
-        let prompt = long(&format!("many {number}"));
-        tasks.push(queue(&stack, &client, &prompt, tenant("many"), number).await?);
-    }
-    tasks.push(queue(&stack, &client, &long("few"), tenant("few"), MANY + 1).await?);
-    replica.release_all();
-    for response in try_join_all(tasks).await? {
-        response?.success()?;
-    }
-    let mut order = prompts(&replica)?;
-    for prompt in &mut order {
-        prompt.truncate("many 0".len());
-    }
-    let place = order.iter().position(|prompt| prompt.starts_with("few"));
-    // The tenant joins at the work of the other one, so that one more request of it may go first.
-    assert!(place.is_some_and(|place| place <= 2), "{order:?}");
-    let tenants = stack.service().get("/api/tenants").await?;
-    let named = tenants.pointer("/0/tenants").and_then(Value::as_array);
-    let named = named.context("no tenants")?.iter();
-    let work = |name: &str| {
-        let mut found = named.clone().filter(|tenant| tenant["tenant"] == name);
-        found.next().and_then(|tenant| tenant["work_s"].as_f64())
-    };
-    assert!(work("many") > work("few"), "{tenants}");
-    assert_eq!(tenants.pointer("/0/pool"), Some(&json!(MODEL)));
     Ok(())
 }

@@ -119,7 +119,7 @@ impl Policy for DualMap {
             chosen.filter(|chosen| chosen.replica == replica)
         };
         let queue = &view.queue;
-        if !queue.rules().is_by_arrival() || queue.hides_tenants() {
+        if !queue.rules().is_by_arrival() {
             let mut shown = queued.filter_map(|(seq, queued)| {
                 let chosen = goes_here(&queued.request)?;
                 Some(NextRequest::ThisReplica(seq, chosen))

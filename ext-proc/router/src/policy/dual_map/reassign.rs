@@ -99,6 +99,7 @@ mod tests {
         for id in 0..requests {
             let queued = QueuedRequest {
                 estimated_tokens: 0,
+                tokens: 0,
                 seq: pool.queue.next_seq(),
                 request: request(id),
                 arrived: pool.now,
@@ -116,11 +117,7 @@ mod tests {
                 affinity: None,
                 known: Cell::default(),
             };
-            let account = crate::tenants::TenantAccount {
-                slot: queued.tenant,
-                charge: crate::tenants::Charge::default(),
-            };
-            pool.queue.push(queued.clone(), account);
+            pool.queue.push(queued.clone());
             let view = pool.view(pool.replicas.available());
             policy.on_event(PolicyEvent::Enqueue(&queued, &view));
         }

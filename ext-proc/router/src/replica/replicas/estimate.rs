@@ -177,21 +177,6 @@ impl Replicas {
         uncached + inputs.map_or(0.0, |inputs| inputs.hit_discount) * matched
     }
 
-    /// Time of a replica that a request takes, in seconds: for so many uncached prompt tokens, and for its share of the decoding steps
-    /// of so many output tokens beside the other requests outstanding.
-    pub(crate) fn work_of_s(
-        &self,
-        id: ReplicaId,
-        uncached_tokens: f64,
-        output_tokens: f64,
-        outstanding: u32,
-    ) -> f64 {
-        let latency = self.latency_of_id(id);
-        let outstanding = f64::from(outstanding.max(1));
-        let step_s = latency.decode.at(outstanding) / outstanding;
-        latency.prefill.each_s * uncached_tokens + step_s * output_tokens
-    }
-
     /// The latency model of a replica, or the pool's model for a replica without its own.
     pub(crate) fn latency_of_id(&self, id: ReplicaId) -> &LatencyModel {
         let slot = self.slot_of(id);

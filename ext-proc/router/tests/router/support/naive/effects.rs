@@ -109,8 +109,7 @@ impl Naive {
         // arrival, later requests may be in front.
         let half = self.config.queue.wait_max / 2;
         let is_by_arrival = self.config.queue.order == QueueOrder::Auto;
-        let is_plain =
-            self.config.tiers.is_none() && self.config.fairness.is_none() && is_by_arrival;
+        let is_plain = self.config.tiers.is_none() && is_by_arrival;
         let is_bound = policy == PolicyName::DualMap && is_plain;
         for (older, since) in older.iter().filter(|_| is_bound) {
             assert!(since.arrived.after(half) > self.now, "{older:?} waits");
@@ -196,7 +195,7 @@ impl Naive {
             }
             RejectReason::ShuttingDown => {}
             RejectReason::Quarantined => unreachable!("no replica breaks in these operations"),
-            RejectReason::TenantLimit => unreachable!("no tenant has a bound"),
+            RejectReason::TenantLimit => assert!(self.config.tenants.is_some()),
             RejectReason::NoSpareCapacity => {
                 let wait_max = self.wait_max(&request, &since);
                 assert!(since.held && since.entered.after(wait_max) <= self.now);

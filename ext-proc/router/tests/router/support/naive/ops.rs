@@ -49,7 +49,7 @@ pub enum Op {
         reach: Reach,
         standing: RequestTags,
     },
-    /// Rules of tiers, of the order of service and of fairness begin to hold.
+    /// Rules of tiers, of the order of service and of tenants begin to hold.
     SetRules(PoolRules),
     Finish {
         which: usize,

@@ -75,7 +75,6 @@ impl Naive {
             parent: blocks[..known].last().copied(),
             blocks: blocks[known..].into(),
             uncached_tokens: known.is_multiple_of(2).then_some(64),
-            charge: None,
         }));
     }
 

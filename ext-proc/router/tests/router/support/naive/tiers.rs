@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use isotherm_router::{
-    BatchTier, FairnessRules, InteractiveTier, PolicyName, QueueOrder, ReplicaId, Request,
-    RouterConfig, TenantId, Tier, TierRules, Time, WorkClass,
+    BatchTier, InteractiveTier, PolicyName, QueueOrder, ReplicaId, Request, RouterConfig, TenantId,
+    TenantLimits, Tier, TierRules, Time, WorkClass,
 };
 
 use super::super::serves_in_order;
@@ -24,12 +24,12 @@ pub struct RequestTags {
     pub tenant: u64,
 }
 
-/// Rules of tiers, of the order of service, and of fairness.
+/// Rules of tiers, of the order of service, and of tenants.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PoolRules {
     pub has_tiers: bool,
     pub order: u8,
-    pub quantum_ms: Option<u64>,
+    pub share_percent: Option<u8>,
     pub batch_max: usize,
 }
 
@@ -74,10 +74,14 @@ impl PoolRules {
                 urgent: ms(300),
             },
         };
-        config.fairness = self.quantum_ms.map(|quantum_ms| FairnessRules {
-            quantum: ms(quantum_ms),
-            tenants_max: 3,
+        let share = self.share_percent.map(|percent| f64::from(percent) / 100.0);
+        config.tenants = share.map(|share| TenantLimits {
+            waiting_max: None,
+            in_flight_max: None,
+            share_max: Some(share),
+            token_share_max: Some(share),
             weights: [(TenantId(1), 3.0)].into(),
+            tracked_max: 3,
         });
     }
 }
@@ -213,7 +217,7 @@ impl Naive {
 
     /// Whether the router serves exactly in the order of [`Self::rank`].
     pub(super) fn serves_by_rank(&self) -> bool {
-        serves_in_order(self.config.policy) && self.config.fairness.is_none()
+        serves_in_order(self.config.policy)
     }
 
     /// Share of the memory in use, as the last probes told it; `None` where some replica does not tell.
