@@ -68,6 +68,8 @@ pub(crate) struct PredictionRecord {
     pub(crate) stamp: u64,
     /// Tenant of the request.
     pub(crate) owner: Owner,
+    /// Prompt length of the blocks that were new, in units of a node's span.
+    pub(crate) added: u64,
 }
 
 #[derive(Debug)]
@@ -166,8 +168,48 @@ impl PrefixIndex {
         self.record_of(Owner::COMMON, blocks, slot, matched)
     }
 
-    /// Records that a target was sent this prompt of a tenant, of which it holds `matched`.
+    /// Records that a target has this prompt of a tenant, of which it held `matched`.
     pub(crate) fn record_of(
+        &mut self,
+        owner: Owner,
+        blocks: &[BlockHash],
+        slot: ReplicaIndex,
+        matched: &PrefixMatch,
+    ) -> PredictionRecord {
+        let recorded = self.add(owner, blocks, slot, matched);
+        self.enforce(slot);
+        recorded
+    }
+
+    /// Records that a target was sent this prompt of a tenant, of which it holds `matched`. Until the target has computed the prompt, which
+    /// [`Self::confirm`] tells, it evicts nothing for it: an engine may refuse the prompt.
+    pub(crate) fn claim_of(
+        &mut self,
+        owner: Owner,
+        blocks: &[BlockHash],
+        slot: ReplicaIndex,
+        matched: &PrefixMatch,
+    ) -> PredictionRecord {
+        let recorded = self.add(owner, blocks, slot, matched);
+        self.order.claim(slot, recorded.added);
+        self.enforce(slot);
+        recorded
+    }
+
+    /// Ends a claim on a prompt that the target has computed.
+    pub(crate) fn confirm(&mut self, slot: ReplicaIndex, recorded: &PredictionRecord) {
+        if recorded.added > 0 {
+            self.order.settle(slot, recorded.added);
+            self.enforce(slot);
+        }
+    }
+
+    /// Ends a claim on a prompt that the target has not computed. The caller retracts what it added.
+    pub(crate) fn unclaim(&mut self, slot: ReplicaIndex, recorded: &PredictionRecord) {
+        self.order.settle(slot, recorded.added);
+    }
+
+    fn add(
         &mut self,
         owner: Owner,
         blocks: &[BlockHash],
@@ -179,18 +221,18 @@ impl PrefixIndex {
         let stamp = self.tick;
         let start = matched.node.unwrap_or(NONE);
         let above = self.nodes.entry(start, slot);
-        let recorded = PredictionRecord {
-            depth_before: matched.depth,
-            used_before: above.map_or(0, |entry| entry.stamp),
-            stamp,
-            owner,
-        };
-        let last = self.extend(blocks, matched, slot, (stamp, owner));
+        let used_before = above.map_or(0, |entry| entry.stamp);
+        let (last, added) = self.extend(blocks, matched, slot, (stamp, owner));
         if last == start {
             self.touch(last, slot, (stamp, owner));
         }
-        self.enforce(slot);
-        recorded
+        PredictionRecord {
+            depth_before: matched.depth,
+            used_before,
+            stamp,
+            owner,
+            added,
+        }
     }
 
     /// Sets a target's budget in bytes of prompt: the capacity of its KV cache.
@@ -227,7 +269,7 @@ impl PrefixIndex {
     }
 
     /// Adds the rest of a chain for a target that holds its first `matched.depth` blocks. Returns the deepest node that the
-    /// target holds then.
+    /// target holds then, and the units of a span that it has in addition.
     ///
     /// A forged chain may name one hash at two depths. The first parent of a node counts, and a chain that contradicts it is
     /// recorded up to that block only. The subset property holds for every input.
@@ -237,7 +279,7 @@ impl PrefixIndex {
         matched: &PrefixMatch,
         slot: ReplicaIndex,
         (stamp, owner): (u64, Owner),
-    ) -> NodeId {
+    ) -> (NodeId, u64) {
         let start = matched.node.unwrap_or(NONE);
         let (mut last, mut added, mut held) = (start, 0, 0);
         let mut end = end_of(blocks, matched.depth);
@@ -279,7 +321,7 @@ impl PrefixIndex {
             }
         }
         if added == 0 {
-            return last;
+            return (last, 0);
         }
         if let Some(leaf) = self.nodes.entry_mut(last, slot) {
             leaf.children = 0;
@@ -287,7 +329,7 @@ impl PrefixIndex {
         let extends_leaf = self.add_child(start, slot);
         self.order.added(slot, added, held, !extends_leaf);
         self.order.push(slot, (stamp, last, owner), &self.nodes);
-        last
+        (last, held)
     }
 
     /// Counts a new child of a target's entry; returns whether the entry was a leaf.

@@ -41,6 +41,8 @@ struct Target {
     entries: usize,
     /// Prompt length of the entries, in units of a node's span.
     held: u64,
+    /// Part of it that requests have claimed and the target has not computed yet.
+    claimed: u64,
     budget: Option<u64>,
     /// Age of the target in the order of all targets; never newer than its oldest leaf.
     key: Option<u64>,
@@ -86,7 +88,7 @@ impl Order {
             slot
         };
         let target = self.targets.get_mut(slot.index())?;
-        target.budget = None;
+        (target.budget, target.claimed) = (None, 0);
         Some(slot)
     }
 
@@ -107,13 +109,27 @@ impl Order {
         }
     }
 
-    /// Whether a target exceeds its budget after losing `lost` units.
+    /// Whether a target exceeds its budget after losing `lost` units. What is claimed takes nothing from the rest yet.
     pub(super) fn over_budget(&self, slot: ReplicaIndex, lost: u64) -> bool {
         let target = self.targets.get(slot.index());
         target.is_some_and(|t| {
-            t.budget
-                .is_some_and(|budget| t.held.saturating_sub(lost) > budget)
+            let computed = t.held.saturating_sub(t.claimed).saturating_sub(lost);
+            t.budget.is_some_and(|budget| computed > budget)
         })
+    }
+
+    /// Counts new entries of a target as claimed.
+    pub(super) fn claim(&mut self, slot: ReplicaIndex, units: u64) {
+        if let Some(target) = self.targets.get_mut(slot.index()) {
+            target.claimed = target.claimed.saturating_add(units);
+        }
+    }
+
+    /// Counts entries of a target as claimed no longer.
+    pub(super) fn settle(&mut self, slot: ReplicaIndex, units: u64) {
+        if let Some(target) = self.targets.get_mut(slot.index()) {
+            target.claimed = target.claimed.saturating_sub(units);
+        }
     }
 
     pub(super) fn held(&self, slot: ReplicaIndex) -> u64 {

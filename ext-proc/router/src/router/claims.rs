@@ -93,6 +93,27 @@ impl Router {
         }
     }
 
+    /// Ends the claims of a request whose response has not begun, after what it added was taken back. `is_computed` says that it
+    /// was not: the replica may hold the prompt.
+    pub(super) fn end_claims(&mut self, request: &InFlightRequest, is_computed: bool) {
+        if request.has_begun {
+            return;
+        }
+        let pool = &mut self.pool;
+        let prefill = request.prefill.as_ref();
+        let prefill = prefill.map(|prefill| (prefill.replica, &prefill.recorded));
+        for (replica, recorded) in [(request.replica, &request.recorded)]
+            .into_iter()
+            .chain(prefill)
+        {
+            match pool.replicas.slot_of(replica) {
+                Some(slot) if is_computed => pool.index.confirm(slot, recorded),
+                Some(slot) => pool.index.unclaim(slot, recorded),
+                None => {}
+            }
+        }
+    }
+
     /// Takes back what a dispatch recorded for a replica, and the orphans that only this request used.
     #[inline(never)]
     pub(super) fn take_back(

@@ -118,7 +118,7 @@ impl Router {
     ) -> PredictionRecord {
         let blocks = request.fingerprint.blocks();
         let owner = Owner::of(request.tenant);
-        let recorded = self.pool.index.record_of(owner, blocks, index, matched);
+        let recorded = self.pool.index.claim_of(owner, blocks, index, matched);
         let target = Target::Replica(replica);
         self.share(target, blocks, matched.depth, Some(computed));
         self.policy.on_event(PolicyEvent::Dispatch(index));

@@ -72,6 +72,7 @@ impl Router {
         self.count_end(&request, end, is_elsewhere);
         self.correct_index(&request, end, is_elsewhere, other);
         self.retract_prefill(&request, end);
+        self.end_claims(&request, end == End::Answered && !is_elsewhere);
         let estimated = request.estimated_tokens;
         let verdict = usage.plausibility(&request.fingerprint, estimated);
         let is_plausible = verdict == Plausibility::Plausible;
@@ -201,6 +202,7 @@ impl Router {
             if request.tells_start && !request.has_begun {
                 self.take_back_claims(&request);
             }
+            self.end_claims(&request, !request.tells_start);
             let replicas = &mut self.pool.replicas;
             replicas.on_release(&request, evidence, ComputedShare::Partly, now);
             if let Some(prefill) = &request.prefill {

@@ -72,7 +72,7 @@ impl Router {
         let (permit, claim) = pool.replicas.claim(index, prompt, now)?;
         let recorded = pool
             .index
-            .record_of(Owner::of(request.tenant), blocks, index, &matched);
+            .claim_of(Owner::of(request.tenant), blocks, index, &matched);
         let target = Target::Replica(replica);
         self.share(target, blocks, matched.depth, Some(uncached));
         self.counters.prefills += 1;
@@ -101,13 +101,17 @@ impl Router {
             .first_token(request.tier, now <= request.due);
         let (claim, permit) = (&request.claim, request.permit);
         pool.replicas.on_begin(request.replica, claim, permit, now);
-        if !self.claims.is_empty()
-            && let Some(replica) = pool.replicas.slot_of(request.replica)
-        {
-            self.claims.confirm(replica, &request.fingerprint);
+        if let Some(replica) = pool.replicas.slot_of(request.replica) {
+            pool.index.confirm(replica, &request.recorded);
+            if !self.claims.is_empty() {
+                self.claims.confirm(replica, &request.fingerprint);
+            }
         }
         if let Some(prefill) = &mut request.prefill {
             prefill.is_computed = true;
+            if let Some(replica) = pool.replicas.slot_of(prefill.replica) {
+                pool.index.confirm(replica, &prefill.recorded);
+            }
             pool.replicas
                 .prefill_ended(prefill.replica, &prefill.claim, ComputedShare::Whole, now);
         }

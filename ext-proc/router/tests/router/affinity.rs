@@ -194,6 +194,7 @@ fn the_index_holds_no_more_than_the_engines_cache() {
     );
     for id in 0..20 {
         send(&mut script, id, &[100 * id, 100 * id + 1, 100 * id + 2]);
+        script.finish(id);
     }
     let held = script
         .router

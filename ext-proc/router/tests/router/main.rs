@@ -31,6 +31,7 @@ mod model;
 mod past_slo;
 mod pool_sizes;
 mod quarantine;
+mod refused;
 mod restarting;
 mod returning;
 mod role_ops;
