@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::Replica;
 use crate::constant::constants;
-use crate::{Availability, OUTSTANDING_MAX, Push, Time};
+use crate::{Availability, Load, OUTSTANDING_MAX, Push, Time};
 
 constants! {
     /// Limit of the requests that were sent since the last probe and have not begun.
@@ -156,10 +156,13 @@ impl Replica {
             None if self.has_metrics() => return Err(Availability::NeverProbed),
             None => (self.left_without_metrics(now), Availability::Full),
             Some(load) if load.pending > 0 => return Err(Availability::Pending),
-            Some(_) => {
+            Some(load) => {
                 let sent = self.since_probe.count();
                 let room = SINCE_PROBE_MAX.get().saturating_sub(sent);
-                (room, Availability::NoHeadroom)
+                (
+                    room.min(self.left_until_full(load, sent)),
+                    Availability::NoHeadroom,
+                )
             }
         };
         if room == 0 {
@@ -169,6 +172,16 @@ impl Replica {
         } else {
             Ok(room)
         }
+    }
+
+    /// Requests until the engine has one more than it ran beside waiting ones.
+    fn left_until_full(&self, load: &Load, sent: u32) -> u32 {
+        let Some(full_at) = self.full_at else {
+            return u32::MAX;
+        };
+        let by_page = load.running.map(|running| running.saturating_add(sent));
+        let has = self.requests().min(by_page.unwrap_or(u32::MAX));
+        full_at.saturating_add(1).saturating_sub(has)
     }
 
     /// Whether the requests in the engine's queue wait for as long as they may, together.

@@ -17,6 +17,7 @@ mod replicas;
 mod signal_log;
 mod since_probe;
 mod stall_detector;
+mod standing_page;
 mod unbegun;
 mod vital_signs;
 
@@ -39,6 +40,7 @@ pub(crate) use replicas::{Rank, Replicas};
 use signal_log::{SignalLog, SourceLog};
 use since_probe::SentSinceProbe;
 use stall_detector::StallDetector;
+use standing_page::StandingPage;
 use unbegun::UnbegunRequests;
 pub(crate) use vital_signs::HANG_TIMEOUT_FACTOR;
 use vital_signs::VitalSigns;
@@ -90,6 +92,7 @@ pub(crate) struct Replica {
     output_sources: SourceLog,
     stall: StallDetector,
     signs: VitalSigns,
+    page: StandingPage,
     counters: CounterHistory,
     /// Sums of the engine's counters, if it reports any. On the heap, since few operations read them.
     counted: Option<Box<CounterSums>>,
@@ -99,6 +102,8 @@ pub(crate) struct Replica {
     names_cached_tokens: bool,
     /// The last good probe and its send time.
     probe: Option<(Load, Time)>,
+    /// Requests that the engine ran when a probe last showed waiting ones, until one shows more of them and none waiting.
+    full_at: Option<u32>,
     /// Send time of the last probe, if the replica answered it without metrics. Its outstanding requests then decide.
     without_metrics: Option<Time>,
     /// Stuck prompts at the last probe without metrics, less the responses that have begun since.
@@ -154,6 +159,18 @@ impl Replica {
             };
             self.backlog.on_probe(self.stuck, sent, self.token_s());
         }
+    }
+
+    /// The load that is believed of a page.
+    fn believed(&mut self, load: Load, sent: Time, service: Duration) -> Load {
+        let is_explained = self.outstanding > 0
+            || self.others.has_shared_since(sent.before(service))
+            || self.signs.has_sign_since(self.page.since());
+        if self.page.stands_still(&load, sent, is_explained) {
+            self.full_at = Some(0);
+            return StandingPage::believed(load);
+        }
+        load
     }
 
     /// Registers the pending requests that a probe shows, before the probe is applied.

@@ -52,6 +52,11 @@ impl OtherRequests {
         self.count = self.count.saturating_add(1);
     }
 
+    /// Whether a sibling dispatched a request at or after a time.
+    pub(crate) fn has_shared_since(&self, time: Time) -> bool {
+        self.last_shared.is_some_and(|last| last >= time)
+    }
+
     /// Registers that a request of this service ended.
     pub(crate) const fn own_ended(&mut self) {
         let [since, before] = self.ended;

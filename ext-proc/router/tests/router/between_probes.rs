@@ -3,7 +3,9 @@
 
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{Availability, End, Event, Push, Request, RequestId, RouterConfig, ServedBy};
+use isotherm_router::{
+    Availability, End, Event, Load, Push, Request, RequestId, RouterConfig, ServedBy,
+};
 
 fn pending() -> RouterConfig {
     RouterConfig {
@@ -50,6 +52,47 @@ fn a_replica_has_headroom_only_while_it_takes_requests() {
     script.probe(0, 1);
     assert_eq!(headroom(&script), Some(0), "a request waits in its engine");
     assert_eq!(headroom(&full()), Some(0));
+}
+
+/// A page with so many waiting and running requests.
+fn page(script: &mut Script, pending: u32, running: u32) {
+    script.sleep(100);
+    let load = Load {
+        pending,
+        running: Some(running),
+        ..Load::default()
+    };
+    script.probe_load(0, load);
+}
+
+#[test]
+fn an_engine_that_runs_as_many_as_beside_waiting_ones_gets_one_more() {
+    let mut script = Script::new(pending(), 1);
+    page(&mut script, 0, 0);
+    for id in 0..6 {
+        script.arrive(single(id));
+    }
+    assert_eq!(script.sent().len(), 6);
+    // It runs four at once.
+    page(&mut script, 2, 4);
+    assert_eq!(headroom(&script), Some(0));
+    script.finish(0);
+    script.finish(1);
+    page(&mut script, 0, 4);
+    assert_eq!(headroom(&script), Some(1), "none beside it would run");
+    script.arrive(single(10));
+    script.arrive(single(11));
+    assert_eq!(script.sent().len(), 1);
+    script.finish(2);
+    assert_eq!(script.sent().len(), 1, "one has ended");
+}
+
+#[test]
+fn an_engine_that_runs_more_than_beside_waiting_ones_has_room_again() {
+    let mut script = Script::new(pending(), 1);
+    page(&mut script, 2, 4);
+    page(&mut script, 0, 5);
+    assert_eq!(headroom(&script), Some(SENT_MAX as u32));
 }
 
 fn begin(script: &mut Script, id: u64) {

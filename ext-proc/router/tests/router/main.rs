@@ -39,6 +39,7 @@ mod roles;
 mod sharing;
 mod siblings;
 mod stampede;
+mod standing_pages;
 mod support;
 mod tenants;
 mod tiers;

@@ -320,18 +320,19 @@ fn a_request_for_a_stalled_replica_goes_to_the_other_candidate() {
     let mut pool = Pool::with_slo(Push::Pending, 2, 5);
     let warm = pool.answered_by(&long(1, 3));
     let cold = 1 - warm;
-    // The warm one is full, as its engine says; by estimate it has nothing to compute.
-    pool.probe(warm, 3);
+    // The warm one is full, as its engine says: others arrive there, and none begins. By estimate it has nothing to compute.
+    let full = |probe: u32| 3 + probe;
+    pool.probe(warm, full(0));
     pool.probe(cold, 0);
     let id = pool.ask(&long(1, 4));
-    for _ in 0..29 {
+    for probe in 1..30 {
         pool.sleep(100);
-        pool.probe(warm, 3);
+        pool.probe(warm, full(probe));
         pool.probe(cold, 0);
     }
     assert_eq!(pool.sent(), [], "it waits for the cache");
     pool.sleep(200);
-    pool.probe(warm, 3);
+    pool.probe(warm, full(30));
     pool.probe(cold, 0);
     let sent = pool.sent();
     let moved = sent.first().map(|(id, replica, _)| (*id, *replica));

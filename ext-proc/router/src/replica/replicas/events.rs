@@ -86,6 +86,7 @@ impl Replicas {
             }
             news = true;
             replica.without_metrics = None;
+            let load = replica.believed(load, sent, service);
             let known = replica.probe.and_then(|(load, _)| load.kv_capacity_tokens);
             let load = Load {
                 kv_capacity_tokens: load.kv_capacity_tokens.or(known),
@@ -102,6 +103,11 @@ impl Replicas {
             let token_s = replica.token_s();
             replica.backlog.on_probe(load.pending, sent, token_s);
             replica.sent_tokens.forget_before(sent);
+            replica.full_at = match (load.pending, load.running) {
+                (0, None) => replica.full_at,
+                (0, Some(running)) => replica.full_at.filter(|full_at| running <= *full_at),
+                (_, running) => running,
+            };
             replica.probe = Some((load, sent));
             replica.failed = false;
         });

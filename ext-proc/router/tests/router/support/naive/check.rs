@@ -73,9 +73,12 @@ impl Naive {
                     && replica.outstanding < OUTSTANDING_MAX
             }
             Push::Pending => {
-                let Some((_, 0)) = replica.probe else {
-                    return false;
-                };
+                let stands_still = replica.stands_still && replica.outstanding == 0;
+                match replica.probe {
+                    Some((_, 0)) => {}
+                    Some(_) if stands_still => {}
+                    Some(_) | None => return false,
+                }
                 let count = |times: &[Time]| {
                     let counted = times.iter().filter(|at| **at >= replica.counted_from);
                     counted.count()

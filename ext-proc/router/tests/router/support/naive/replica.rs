@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use isotherm_router::{EngineCounters, ReplicaId, Request, Time, Total};
+use isotherm_router::{EngineCounters, Load, ReplicaId, Request, Time, Total};
 
 /// Failures in a row after which a replica is left out.
 pub(super) const FAILURES_MAX: u32 = 5;
@@ -13,6 +13,8 @@ pub(super) const BACK_OFF_MS: (u64, u64) = (1_000, 16_000);
 pub(super) const TRIAL_MS: u64 = 10_000;
 /// Longest time until a probe shows a request of a sibling.
 pub(super) const SETTLE: Duration = Duration::from_millis(250);
+/// Time for which gauges stand still until they say nothing.
+pub(super) const STANDS_STILL: Duration = Duration::from_secs(1);
 /// Enough to break any replica that takes requests.
 pub(super) const BREAKS: u32 = 2 * FAILURES_MAX;
 
@@ -22,6 +24,10 @@ pub(super) struct Replica {
     pub(super) failed: bool,
     /// When its last good probe was sent, and what it said.
     pub(super) probe: Option<(Time, u32)>,
+    /// The gauges of its last good probe, and when the first one with the same was sent.
+    pub(super) page: Option<(Load, Time)>,
+    /// Whether these gauges have stood still for so long that they say nothing.
+    pub(super) stands_still: bool,
     /// When its last probe was sent, if it had no metrics.
     pub(super) without_metrics: Option<Time>,
     pub(super) outstanding: u32,

@@ -16,7 +16,7 @@ use super::peers::Since;
 use super::replica::BREAKS;
 use super::replica::Evidence;
 use super::replica::InFlightRequest;
-use super::replica::SETTLE;
+use super::replica::{SETTLE, STANDS_STILL};
 use super::tiers::RequestTags;
 
 impl Naive {
@@ -241,7 +241,17 @@ impl Naive {
         let late = self.now.as_nanos().saturating_sub(late_ms * 1_000_000);
         let sent = Time::from_nanos(late);
         let state = self.replicas.get_mut(&replica).unwrap();
+        let load = Load {
+            pending,
+            running: tells_all.then_some(state.outstanding.saturating_sub(pending)),
+            kv_usage: tells_all.then_some(usage),
+            kv_capacity_tokens: tells_all.then_some(2_000),
+        };
         if state.probed().is_none_or(|last| sent >= last) {
+            let since = state.page.filter(|(page, _)| *page == load);
+            let since = since.map_or(sent, |(_, since)| since);
+            state.page = Some((load, since));
+            state.stands_still = sent.since(since) >= STANDS_STILL;
             state.without_metrics = None;
             state.usage = tells_all.then_some(usage);
             let after = |times: &[Time], from| times.iter().filter(|at| **at >= from).count();
@@ -254,12 +264,6 @@ impl Naive {
             state.counted_from = sent;
             state.failed = false;
         }
-        let load = Load {
-            pending,
-            running: tells_all.then_some(state.outstanding.saturating_sub(pending)),
-            kv_usage: tells_all.then_some(usage),
-            kv_capacity_tokens: tells_all.then_some(2_000),
-        };
         self.event(Event::Probed {
             replica,
             load,
