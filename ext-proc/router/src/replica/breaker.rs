@@ -29,7 +29,7 @@ pub(crate) enum Evidence {
     Success,
     /// The replica did not answer, or answered with a server error.
     Failure,
-    /// The replica answered 500 to the prompt with this identity, which may be at fault itself.
+    /// The replica answered 500 to the prompt with this identity, which may be at fault itself, or refused what its peers answer.
     Error(u64),
     /// No verdict: the client disconnected, or the request was bad.
     None,

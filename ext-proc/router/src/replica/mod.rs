@@ -13,6 +13,7 @@ mod mean_work;
 mod memory_use;
 mod other_requests;
 mod pushes;
+mod recent_ends;
 mod replicas;
 mod signal_log;
 mod since_probe;
@@ -36,6 +37,7 @@ use latency_model::{LatencyModel, SpeedRatios};
 use mean_work::MeanWork;
 use other_requests::OtherRequests;
 pub(crate) use pushes::Pushes;
+use recent_ends::RecentEnds;
 pub(crate) use replicas::{Rank, Replicas};
 use signal_log::{SignalLog, SourceLog};
 use since_probe::SentSinceProbe;
@@ -93,6 +95,7 @@ pub(crate) struct Replica {
     stall: StallDetector,
     signs: VitalSigns,
     page: StandingPage,
+    ends: RecentEnds,
     counters: CounterHistory,
     /// Sums of the engine's counters, if it reports any. On the heap, since few operations read them.
     counted: Option<Box<CounterSums>>,

@@ -128,6 +128,7 @@ impl Router {
     ) {
         let evidence = match end {
             End::Errored => Evidence::Error(request.identity()),
+            End::Refused if !is_elsewhere => self.judge_refusal(request),
             _ => evidence,
         };
         let of_chosen = if is_elsewhere && !(end == End::Broke && evidence == Evidence::None) {
@@ -149,6 +150,18 @@ impl Router {
         if let Some(prefill) = &request.prefill {
             self.end_prefill(prefill, evidence, computed);
         }
+    }
+
+    /// Verdict of a refused request on its replica: an error, where a peer answers what the replica refuses. A client that follows its prefix
+    /// to one replica counts once.
+    fn judge_refusal(&mut self, request: &InFlightRequest) -> Evidence {
+        let replicas = &mut self.pool.replicas;
+        let slot = replicas.slot_of(request.replica);
+        if !slot.is_some_and(|slot| replicas.on_refusal(slot)) {
+            return Evidence::None;
+        }
+        let client = request.session.filter(|_| request.matched_bytes > 0);
+        Evidence::Error(client.map_or_else(|| request.identity(), |session| session.0))
     }
 
     fn count_end(&mut self, request: &InFlightRequest, end: End, is_elsewhere: bool) {

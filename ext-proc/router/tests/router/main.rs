@@ -32,6 +32,7 @@ mod past_slo;
 mod pool_sizes;
 mod quarantine;
 mod refused;
+mod refusing;
 mod restarting;
 mod returning;
 mod role_ops;

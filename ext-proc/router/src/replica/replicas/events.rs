@@ -255,6 +255,7 @@ impl Replicas {
             replica.end_prompt(claim, computed, now);
             replica.breaker.on_end(request.permit, evidence, now);
             if evidence == Evidence::Success {
+                replica.ends.add(false);
                 if claim.is_stream {
                     replica.unbegun.on_answer(request.is_streamed);
                 }
@@ -265,6 +266,21 @@ impl Replicas {
                 }
             }
         });
+    }
+
+    /// Registers that a replica refused a request. Returns whether one of its peers answers, or computes, what it refuses.
+    pub(crate) fn on_refusal(&mut self, slot: ReplicaIndex) -> bool {
+        let Some(replica) = self.get_mut(slot) else {
+            return false;
+        };
+        replica.ends.add(true);
+        let ends = replica.ends;
+        self.all().filter(|peer| *peer != slot).any(|peer| {
+            self.get(peer).is_some_and(|peer| {
+                let is_known = !peer.ends.is_empty() || peer.outstanding > 0;
+                is_known && peer.ends.refuses_less_than(ends)
+            })
+        })
     }
 
     /// Registers that a prefill replica is done with a prompt; its verdict follows at the end of the request.

@@ -162,6 +162,7 @@ impl Naive {
             is_trial: replica.failing.sent(self.now),
             at: self.now,
             has_begun: false,
+            matched_bytes: decision.matched_bytes,
         };
         self.in_flight.insert(id, flight);
     }

@@ -46,6 +46,8 @@ pub(super) struct Replica {
     /// From when on its pushes count against what it may be sent before the next probe.
     pub(super) counted_from: Time,
     pub(super) failing: FailureCount,
+    /// Whether each of its requests was refused, the newest last.
+    pub(super) refused: Vec<bool>,
     /// Counters of its engine.
     pub(super) counters: EngineCounters,
     /// The hashes of all prefixes that it was ever sent.
@@ -53,12 +55,14 @@ pub(super) struct Replica {
 }
 
 /// How its requests end.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct FailureCount {
     pub(super) in_a_row: u32,
     /// Since the last change of `left_out` from or to `None`, or of its back-off.
     pub(super) epoch: u64,
     pub(super) left_out: Option<LeftOut>,
+    /// The clients or prompts of the refusals that counted since the last answer.
+    pub(super) refusals: Vec<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,9 +82,16 @@ pub(super) struct InFlightRequest {
     pub(super) is_trial: bool,
     pub(super) at: Time,
     pub(super) has_begun: bool,
+    pub(super) matched_bytes: u32,
 }
 
 impl Replica {
+    /// Refused ones among its last 16 requests, and their number.
+    pub(super) fn refused_of_last(&self) -> (usize, usize) {
+        let last = &self.refused[self.refused.len().saturating_sub(16)..];
+        (last.iter().filter(|refused| **refused).count(), last.len())
+    }
+
     /// When its last good probe was sent.
     pub(super) fn probed(&self) -> Option<Time> {
         let with_load = self.probe.map(|(sent, _)| sent);
@@ -143,6 +154,9 @@ pub(super) type Evidence = Option<bool>;
 
 impl FailureCount {
     pub(super) fn count(&mut self, now: Time, failed: Evidence) {
+        if failed == Some(false) {
+            self.refusals.clear();
+        }
         self.in_a_row = match failed {
             Some(true) => self.in_a_row + 1,
             Some(false) => 0,
@@ -151,6 +165,19 @@ impl FailureCount {
         if self.in_a_row >= FAILURES_MAX {
             self.leave_out(now, BACK_OFF_MS.0);
         }
+    }
+
+    /// Verdict of a refusal that counts: each client or prompt counts once.
+    pub(super) fn refuses(&mut self, flight: &InFlightRequest, key: u64) -> Evidence {
+        if flight.epoch == self.epoch && self.left_out.is_none() {
+            if self.refusals.contains(&key) {
+                return None;
+            }
+            if self.refusals.len() < FAILURES_MAX as usize {
+                self.refusals.push(key);
+            }
+        }
+        Some(true)
     }
 
     pub(super) fn leave_out(&mut self, now: Time, back_off_ms: u64) {

@@ -141,6 +141,10 @@ impl Naive {
             End::Errored | End::Failed | End::Broke => Some(true),
         };
         let elsewhere = served != ServedBy::Unreported && served != ServedBy::Replica(chosen);
+        let failed = match end {
+            End::Refused if !elsewhere => self.refused(id),
+            _ => failed,
+        };
         let request = self.leave(id, if elsewhere { Some(true) } else { failed });
         if let Some(other) = member.filter(|_| elsewhere) {
             let failing = &mut self.replicas.get_mut(&other).unwrap().failing;
@@ -166,6 +170,27 @@ impl Naive {
             cached_tokens: cached.map(|percent| 640 * percent / 100),
             completion_tokens: told.output_tokens,
         });
+    }
+
+    /// Verdict of a refused request: it counts while a peer refuses at most half as often.
+    fn refused(&mut self, id: RequestId) -> Evidence {
+        let flight = self.in_flight[&id].clone();
+        let chosen = self.replicas.get_mut(&flight.replica)?;
+        chosen.refused.push(true);
+        let (refused, of) = chosen.refused_of_last();
+        let is_alone = self.replicas.iter().any(|(peer, state)| {
+            let (peer_refused, peer_of) = state.refused_of_last();
+            let is_known = peer_of > 0 || state.outstanding > 0;
+            *peer != flight.replica && is_known && 2 * peer_refused * of <= refused * peer_of
+        });
+        let blocks = flight.request.fingerprint.blocks();
+        let session = flight.request.session.map_or(0, |session| session.0);
+        let prompt = blocks.last().map_or(session, |block| block.hash)
+            ^ u64::from(flight.request.fingerprint.total_bytes());
+        let follows = flight.matched_bytes > 0 && flight.request.session.is_some();
+        let key = if follows { session } else { prompt };
+        let chosen = self.replicas.get_mut(&flight.replica)?;
+        is_alone.then(|| chosen.failing.refuses(&flight, key))?
     }
 
     pub(super) fn abort(&mut self, which: usize, waiting: bool) {
@@ -204,6 +229,9 @@ impl Naive {
         let flight = self.in_flight.remove(&id)?;
         if let Some(replica) = self.replicas.get_mut(&flight.replica) {
             replica.failing.ended(self.now, &flight, failed);
+            if failed == Some(false) {
+                replica.refused.push(false);
+            }
             replica.outstanding -= 1;
             if !flight.has_begun {
                 replica.begun(flight.at, self.now);
