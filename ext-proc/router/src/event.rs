@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use isotherm_fingerprint::{BlockHash, Fingerprint};
+use isotherm_fingerprint::{Api, BlockHash, Fingerprint};
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
@@ -98,6 +98,8 @@ pub struct Request {
     /// Whether the driver sends [`Event::Began`] when the response begins. Only then is a request without it one without a
     /// response.
     pub tells_start: bool,
+    /// API of the request, if it is one with a prompt.
+    pub api: Option<Api>,
     /// Whether the client asks for a streamed response, so that the response begins when the prompt is computed.
     pub wants_stream: bool,
 }

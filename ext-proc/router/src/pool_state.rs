@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use isotherm_fingerprint::Fingerprint;
+use isotherm_fingerprint::{Api, Fingerprint};
 
 use crate::adapters::{AdapterCost, Adapters};
 use crate::constant::constants;
@@ -104,6 +104,7 @@ pub(crate) struct InFlightRequest {
     pub(crate) is_abandoned: bool,
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
+    pub(crate) api: Option<Api>,
     pub(crate) tenant: TenantSlot,
     /// Tokens that count for the tenant.
     pub(crate) tokens: u64,

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::Fingerprint;
+use isotherm_fingerprint::{Api, Fingerprint};
 use isotherm_router::{AdapterKey, Scope, SessionKey, TenantId, Tier};
 use twox_hash::XxHash3_64;
 
@@ -36,6 +36,8 @@ pub struct RouteRequest {
     pub scope: Scope,
     /// Whether the frontend tells when the response begins.
     pub tells_start: bool,
+    /// API of the request, if it is one with a prompt.
+    pub api: Option<Api>,
     /// Whether the client asks for a streamed response, as far as is known.
     pub wants_stream: bool,
 }

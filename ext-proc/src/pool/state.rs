@@ -147,6 +147,7 @@ impl PoolState {
             adapter: request.adapter,
             scope: request.scope.clone(),
             tells_start: request.tells_start,
+            api: request.api,
             wants_stream: request.wants_stream,
             subset: request.subset.as_ref().map(|endpoints| {
                 let ids = endpoints

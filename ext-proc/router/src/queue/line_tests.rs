@@ -204,6 +204,7 @@ fn request(id: u64, tier: Tier) -> Request {
         scope: Scope::default(),
         tenant: crate::TenantId::default(),
         tells_start: false,
+        api: None,
         wants_stream: true,
     }
 }

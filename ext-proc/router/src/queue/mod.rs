@@ -320,6 +320,7 @@ mod tests {
                 scope: Scope::default(),
                 tenant: crate::TenantId::default(),
                 tells_start: false,
+                api: None,
                 wants_stream: false,
             },
             arrived: Time::from_nanos(id),

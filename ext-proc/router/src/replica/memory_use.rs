@@ -4,8 +4,14 @@
 //! gauge counts as it is.
 
 use super::{Replica, Replicas};
-use crate::Time;
+use crate::constant::constants;
 use crate::replica_index::ReplicaIndex;
+use crate::{ReplicaId, Time};
+
+constants! {
+    /// The largest capacity with which a replica counts in its pool, in multiples of the harmonic mean of all capacities.
+    CAPACITY_MAX: f64 = 1.5;
+}
 
 /// Share of the memory for KV caches in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -48,31 +54,54 @@ impl Replicas {
         }
     }
 
+    /// Capacity of a replica's KV cache in tokens, if the engine tells it.
+    pub(crate) fn kv_capacity_tokens(&self, id: ReplicaId) -> Option<u64> {
+        let replica = self.slot_of(id).and_then(|slot| self.get(slot))?;
+        replica.load()?.kv_capacity_tokens
+    }
+
     /// Memory in use of a replica; `None` where its engine shows nothing of it.
     pub(crate) fn memory_use(&self, slot: ReplicaIndex) -> Option<MemoryUse> {
         self.get(slot)?.memory_use()
     }
 
     /// Memory in use of all replicas that stay: by capacity where each tells it, else the mean. `None` where none shows its use.
-    #[expect(clippy::cast_precision_loss, reason = "numbers of tokens")]
+    ///
+    /// A replica may claim any capacity, so one counts with at most half more than the harmonic mean, which no claim raises.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "numbers of tokens"
+    )]
     pub(crate) fn memory_use_of_pool(&self) -> Option<MemoryUse> {
         let uses = || {
             let staying = self.staying().iter();
             staying.filter_map(|slot| self.memory_use(slot))
         };
-        let capacities = uses().map(|of_one| of_one.capacity_tokens);
-        let capacity_tokens = capacities.reduce(|a, b| Some(a?.saturating_add(b?)))?;
-        let weight = |of_one: &MemoryUse| match (capacity_tokens, of_one.capacity_tokens) {
-            (Some(_), Some(capacity)) => capacity as f64,
+        let (mut count, mut inverses, mut are_told) = (0.0, 0.0, true);
+        for of_one in uses() {
+            count += 1.0;
+            match of_one.capacity_tokens {
+                Some(capacity) => inverses += 1.0 / capacity as f64,
+                None => are_told = false,
+            }
+        }
+        if count == 0.0 {
+            return None;
+        }
+        let capacity_max = CAPACITY_MAX.get() * count / inverses;
+        let capacity = |of_one: &MemoryUse| match of_one.capacity_tokens {
+            Some(capacity) if are_told => capacity_max.min(capacity as f64),
             _ => 1.0,
         };
         let (used, all) = uses().fold((0.0, 0.0), |(used, all), of_one| {
-            let weight = weight(&of_one);
-            (used + weight * of_one.share, all + weight)
+            let capacity = capacity(&of_one);
+            (used + capacity * of_one.share, all + capacity)
         });
         Some(MemoryUse {
             share: used / all,
-            capacity_tokens,
+            capacity_tokens: are_told.then_some(all as u64),
         })
     }
 }

@@ -101,8 +101,8 @@ pub(crate) struct Replica {
     counted: Option<Box<CounterSums>>,
     /// Share by which predicted cache hits are discounted, since the engine's counters do not show them.
     hit_discount: f64,
-    /// Whether an answer of the replica ever named its cached tokens.
-    names_cached_tokens: bool,
+    /// The APIs of which an answer of the replica ever named its cached tokens, a bit each.
+    names_cached_tokens: u8,
     /// The last good probe and its send time.
     probe: Option<(Load, Time)>,
     /// Requests that the engine ran when a probe last showed waiting ones, until one shows more of them and none waiting.

@@ -51,10 +51,8 @@ impl Router {
         let matched_bytes = decision.matched_bytes;
         decision.prefiller = prefill.as_ref().map(|prefill| prefill.replica);
         self.announce(&request, decision);
-        let (tenant, tokens) = (queued.tenant, queued.tokens);
-        self.pool
-            .tenants
-            .enter(tenant, tokens, |of| &mut of.in_flight);
+        let (tenant, tokens, tenants) = (queued.tenant, queued.tokens, &mut self.pool.tenants);
+        tenants.enter(tenant, tokens, |of| &mut of.in_flight);
         let in_flight = InFlightRequest {
             replica,
             permit,
@@ -68,6 +66,7 @@ impl Router {
             is_abandoned: false,
             fingerprint: request.fingerprint,
             session: request.session,
+            api: request.api,
             tenant,
             tokens,
             matched_bytes,

@@ -2,10 +2,10 @@
 
 use core::time::Duration;
 
-use isotherm_fingerprint::Fingerprint;
+use isotherm_fingerprint::{Api, Fingerprint};
 
 use super::Router;
-use super::plausibility::Plausibility;
+use super::plausibility::{Plausibility, can_write};
 use crate::pool_state::InFlightRequest;
 use crate::replica::{ComputedShare, Evidence};
 use crate::{End, ReplicaId, RequestId, ServedBy};
@@ -73,17 +73,36 @@ impl Router {
         self.correct_index(&request, end, is_elsewhere, other);
         self.retract_prefill(&request, end);
         self.end_claims(&request, end == End::Answered && !is_elsewhere);
+        let usage = &self.possible(&request, usage);
         let estimated = request.estimated_tokens;
         let verdict = usage.plausibility(&request.fingerprint, estimated);
-        let is_plausible = verdict == Plausibility::Plausible;
-        if end == End::Answered {
-            self.count_late_told(&request, usage);
+        if end != End::Answered {
+            return;
         }
-        if end == End::Answered && is_plausible {
-            self.count_tokens(&request, usage);
-            self.learn(&request, usage, is_elsewhere);
-        } else if end == End::Answered {
-            self.reject_usage(&request, verdict, is_elsewhere);
+        self.count_late_told(&request, usage);
+        match verdict {
+            Plausibility::Plausible => {
+                self.count_tokens(&request, usage);
+                self.learn(&request, usage, is_elsewhere);
+            }
+            // The engine adds the history that it stores, which the router has not read.
+            Plausibility::TooLong if request.api == Some(Api::Responses) => {
+                self.count_tokens(&request, usage);
+                self.learn_answer_length(usage);
+            }
+            _ => self.reject_usage(&request, verdict, is_elsewhere),
+        }
+    }
+
+    /// Usage without a length of the answer that the replica cannot have written: it had no time, or has no memory for it.
+    fn possible(&self, request: &InFlightRequest, usage: &ResponseUsage) -> ResponseUsage {
+        let took_s = self.pool.now.since(request.dispatched_at).as_secs_f64();
+        let capacity = self.pool.replicas.kv_capacity_tokens(request.replica);
+        let fits = |tokens: u32| capacity.is_none_or(|most| u64::from(tokens) <= most);
+        let is_possible = |tokens: &u32| can_write(*tokens, took_s) && fits(*tokens);
+        ResponseUsage {
+            completion: usage.completion.filter(is_possible),
+            ..*usage
         }
     }
 

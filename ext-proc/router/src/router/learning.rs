@@ -10,6 +10,7 @@ use isotherm_fingerprint::Fingerprint;
 use super::Router;
 use super::dispatch::share_of;
 use super::feedback::ResponseUsage;
+use super::plausibility::can_write;
 use crate::Source;
 use crate::constant::constants;
 use crate::index::AnswerKey;
@@ -22,8 +23,6 @@ constants! {
     DENSITY_MAX: f64 = 1.5;
     /// Tokens of the shortest answer that measures the time per token: in shorter ones, other delays dominate.
     OUTPUT_TOKENS_MIN: u32 = 8;
-    /// Lower bound on the time in which an engine writes a token, in seconds.
-    TOKEN_S_MIN: f64 = 0.000_05;
 }
 
 /// A prompt whose cached tokens the engine reported.
@@ -98,6 +97,12 @@ impl Router {
             let estimated = f64::from(request.estimated_tokens);
             self.token_length.learn(f64::from(tokens), estimated);
         }
+        self.learn_answer_length(usage);
+    }
+
+    /// Learns the length of an answer.
+    pub(super) fn learn_answer_length(&mut self, usage: &ResponseUsage) {
+        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
         if let Some(tokens) = usage.completion {
             replicas.learn_answer_length(f64::from(tokens), now);
         }
@@ -111,7 +116,7 @@ impl Router {
         usage: &ResponseUsage,
     ) -> Option<CacheHit> {
         let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
-        let names_cached = replicas.names_cached_tokens(slot, usage.cached_tokens);
+        let names_cached = replicas.names_cached_tokens(slot, request.api, usage.cached_tokens);
         let prompt_tokens = usage.prompt_tokens?;
         let cached_tokens = usage.cached_tokens.or(names_cached.then_some(0))?;
         let cached_bytes =
@@ -346,5 +351,5 @@ fn output_measurement(
 /// Whether an answer came in one piece: no engine writes so fast. The first byte of a stream then came with its last token.
 fn is_in_one_piece(completion: Option<u32>, writing_s: f64) -> bool {
     let tokens = completion.filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN.get());
-    tokens.is_some_and(|tokens| writing_s < f64::from(tokens) * TOKEN_S_MIN.get())
+    tokens.is_some_and(|tokens| !can_write(tokens, writing_s))
 }

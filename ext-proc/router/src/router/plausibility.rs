@@ -7,6 +7,13 @@
 
 use isotherm_fingerprint::Fingerprint;
 
+use crate::constant::constants;
+
+constants! {
+    /// Lower bound on the time in which an engine writes a token, in seconds.
+    TOKEN_S_MIN: f64 = 0.000_05;
+}
+
 /// The most bytes of a prompt in a token, as a mean over the prompt. English has four to five, a run of spaces has more.
 const TOKEN_BYTES_MAX: u32 = 16;
 /// Bytes in a token by the filter's estimate, and tokens of a medium.
@@ -14,8 +21,8 @@ const ESTIMATED_TOKEN_BYTES: u32 = 4;
 const ESTIMATED_MEDIUM_TOKENS: u32 = 576;
 /// The most tokens of an image, a video or audio.
 const MEDIUM_TOKENS_MAX: u64 = 1 << 16;
-/// The most tokens that a template adds to a prompt of any length.
-const TEMPLATE_TOKENS_MAX: u64 = 4_096;
+/// The most tokens that a template adds to a prompt of any length: a template may hold a long system prompt.
+const TEMPLATE_TOKENS_MAX: u64 = 1 << 14;
 
 /// The verdict on the usage of a response, by the prompt that the router knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +31,9 @@ pub(super) enum Plausibility {
     Plausible,
     /// The engine computed less than this prompt has.
     TooShort,
-    /// The engine computed more than this prompt has, or names more cached tokens than the prompt has.
+    /// The engine computed more than this prompt has.
+    TooLong,
+    /// The engine names more cached tokens than prompt tokens.
     Contradictory,
 }
 
@@ -43,16 +52,21 @@ impl Plausibility {
         let media = estimated.saturating_sub(bytes.div_ceil(ESTIMATED_TOKEN_BYTES));
         let media = u64::from(media.div_ceil(ESTIMATED_MEDIUM_TOKENS));
         let tokens_max = u64::from(bytes) + media * MEDIUM_TOKENS_MAX + TEMPLATE_TOKENS_MAX;
-        let is_contradictory = cached.is_some_and(|cached| cached > tokens)
-            || bytes > 0 && u64::from(tokens) > tokens_max;
         if tokens < bytes / TOKEN_BYTES_MAX {
             Self::TooShort
-        } else if is_contradictory {
+        } else if cached.is_some_and(|cached| cached > tokens) {
             Self::Contradictory
+        } else if bytes > 0 && u64::from(tokens) > tokens_max {
+            Self::TooLong
         } else {
             Self::Plausible
         }
     }
+}
+
+/// Whether an engine can have written so many tokens of one answer in this time.
+pub(super) fn can_write(tokens: u32, seconds: f64) -> bool {
+    seconds >= f64::from(tokens) * TOKEN_S_MIN.get()
 }
 
 #[cfg(test)]
@@ -84,7 +98,7 @@ mod tests {
     fn another_prompt_is_not() {
         assert_eq!(judge(1_000, 250, 12, None), Plausibility::TooShort);
         assert_eq!(judge(4_000, 1_000, 64, Some(0)), Plausibility::TooShort);
-        assert_eq!(judge(400, 100, 9_000, None), Plausibility::Contradictory);
+        assert_eq!(judge(400, 100, 20_000, None), Plausibility::TooLong);
         assert_eq!(
             judge(4_000, 1_000, 900, Some(901)),
             Plausibility::Contradictory

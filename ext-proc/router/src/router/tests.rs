@@ -52,6 +52,7 @@ fn request(id: u64, session: u64) -> Request {
         scope: Scope::default(),
         tenant: crate::TenantId::default(),
         tells_start: false,
+        api: None,
         wants_stream: true,
     }
 }

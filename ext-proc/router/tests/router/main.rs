@@ -16,6 +16,7 @@
 mod aborted;
 mod adapters;
 mod affinity;
+mod believing;
 mod between_probes;
 mod burst;
 mod cache_aware;

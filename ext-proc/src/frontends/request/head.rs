@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::{Fingerprint, names, objectives, tenant, tokens};
+use isotherm_fingerprint::{Api, Fingerprint, names, objectives, tenant, tokens};
 use isotherm_wasm_filter_core::HeaderEdit;
 use percent_encoding::percent_decode;
 
@@ -107,7 +107,10 @@ impl RequestHead {
             // Envoy rejects a malformed length itself.
             "content-length" => self.origin.body_bytes = text(value).and_then(|n| n.parse().ok()),
             ":method" => self.method = text(value)?,
-            ":path" => self.path = text(value)?,
+            ":path" => {
+                self.path = text(value)?;
+                self.request.api = Api::from_path(&self.path);
+            }
             // The client may choose it, so it must be harmless in a log.
             names::REQUEST_ID => self.request_id = harmless(value),
             names::TRACEPARENT => self.traceparent = harmless(value),

@@ -107,6 +107,7 @@ impl Simulation<'_> {
             scope,
             tenant: TenantId(class.tenant),
             tells_start: true,
+            api: None,
             wants_stream: self.setup.telemetry.has_streams(),
         };
         self.send_event(at, Event::Arrived(request));

@@ -294,6 +294,7 @@ impl Load {
             scope: self.scope.clone(),
             tenant,
             tells_start: true,
+            api: None,
             wants_stream: true,
         }
     }

@@ -182,6 +182,7 @@ fn request(conversation: u64, blocks: u32) -> Request {
         scope: Scope::default(),
         tenant: crate::TenantId::default(),
         tells_start: false,
+        api: None,
         wants_stream: true,
     }
 }

@@ -1,5 +1,7 @@
 //! Learning: finished requests and counters teach the models of a replica and of its pool.
 
+use isotherm_fingerprint::Api;
+
 use super::{CostInputs, Replicas};
 use crate::constant::constants;
 use crate::replica::{CounterSums, LatencyModel, RequestMeasurement, ServedPrompt, SpeedRatios};
@@ -138,16 +140,21 @@ impl Replicas {
         self.signals.signals()
     }
 
-    /// Whether an answer of a replica without a number of cached tokens had none: a replica that names them leaves zeros out.
+    /// Whether an answer of a replica without a number of cached tokens had none: a replica that names them leaves zeros out. vLLM
+    /// without flags names them for one API and not for the others.
     pub(crate) fn names_cached_tokens(
         &mut self,
         slot: Option<ReplicaIndex>,
+        api: Option<Api>,
         cached: Option<u32>,
     ) -> bool {
+        let of_api = 1 << api.map_or(0, |api| 1 + api as u8);
         let replica = slot.and_then(|slot| self.get_mut(slot));
         replica.is_some_and(|replica| {
-            replica.names_cached_tokens |= cached.is_some();
-            replica.names_cached_tokens
+            if cached.is_some() {
+                replica.names_cached_tokens |= of_api;
+            }
+            replica.names_cached_tokens & of_api != 0
         })
     }
 

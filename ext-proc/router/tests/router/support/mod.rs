@@ -81,6 +81,7 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         scope: Scope::default(),
         tenant: isotherm_router::TenantId::default(),
         tells_start: false,
+        api: None,
         wants_stream: true,
     }
 }
