@@ -8,6 +8,10 @@
 //! The table does not put replicas into quarantine: they are the victims. It cannot tell a prompt that breaks a replica from
 //! one that ran beside it, so a prompt that was beside it on both replicas shares its fate for the time.
 //! `docs/decisions/0111-quarantine.md` has what was rejected.
+//!
+//! A client that varies its prompt would break two replicas with each. So the table also counts the prompts of each client on which a
+//! replica broke. From the first one on, Envoy does not retry the client's requests. From the second one on, they go to the last
+//! replica that broke, for the quarantine period.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +29,26 @@ pub(crate) struct Quarantine {
     suspects: BTreeMap<u64, Suspect>,
     /// Suspects by the time of their last break, oldest first.
     by_age: BTreeSet<(Time, u64)>,
+    clients: BTreeMap<u64, SuspectClient>,
+}
+
+/// A client on whose prompts replicas broke.
+#[derive(Clone, Copy, Debug)]
+struct SuspectClient {
+    /// Prompts on which a replica broke.
+    prompts: u32,
+    /// The last replica that broke.
+    replica: ReplicaId,
+    broke_at: Time,
+}
+
+/// Restriction of a client on whose prompts replicas broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restriction {
+    /// Envoy does not retry its requests.
+    WithoutRetry,
+    /// Its requests go to one replica alone.
+    To(ReplicaId),
 }
 
 /// A prompt on which a replica broke.
@@ -49,6 +73,51 @@ impl Quarantine {
         let suspect = self.suspects.get(&key)?;
         let until = suspect.broke_at.after(period);
         (suspect.is_confirmed && now < until).then(|| until.since(now))
+    }
+
+    /// Whether a replica broke on this prompt before.
+    pub(crate) fn is_suspect(&self, key: u64) -> bool {
+        self.suspects.contains_key(&key)
+    }
+
+    /// Restriction of a client.
+    pub(crate) fn restriction(
+        &self,
+        client: u64,
+        period: Duration,
+        now: Time,
+    ) -> Option<Restriction> {
+        let suspect = self.clients.get(&client)?;
+        let holds = now < suspect.broke_at.after(period);
+        holds.then_some(match suspect.prompts {
+            0 | 1 => Restriction::WithoutRetry,
+            _ => Restriction::To(suspect.replica),
+        })
+    }
+
+    /// Counts a further prompt of a client on which a replica broke.
+    pub(crate) fn add_client(
+        &mut self,
+        client: u64,
+        replica: ReplicaId,
+        period: Duration,
+        now: Time,
+    ) {
+        self.clients
+            .retain(|_, suspect| now < suspect.broke_at.after(period));
+        if self.clients.len() >= SUSPECTS_MAX && !self.clients.contains_key(&client) {
+            let oldest = self.clients.iter().min_by_key(|(_, one)| one.broke_at);
+            if let Some(oldest) = oldest.map(|(client, _)| *client) {
+                self.clients.remove(&oldest);
+            }
+        }
+        let prompts = self.clients.get(&client).map_or(0, |one| one.prompts);
+        let suspect = SuspectClient {
+            prompts: prompts.saturating_add(1),
+            replica,
+            broke_at: now,
+        };
+        self.clients.insert(client, suspect);
     }
 
     /// Counts a replica that broke on a prompt. Returns whether the prompt is in quarantine now.

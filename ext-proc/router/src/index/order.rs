@@ -26,6 +26,12 @@ impl Owner {
     /// The common tenant.
     pub(crate) const COMMON: Self = Self(0);
 
+    /// The hash of the tenant.
+    pub(crate) const fn hash(self) -> u64 {
+        // The upper half is 0, so that it is equal to no session but by chance.
+        self.0 as u64
+    }
+
     /// The owner of a tenant's entries.
     pub(crate) const fn of(tenant: TenantId) -> Self {
         let [a, b, c, d, ..] = tenant.0.to_le_bytes();

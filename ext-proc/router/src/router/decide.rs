@@ -10,6 +10,7 @@ use super::Router;
 use crate::constant::constants;
 use crate::forwarding::{ChosenRegion, ForwardTarget};
 use crate::policy::{Dispatch, Selection, View, least_loaded};
+use crate::quarantine::Restriction;
 use crate::queue::{Band, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::tenants::TenantSlot;
@@ -199,8 +200,21 @@ impl Router {
         }
     }
 
-    /// The replicas that the gateway or its adapter restricts a request to, as far as they take new requests.
+    /// The replicas that the gateway, its adapter or its client's quarantine restricts a request to, as far as they take new requests.
     pub(super) fn pinned(&self, request: &Request) -> Option<Box<[ReplicaIndex]>> {
+        let pinned = self.pinned_by_gateway(request);
+        let Some(Restriction::To(replica)) = self.restriction_of(request) else {
+            return pinned;
+        };
+        let replicas = &self.pool.replicas;
+        let only = replicas
+            .slot_of(replica)
+            .filter(|only| replicas.staying().contains(*only))
+            .filter(|only| pinned.as_deref().is_none_or(|pinned| pinned.contains(only)));
+        only.map_or(pinned, |only| Some([only].into()))
+    }
+
+    fn pinned_by_gateway(&self, request: &Request) -> Option<Box<[ReplicaIndex]>> {
         let replicas = &self.pool.replicas;
         let listers = self.pool.adapters.listers(request);
         let lists = |replica: ReplicaIndex| listers.is_none_or(|set| set.contains(replica));

@@ -211,6 +211,9 @@ impl Router {
         pinned: Option<&[ReplicaIndex]>,
         selected: &Dispatch,
     ) -> SmallVec<[ReplicaId; 3]> {
+        if self.restriction_of(request).is_some() {
+            return SmallVec::new();
+        }
         let (chosen, matched) = (selected.replica, selected.matched.as_ref());
         let wanted = self.pool.config.fallbacks_max.saturating_add(1);
         let candidates = &*allowed(pinned, self.pool.replicas.available());

@@ -6,7 +6,9 @@ use isotherm_fingerprint::Fingerprint;
 
 use super::Router;
 use super::feedback::evidence_of;
+use crate::index::Owner;
 use crate::pool_state::InFlightRequest;
+use crate::quarantine::Restriction;
 use crate::queue::QueueSeq;
 use crate::replica::Evidence;
 use crate::{End, RejectReason, Request, ServedBy, SessionKey};
@@ -23,7 +25,26 @@ fn key_of(fingerprint: &Fingerprint, session: Option<SessionKey>) -> Option<u64>
     }
 }
 
+/// The key of a client: its tenant, or the session of a request of the common tenant.
+fn client_of(owner: Owner, session: Option<SessionKey>) -> Option<u64> {
+    match owner {
+        Owner::COMMON => session.map(|session| session.0),
+        of_tenant => Some(of_tenant.hash()),
+    }
+}
+
 impl Router {
+    /// Restriction of the client of a request: replicas broke on several of its prompts.
+    #[inline]
+    pub(super) fn restriction_of(&self, request: &Request) -> Option<Restriction> {
+        if self.quarantine.is_empty() {
+            return None;
+        }
+        let client = client_of(Owner::of(request.tenant), request.session)?;
+        let period = self.pool.config.quarantine;
+        self.quarantine.restriction(client, period, self.pool.now)
+    }
+
     /// Rejects an arriving request whose prompt is in quarantine. Returns whether it was rejected.
     pub(super) fn reject_quarantined(&mut self, request: &Request) -> bool {
         if self.quarantine.is_empty() {
@@ -67,6 +88,15 @@ impl Router {
         }
         let was_quarantined = self.quarantine_of(key).is_some();
         let chosen = Some(request.replica);
+        if !self.quarantine.is_suspect(key)
+            && let Some(client) = client_of(request.recorded.owner, request.session)
+        {
+            let last = match served_by {
+                ServedBy::Replica(replica) => replica,
+                ServedBy::Unreported | ServedBy::UnknownHost => request.replica,
+            };
+            self.quarantine.add_client(client, last, period, now);
+        }
         let mut is_quarantined = self.quarantine.add_break(key, chosen, period, now);
         let retried = match served_by {
             ServedBy::Unreported => None,

@@ -1,12 +1,13 @@
 //! Prompts on which replicas break.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::request;
 use crate::support::script::Script;
 use isotherm_router::{
-    Availability, Effect, End, PolicyName, Push, RejectReason, ReplicaId, RequestId, RouterConfig,
-    ServedBy,
+    Availability, Effect, End, PolicyName, Push, RejectReason, ReplicaId, Request, RequestId,
+    RouterConfig, ServedBy, TenantId,
 };
 
 const PERIOD_MS: u64 = 120_000;
@@ -178,5 +179,58 @@ fn a_period_of_zero_turns_quarantines_off() {
     script.router.reconfigure(script.now, config);
     for id in 0..3 {
         assert_eq!(send_deadly(&mut script, id).len(), 2);
+    }
+}
+
+/// Sends prompts that are all deadly and all different, of one client. Returns the breaks and the replicas that broke.
+fn send_variants(script: &mut Script, of: impl Fn(u64) -> Request) -> (usize, BTreeSet<u32>) {
+    let (mut breaks, mut broken) = (0, BTreeSet::new());
+    for id in 0..12 {
+        script.arrive(of(id));
+        for (id, decision) in script.dispatches() {
+            let retried = decision.fallbacks.first().copied();
+            let served = retried.map_or(ServedBy::Unreported, ServedBy::Replica);
+            script.finish_as(id, End::Broke, served, None);
+            breaks += 1 + usize::from(retried.is_some());
+            broken.extend([decision.replica.0].into_iter().chain(retried.map(|r| r.0)));
+        }
+        // Engines that broke start again.
+        script.sleep(2_000);
+        script.probe_all(0..REPLICAS);
+    }
+    (breaks, broken)
+}
+
+#[test]
+fn a_client_that_varies_a_deadly_prompt_loses_its_retries_and_then_its_choice() {
+    let of_session = |id| request(id, 7, &[id, 6, 6]);
+    let of_tenant = |id| Request {
+        tenant: TenantId(7),
+        ..request(id, id, &[id, 6, 6])
+    };
+    for same in [true, false] {
+        let mut script = script(Push::Blind);
+        let (breaks, broken) = match same {
+            true => send_variants(&mut script, of_session),
+            false => send_variants(&mut script, of_tenant),
+        };
+        assert!(broken.len() <= 3, "{broken:?}");
+        assert!(breaks <= 13, "{breaks}");
+        for id in 100..140 {
+            script.arrive(request(id, id, &[id]));
+            let decisions = script.dispatches();
+            assert!(!decisions[0].1.fallbacks.is_empty(), "another client's");
+            script.finish(id);
+        }
+        script.sleep(PERIOD_MS);
+        script.probe_all(0..REPLICAS);
+        script.arrive(Request {
+            id: RequestId(200),
+            ..of_tenant(200)
+        });
+        assert!(
+            !script.dispatches()[0].1.fallbacks.is_empty(),
+            "its period is over"
+        );
     }
 }
