@@ -38,6 +38,8 @@ pub struct RouterConfig {
     pub prefill_tokens_min: u32,
     /// Rules between regions.
     pub region: RegionRules,
+    /// Whether an empty pool gets a replica when requests wait for one. They are then rejected only after their longest wait.
+    pub starts_from_zero: bool,
     /// Bounds of each tenant, if there are any.
     pub tenants: Option<TenantLimits>,
     /// Rules of the workload tiers; `None` for one tier, whose requests all have the objective `ttft_slo`.
@@ -94,6 +96,7 @@ impl Default for RouterConfig {
                 share: false,
                 choice: RegionChoice::default(),
             },
+            starts_from_zero: false,
             tenants: None,
             tiers: None,
         }

@@ -9,7 +9,8 @@ use super::errors::{Reader, UniqueNames};
 use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
 use super::{
-    Config, Listen, PoolConfig, Sources, TracingConfig, kubernetes, region, scaling, tenants, tiers,
+    Config, Listen, PoolConfig, PoolScalingConfig, Sources, TracingConfig, kubernetes, region,
+    scaling, tenants, tiers,
 };
 
 /// The cluster of the pool for every other model.
@@ -191,6 +192,9 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         .scaling
         .map(|raw| scaling::resolve(raw, &format!("{option}.scaling"), reader));
     let sources = resolve_sources(raw.replicas, option, reader);
+    let starts_from_zero = scaling
+        .as_ref()
+        .is_some_and(PoolScalingConfig::starts_from_zero);
     PoolConfig {
         model: raw.model,
         aliases: raw.aliases,
@@ -210,6 +214,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             probe_stale_after: raw.probe.stale_after,
             prefill_tokens_min: raw.prefill_tokens_min,
             quarantine: raw.quarantine,
+            starts_from_zero,
             tenants: raw
                 .tenants
                 .map(|raw| tenants::resolve(&raw, option, reader)),

@@ -186,6 +186,11 @@ pub struct PoolScalingConfig {
 }
 
 impl PoolScalingConfig {
+    /// Whether an empty pool gets a replica when requests wait for one.
+    pub(super) fn starts_from_zero(&self) -> bool {
+        self.mode == ScalingMode::Act && self.rules.replicas.min == 0
+    }
+
     /// Resolves relative paths against `folder`.
     pub(super) fn resolve_paths(&mut self, folder: &Path) {
         if let Some(file) = self

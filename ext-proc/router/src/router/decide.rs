@@ -143,7 +143,8 @@ impl Router {
         available: &ReplicaSet,
     ) -> Option<RejectReason> {
         let (tenants, limits) = (&self.pool.tenants, self.pool.config.tenants.as_ref());
-        let is_empty = self.pool.replicas.staying().is_empty();
+        let is_empty =
+            self.pool.replicas.staying().is_empty() && !self.pool.config.starts_from_zero;
         let exceeds_limits = || {
             tenants.has_in_flight_max(queued.tenant, limits)
                 || self.exceeds_share(queued.tenant, available)

@@ -183,3 +183,27 @@ fn an_old_probe_does_not_replace_a_newer_one() {
     script.probe(0, 0);
     assert_eq!(script.sent(), [(0, 0)]);
 }
+
+#[test]
+fn an_empty_pool_that_starts_from_zero_holds_its_requests_for_the_first_replica() {
+    let config = RouterConfig {
+        starts_from_zero: true,
+        ..RouterConfig::default()
+    };
+    let wait_max = config.queue.wait_max;
+    let mut script = Script::new(config, 0);
+    script.arrive(request(0, 0, &[0]));
+    assert_eq!(script.effects(), []);
+    assert_eq!(script.stats().queue_length, 1, "the planner sees it");
+    script.sleep(9_000);
+    script.add(0);
+    script.probe(0, 0);
+    assert_eq!(script.sent(), [(0, 0)]);
+    script.finish(0);
+    script.event(Event::Removed(ReplicaId(0)));
+    script.arrive(request(1, 1, &[1]));
+    script.sleep(u64::try_from(wait_max.as_millis()).unwrap());
+    let rejected = |effect: &Effect| matches!(effect, Effect::Reject { reason, .. } if *reason == RejectReason::NoReplica);
+    assert!(script.effects().iter().all(rejected));
+    assert_eq!(script.stats().queue_length, 0);
+}

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use isotherm_router::{
     Choice, Decision, Effect, Event, PolicyName, QueueOrder, RejectReason, ReplicaId, Request,
-    RequestId, Scope,
+    RequestId, Scope, Tier,
 };
 
 use super::super::serves_in_order;
@@ -74,9 +74,13 @@ impl Naive {
         self.check();
     }
 
-    /// Whether one that was to wait may yet go in the same event: another replica has become free by it.
+    /// Whether one that was to wait may yet go in the same event: another replica has become free by it. The pool is then not busy either,
+    /// so the share of a tenant is not bounded.
     fn may_be_asked_again(&self, choice: &Choice) -> bool {
-        matches!(choice, Choice::Wait { .. }) && !serves_in_order(self.config.policy)
+        let limit = RejectReason::TenantLimit;
+        let waits = matches!(choice, Choice::Wait { .. })
+            || matches!(choice, Choice::Reject { reason } if *reason == limit);
+        waits && !serves_in_order(self.config.policy)
     }
 
     /// Removes a waiting request; returns the earlier ones that could have been dispatched instead.
@@ -121,8 +125,16 @@ impl Naive {
         let (request, since, _) = self.take_waiting(id, could);
         if !since.held {
             let rank = self.rank(&request, &since);
+            // Of two that are promoted at once, the first goes before the second joins the line.
+            let joined_later = |other: &Request, standing: &Since| {
+                let are_batch = [other.tier, request.tier] == [Tier::NonInteractive; 2];
+                are_batch && standing.entered == since.entered && standing.place > since.place
+            };
             let in_front = self.waiting.iter().filter(|(other, standing)| {
-                !standing.held && could(self, other) && self.rank(other, standing) < rank
+                !standing.held
+                    && could(self, other)
+                    && self.rank(other, standing) < rank
+                    && !joined_later(other, standing)
             });
             let in_front: Vec<_> = in_front.map(|(other, since)| (other.id, *since)).collect();
             self.pass_over(id, &in_front);

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use isotherm_router::{
-    End, EngineCounters, Event, Load, PeerId, PolicyName, ReplicaId, Request, RequestId, Scope,
-    ServedBy, Time,
+    Choice, End, EngineCounters, Event, Load, PeerId, PolicyName, RejectReason, ReplicaId, Request,
+    RequestId, Scope, ServedBy, Time,
 };
 
 use super::super::{request, serves_in_order};
@@ -60,6 +60,8 @@ impl Naive {
             let stays = |id: &&ReplicaId| self.replicas.get(id).is_some_and(|r| !r.draining);
             subset.iter().filter(stays).copied().collect()
         });
+        // The limits of its tenant hold for a request that arrives, and not for one that comes back.
+        let comes_back = matches!(&resolved.scope, Scope::Regions { tried } if !tried.is_empty());
         let mut since = Since {
             place: self.next_place(),
             arrived: self.now,
@@ -86,7 +88,12 @@ impl Naive {
         // What is held may be released in the same event, before or after the arrival.
         let is_held = |(_, since): &(Request, Since)| since.held;
         let moves_others = moves_others || self.waiting.iter().any(is_held);
-        let choice = Some(foretold.choice).filter(|_| is_known && !moves_others);
+        let limit = RejectReason::TenantLimit;
+        let is_exempt = |choice: &Choice| {
+            comes_back && matches!(choice, Choice::Reject { reason } if *reason == limit)
+        };
+        let choice =
+            Some(foretold.choice).filter(|choice| is_known && !moves_others && !is_exempt(choice));
         self.event_foretold(Event::Arrived(request), choice);
     }
 
