@@ -14,12 +14,10 @@ use serde::Deserialize;
 
 use super::object::{Deletion, Page};
 use super::{Api, ApiError, FileObject, Owner};
-use crate::store::FileRow;
+use crate::store::{FilePosition, FileRow};
 
 /// Most files of one list: OpenAI's bound.
 const LIMIT_MAX: u32 = 10_000;
-/// Lines of a file that are read at once.
-const PAGE_LINES: u32 = 50;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ListQuery {
@@ -96,18 +94,14 @@ pub(super) async fn content(
 ) -> Result<Response, ApiError> {
     let file = find(&api, &owner, &id).await?;
     let length = file.bytes;
-    let pages = stream::try_unfold((api, file, 0), |(api, file, after)| async move {
-        let page = api.store.file_lines(&file, after, PAGE_LINES).await;
-        let page = page.map_err(|error| {
+    let start = (api, file, FilePosition::default());
+    let pages = stream::try_unfold(start, |(api, file, at)| async move {
+        let page = api.store.file_page(&file, at).await.map_err(|error| {
             tracing::warn!(%error, file = file.id, "the content of a file breaks off");
             std::io::Error::other("the database failed")
         })?;
-        let Some((last, _)) = page.last() else {
-            return Ok(None);
-        };
-        let last = *last;
-        let bytes: Vec<u8> = page.into_iter().flat_map(|(_, line)| line).collect();
-        Ok::<_, std::io::Error>(Some((Bytes::from(bytes), (api, file, last))))
+        let page = page.map(|(bytes, behind)| (Bytes::from(bytes), (api, file, behind)));
+        Ok::<_, std::io::Error>(page)
     });
     let mut response = Body::from_stream(pages).into_response();
     let headers = response.headers_mut();

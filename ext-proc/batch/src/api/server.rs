@@ -16,10 +16,12 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::ApiError;
@@ -28,6 +30,8 @@ use super::ApiError;
 const CONNECTIONS_MAX: usize = 256;
 /// Longest time for the headers of a request, and for the next request of a connection.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest time in which a client takes no byte of a response.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest time of a connection: an upload or a download of the largest file over a slow network.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(7_200);
 /// Time for the requests in flight when the server stops.
@@ -79,11 +83,20 @@ pub(super) async fn serve(
     let _ = drained.await;
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn serve_connection<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_TIME_MAX));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS_TIME_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(Box::pin(stream)),
+            TowerToHyperService::new(router),
+        );
     let mut connection = std::pin::pin!(connection);
     let served = async {
         tokio::select! {
@@ -120,7 +133,25 @@ fn is_local(host: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::get;
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_its_client_reads_nothing_of_a_response() {
+        let content = vec![b'x'; 4 << 20];
+        let router = Router::new().route("/", get(|| async { content }));
+        let (server, mut client) = tokio::io::duplex(1_024);
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
+            .await
+            .unwrap();
+        let begun_at = tokio::time::Instant::now();
+        serve_connection(server, router, CancellationToken::new()).await;
+        assert!(begun_at.elapsed() < CONNECTION_TIME_MAX / 10);
+        drop(client);
+    }
 
     #[test]
     fn only_names_of_this_machine_are_local() {

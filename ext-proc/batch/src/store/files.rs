@@ -153,38 +153,6 @@ impl Store {
         rows.iter().map(FileRow::read).collect()
     }
 
-    /// The next lines of a file after the line `after`: at most `count` of them, with their numbers.
-    pub async fn file_lines(
-        &self,
-        file: &FileRow,
-        after: i64,
-        count: u32,
-    ) -> StoreResult<Vec<(i64, Vec<u8>)>> {
-        let rows = match &file.results_of {
-            None => {
-                let select = "SELECT number, content FROM isotherm_file_lines WHERE file_id = $1 AND number > $2
-                    ORDER BY number LIMIT $3";
-                let select = sqlx::query(select)
-                    .bind(&file.id)
-                    .bind(after)
-                    .bind(i64::from(count));
-                select.fetch_all(&self.pool).await?
-            }
-            Some((batch, is_success)) => {
-                let select = "SELECT number, result AS content FROM isotherm_requests WHERE batch_id = $1
-                    AND number > $2 AND is_success = $3 AND result IS NOT NULL ORDER BY number LIMIT $4";
-                let select = sqlx::query(select)
-                    .bind(batch)
-                    .bind(after)
-                    .bind(i64::from(*is_success))
-                    .bind(i64::from(count));
-                select.fetch_all(&self.pool).await?
-            }
-        };
-        let line = |row: &AnyRow| Ok((row.try_get("number")?, row.try_get("content")?));
-        rows.iter().map(line).collect()
-    }
-
     /// Whether a batch that is not finished reads the file.
     pub async fn is_in_use(&self, file: &str) -> StoreResult<bool> {
         let select = "SELECT COUNT(*) AS batches FROM isotherm_batches WHERE input_file_id = $1

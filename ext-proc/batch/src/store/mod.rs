@@ -5,6 +5,7 @@
 //! which would be tested half as much each.
 
 mod batches;
+mod content;
 mod files;
 mod requests;
 mod schema;
@@ -24,6 +25,7 @@ use sqlx::{
 };
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
+pub use content::FilePosition;
 pub use files::{FileRow, NewFile};
 pub(crate) use requests::Claim;
 pub use requests::{ClaimedLine, LineKey, LineUpdate, NewRequest, ResultKind, UnfinishedLine};

@@ -243,7 +243,15 @@ pub(crate) async fn wait_for_end(store: &Store, id: &str) -> BatchRow {
 pub(crate) async fn lines(store: &Store, file: Option<&str>) -> Vec<Value> {
     let Some(file) = file else { return Vec::new() };
     let file = store.file("o", file).await.unwrap().unwrap();
-    let lines = store.file_lines(&file, 0, 100_000).await.unwrap();
+    let mut lines = Vec::new();
+    loop {
+        let after = lines.last().map_or(0, |(number, _)| *number);
+        let page = store.file_lines(&file, after, 100).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        lines.extend(page);
+    }
     let total: usize = lines.iter().map(|(_, line)| line.len()).sum();
     assert_eq!(file.bytes, total as u64);
     lines
