@@ -177,7 +177,7 @@ impl Store {
                 .execute(&mut *transaction)
                 .await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// Names of files that have expired, or whose upload never ended, without the files that a batch still reads.

@@ -4,6 +4,7 @@
 //! rows that another worker locks, and SQLite has one writer at a time. Rejected: an own trait with two implementations,
 //! which would be tested half as much each.
 
+mod address;
 mod batches;
 mod content;
 mod files;
@@ -14,15 +15,15 @@ mod statement;
 mod stewardship;
 #[cfg(test)]
 mod tests;
+mod transaction;
 mod workers;
 
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{
-    Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, Transaction,
-};
+use sqlx::{AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+
+use address::{DatabaseAddress, Dialect};
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
 pub use content::FilePosition;
@@ -40,13 +41,6 @@ const CONNECTIONS_MAX: u32 = 8;
 const ACQUIRE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Lock that one process holds while it creates the tables: "isotherm" in ASCII.
 const SCHEMA_LOCK: i64 = 0x6973_6f74_6865_726d;
-
-/// A database's kind of SQL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
-    Sqlite,
-    Postgres,
-}
 
 /// The state of the queue. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -103,28 +97,17 @@ impl Store {
         // A second call finds the drivers installed.
         let _ =
             sqlx::any::install_drivers(&[sqlx::sqlite::any::DRIVER, sqlx::postgres::any::DRIVER]);
-        let (dialect, url) = parse(database);
+        let address = DatabaseAddress::parse(database);
         let open_error = |cause| StoreError::Open {
-            url: without_password(&url),
+            url: address.without_password(),
             cause,
         };
-        let options: AnyConnectOptions = url.parse().map_err(open_error)?;
+        let options: AnyConnectOptions = address.url.parse().map_err(open_error)?;
         let options = options.disable_statement_logging();
-        let pool = AnyPoolOptions::new()
-            .max_connections(CONNECTIONS_MAX)
-            .acquire_timeout(ACQUIRE_TIME_MAX)
-            .after_connect(move |connection, _| {
-                Box::pin(async move {
-                    if dialect == Dialect::Sqlite {
-                        connection.execute(SQLITE_SETTINGS).await?;
-                    }
-                    Ok(())
-                })
-            });
-        let pool = pool.connect_with(options).await.map_err(open_error)?;
+        let pool = pool_options(address.dialect).connect_with(options).await;
         let mut store = Self {
-            pool,
-            dialect,
+            pool: pool.map_err(open_error)?,
+            dialect: address.dialect,
             clock_offset_ms: 0,
         };
         store.create_tables().await?;
@@ -174,17 +157,7 @@ impl Store {
                     .await?;
             }
         }
-        Ok(transaction.commit().await?)
-    }
-
-    /// Begins a transaction that writes.
-    async fn begin(&self) -> StoreResult<Transaction<'static, Any>> {
-        let statement = match self.dialect {
-            // A transaction that reads first and writes later could not get the lock then.
-            Dialect::Sqlite => "BEGIN IMMEDIATE",
-            Dialect::Postgres => "BEGIN",
-        };
-        Ok(self.pool.begin_with(statement).await?)
+        transaction.commit().await
     }
 
     async fn measure_clock(&self) -> StoreResult<i64> {
@@ -200,41 +173,32 @@ impl Store {
     }
 }
 
+fn pool_options(dialect: Dialect) -> AnyPoolOptions {
+    let options = AnyPoolOptions::new()
+        .max_connections(CONNECTIONS_MAX)
+        .acquire_timeout(ACQUIRE_TIME_MAX);
+    match dialect {
+        Dialect::Sqlite => options.after_connect(|connection, _| {
+            Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+        }),
+        // After a failover a connection may stay at a server that takes no writes (SQLSTATE 25006). The question replaces
+        // the pool's own test, and costs as much.
+        Dialect::Postgres => options
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| {
+                Box::pin(async move {
+                    let row = connection.fetch_one("SHOW transaction_read_only").await?;
+                    let is_read_only: String = row.try_get(0)?;
+                    Ok(is_read_only == "off")
+                })
+            }),
+    }
+}
+
 /// Settings of each connection to SQLite. Readers do not block the writer (WAL), a commit is on the disk when it returns,
 /// and a second process waits for the first.
 const SQLITE_SETTINGS: &str =
     "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
-
-/// The dialect and the URL of what `--database` gives.
-fn parse(database: &str) -> (Dialect, String) {
-    if database.starts_with("postgres:") || database.starts_with("postgresql:") {
-        return (Dialect::Postgres, database.to_owned());
-    }
-    let file = database.strip_prefix("sqlite:").unwrap_or(database);
-    let file = file.strip_prefix("//").unwrap_or(file);
-    let (file, query) = file.split_once('?').unwrap_or((file, "mode=rwc"));
-    let file: String = Path::new(file)
-        .to_string_lossy()
-        .replace('%', "%25")
-        .replace('?', "%3f")
-        .replace('#', "%23");
-    (Dialect::Sqlite, format!("sqlite://{file}?{query}"))
-}
-
-/// The URL without the password of its user.
-fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    match authority.rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{host}{path}")
-        }
-        None => url.to_owned(),
-    }
-}
 
 fn local_time() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -252,29 +216,4 @@ fn count(row: &AnyRow, column: &str) -> StoreResult<u64> {
 /// Writes a count.
 fn stored(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod address_tests {
-    use super::*;
-
-    #[test]
-    fn a_database_is_a_file_or_a_url() {
-        let sqlite = |text: &str| (Dialect::Sqlite, text.to_owned());
-        assert_eq!(parse("queue.db"), sqlite("sqlite://queue.db?mode=rwc"));
-        assert_eq!(
-            parse("/var/queue.db"),
-            sqlite("sqlite:///var/queue.db?mode=rwc")
-        );
-        assert_eq!(parse("sqlite:a%b.db"), sqlite("sqlite://a%25b.db?mode=rwc"));
-        assert_eq!(parse("postgres://h/d").0, Dialect::Postgres);
-        assert_eq!(parse("postgresql://h/d").0, Dialect::Postgres);
-    }
-
-    #[test]
-    fn errors_show_no_password() {
-        let shown = without_password("postgres://user:secret@host:5432/db");
-        assert_eq!(shown, "postgres://user@host:5432/db");
-        assert_eq!(without_password("sqlite://queue.db"), "sqlite://queue.db");
-    }
 }

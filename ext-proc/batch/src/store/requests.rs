@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sqlx::Row as _;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row as _, Transaction};
 
+use super::address::Dialect;
 use super::statement::Statement;
-use super::{Dialect, Store, StoreResult};
+use super::transaction::WriteTransaction;
+use super::{Store, StoreResult};
 use crate::pace::{Priority, UnixMs};
 
 /// A line of a batch: the batch, and the number of the line in its input file, from 1.
@@ -240,7 +242,7 @@ impl Store {
                 .bind(batch);
             update.execute(&mut *transaction).await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// Lines of a batch that have no result and that no worker holds, whose next attempt may be due or not.
@@ -275,7 +277,7 @@ impl Store {
 
 /// Writes the result of a line, unless the line has one. Returns whether it did.
 async fn write_result(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut WriteTransaction,
     now: UnixMs,
     (batch, number): (&str, i64),
     kind: ResultKind,

@@ -14,7 +14,7 @@
 //!
 //! Output files have no lines of their own: they are the results of their batch, in the order of the input.
 
-use super::Dialect;
+use super::address::Dialect;
 
 /// Version of the tables.
 pub(super) const VERSION: i64 = 1;

@@ -1,7 +1,8 @@
 //! Steps of a batch that one process at a time takes: validation, the end of a batch, and the removal of old state.
 
-use sqlx::{Any, Row as _, Transaction};
+use sqlx::Row as _;
 
+use super::transaction::WriteTransaction;
 use super::{BatchRow, BatchStatus, Store, StoreResult, count, stored};
 use crate::id::random_id;
 use crate::pace::UnixMs;
@@ -97,7 +98,7 @@ impl Store {
                 .bind(batch);
             update.execute(&mut *transaction).await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// Ends the validation of a batch whose input file has mistakes.
@@ -138,6 +139,7 @@ impl Store {
             .fetch_one(&mut *transaction)
             .await?;
         if count(&open, "lines")? > 0 {
+            transaction.roll_back().await?;
             return Ok(false);
         }
         let expires_at = batch
@@ -163,7 +165,9 @@ impl Store {
             .bind(errors)
             .bind(&batch.id);
         if update.execute(&mut *transaction).await?.rows_affected() == 0 {
-            return Ok(false); // another process was faster; the files of this one go with the transaction
+            // Another process was faster.
+            transaction.roll_back().await?;
+            return Ok(false);
         }
         transaction.commit().await?;
         Ok(true)
@@ -210,10 +214,7 @@ const FINISH_COMPLETED: &str = "UPDATE isotherm_batches SET status = $1, complet
     output_file_id = $3, error_file_id = $4, steward_until = 0 WHERE id = $5 AND status = 'finalizing'";
 
 /// Whether a line of the batch has no response because the deadline passed.
-async fn has_unfinished_line(
-    transaction: &mut Transaction<'static, Any>,
-    batch: &str,
-) -> StoreResult<bool> {
+async fn has_unfinished_line(transaction: &mut WriteTransaction, batch: &str) -> StoreResult<bool> {
     let select = "SELECT unfinished FROM isotherm_batches WHERE id = $1";
     let row = sqlx::query(select)
         .bind(batch)
@@ -224,7 +225,7 @@ async fn has_unfinished_line(
 
 /// Makes the output or the error file of a batch; `None` if it would be empty.
 async fn make_file(
-    transaction: &mut Transaction<'static, Any>,
+    transaction: &mut WriteTransaction,
     batch: &BatchRow,
     is_success: bool,
     now: UnixMs,

@@ -270,3 +270,36 @@ async fn workers_add_up_their_spare_capacity() {
     let sum = store.report_spare_rate("a", "m", Some(2.25)).await.unwrap();
     assert_eq!((sum.per_s, sum.workers), (Some(3.75), 2));
 }
+
+/// Sets the size of SQLite's file, in pages, for every connection of a store.
+async fn limit_pages(store: &Store, pages: &str) {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        connections.push(store.pool.acquire().await.unwrap());
+    }
+    for connection in &mut connections {
+        let statement = format!("PRAGMA max_page_count = {pages}");
+        connection.execute(AssertSqlSafe(statement)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_was_full_breaks_no_connection() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    let result = |number: i64| {
+        let (kind, text) = (ResultKind::Success, vec![b'x'; 1 << 20]);
+        let key = (batch.id.clone(), number);
+        [(key, LineUpdate::Result { kind, text })]
+    };
+    limit_pages(&store, "1").await; // no more than there are
+    for number in 1..=i64::from(CONNECTIONS_MAX) {
+        store.write_updates("w", &result(number)).await.unwrap_err();
+    }
+    limit_pages(&store, "1000000").await;
+    for number in 1..=LINES {
+        store.write_updates("w", &result(number)).await.unwrap();
+    }
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    assert_eq!(row.completed, LINES as u64);
+}
