@@ -166,16 +166,15 @@ impl Store {
     pub async fn create_batch(&self, batch: &NewBatch) -> StoreResult<()> {
         let insert = "INSERT INTO isotherm_batches (id, owner, endpoint, model, status, input_file_id, window_s,
                 created_at, expires_at, total, completed, failed, unfinished, metadata, output_ttl_s, output_path, is_delivered, steward_until)
-            VALUES ($1, $2, $3, '', 'validating', $4, $5, $6, $7, 0, 0, 0, 0, $8, $9, $10, 0, 0)";
-        let now = self.now();
-        let insert = sqlx::query(insert)
+            VALUES ($1, $2, $3, '', 'validating', $4, $5, {now}, {now} + $6, 0, 0, 0, 0, $7, $8, $9, 0, 0)";
+        let insert = self
+            .timed(insert)
             .bind(&batch.id)
             .bind(&batch.owner)
             .bind(batch.endpoint.path())
             .bind(&batch.input_file_id)
             .bind(batch.window.seconds())
-            .bind(now)
-            .bind(now.saturating_add(batch.window.milliseconds()))
+            .bind(batch.window.milliseconds())
             .bind(batch.metadata.clone())
             .bind(batch.output_ttl_s.map(stored))
             .bind(batch.output_path.clone());
@@ -233,9 +232,10 @@ impl Store {
         count(&row, "batches")
     }
 
-    /// Batches whose lines are being sent, earliest deadline first.
+    /// Batches whose lines are being sent: the first of each owner by deadline, then the second of each, and so on.
     pub async fn active_batches(&self, limit: u32) -> StoreResult<Vec<BatchRow>> {
-        let select = "SELECT * FROM isotherm_batches WHERE status = 'in_progress' ORDER BY expires_at, id LIMIT $1";
+        let select = "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY owner ORDER BY expires_at, id) AS owner_turn
+            FROM isotherm_batches WHERE status = 'in_progress') AS active ORDER BY owner_turn, expires_at, id LIMIT $1";
         let select = sqlx::query(select).bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;
         rows.iter().map(BatchRow::read).collect()
@@ -243,9 +243,9 @@ impl Store {
 
     /// Asks for the end of a batch. Returns whether the batch could still be cancelled.
     pub async fn cancel_batch(&self, id: &str) -> StoreResult<bool> {
-        let update = "UPDATE isotherm_batches SET status = 'cancelling', cancelling_at = $1
-            WHERE id = $2 AND status IN ('validating', 'in_progress')";
-        let update = sqlx::query(update).bind(self.now()).bind(id);
+        let update = "UPDATE isotherm_batches SET status = 'cancelling', cancelling_at = {now}
+            WHERE id = $1 AND status IN ('validating', 'in_progress')";
+        let update = self.timed(update).bind(id);
         Ok(update.execute(&self.pool).await?.rows_affected() > 0)
     }
 }

@@ -72,13 +72,13 @@ impl Store {
     /// Begins a file; its lines follow by `append_lines`.
     pub(super) async fn begin_file(&self, file: &NewFile) -> StoreResult<()> {
         let insert = "INSERT INTO isotherm_files (id, owner, purpose, name, status, bytes, lines, created_at)
-            VALUES ($1, $2, 'batch', $3, $4, 0, 0, $5)";
-        let insert = sqlx::query(insert)
+            VALUES ($1, $2, 'batch', $3, $4, 0, 0, {now})";
+        let insert = self
+            .timed(insert)
             .bind(&file.id)
             .bind(&file.owner)
             .bind(&file.name)
-            .bind(UPLOADING)
-            .bind(self.now());
+            .bind(UPLOADING);
         insert.execute(&self.pool).await?;
         Ok(())
     }
@@ -184,14 +184,13 @@ impl Store {
     pub async fn expired_files(&self, limit: u32) -> StoreResult<Vec<String>> {
         /// Time after which an upload is taken for dead, in milliseconds: longer than any upload may take.
         const UPLOAD_MS_MAX: i64 = 3_600_000;
-        let select = "SELECT id FROM isotherm_files AS file WHERE (expires_at < $1 OR (status = $2 AND created_at < $3))
+        let select = "SELECT id FROM isotherm_files AS file WHERE (expires_at < {now} OR (status = $1 AND created_at < {now} - $2))
             AND NOT EXISTS (SELECT 1 FROM isotherm_batches WHERE input_file_id = file.id
-                AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')) LIMIT $4";
-        let now = self.now();
-        let select = sqlx::query(select)
-            .bind(now)
+                AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')) LIMIT $3";
+        let select = self
+            .timed(select)
             .bind(UPLOADING)
-            .bind(now.saturating_sub(UPLOAD_MS_MAX))
+            .bind(UPLOAD_MS_MAX)
             .bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()

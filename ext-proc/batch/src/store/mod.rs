@@ -6,6 +6,7 @@
 
 mod address;
 mod batches;
+mod clock;
 mod content;
 mod files;
 mod requests;
@@ -18,12 +19,14 @@ mod tests;
 mod transaction;
 mod workers;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
 
 use address::{DatabaseAddress, Dialect};
+use clock::Clock;
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
 pub use content::FilePosition;
@@ -32,8 +35,7 @@ pub(crate) use requests::Claim;
 pub use requests::{ClaimedLine, LineKey, LineUpdate, NewRequest, ResultKind, UnfinishedLine};
 pub use sink::{FileSink, SinkError};
 pub use stewardship::StewardTask;
-
-use crate::pace::UnixMs;
+pub(crate) use stewardship::StewardTurn;
 
 /// Most connections of one process to PostgreSQL.
 const CONNECTIONS_MAX: u32 = 8;
@@ -47,8 +49,7 @@ const SCHEMA_LOCK: i64 = 0x6973_6f74_6865_726d;
 pub struct Store {
     pool: AnyPool,
     dialect: Dialect,
-    /// The database's clock less this machine's, in milliseconds, as it was when the store opened.
-    clock_offset_ms: i64,
+    clock: Arc<Clock>,
 }
 
 /// Error of the database, or of a request to it.
@@ -108,17 +109,11 @@ impl Store {
         let mut store = Self {
             pool: pool.map_err(open_error)?,
             dialect: address.dialect,
-            clock_offset_ms: 0,
+            clock: Arc::new(Clock::new(clock::wall_clock())),
         };
         store.create_tables().await?;
-        store.clock_offset_ms = store.measure_clock().await?;
+        store.clock = Arc::new(Clock::new(store.read_clock().await?));
         Ok(store)
-    }
-
-    /// The time by the database's clock, which all workers share.
-    #[must_use]
-    pub fn now(&self) -> UnixMs {
-        local_time().saturating_add(self.clock_offset_ms)
     }
 
     /// Closes the connections.
@@ -159,18 +154,6 @@ impl Store {
         }
         transaction.commit().await
     }
-
-    async fn measure_clock(&self) -> StoreResult<i64> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(0);
-        }
-        let before = local_time();
-        let clock = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-        let row = sqlx::query(clock).fetch_one(&self.pool).await?;
-        let database: i64 = row.try_get(0)?;
-        let local = before + (local_time() - before) / 2;
-        Ok(database.saturating_sub(local))
-    }
 }
 
 fn pool_options(dialect: Dialect) -> AnyPoolOptions {
@@ -199,13 +182,6 @@ fn pool_options(dialect: Dialect) -> AnyPoolOptions {
 /// and a second process waits for the first.
 const SQLITE_SETTINGS: &str =
     "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
-
-fn local_time() -> UnixMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        UnixMs::try_from(since.as_millis()).unwrap_or(UnixMs::MAX)
-    })
-}
 
 /// Reads a column that counts.
 fn count(row: &AnyRow, column: &str) -> StoreResult<u64> {

@@ -9,7 +9,7 @@ use super::address::Dialect;
 use super::statement::Statement;
 use super::transaction::WriteTransaction;
 use super::{Store, StoreResult};
-use crate::pace::{Priority, UnixMs};
+use crate::pace::Priority;
 
 /// A line of a batch: the batch, and the number of the line in its input file, from 1.
 pub type LineKey = (String, i64);
@@ -68,10 +68,10 @@ pub enum LineUpdate {
         /// Text of the result.
         text: Vec<u8>,
     },
-    /// Another attempt from `ready_at` on.
+    /// Another attempt after a pause.
     Retry {
-        /// Time of the next attempt.
-        ready_at: UnixMs,
+        /// Time until the next attempt, in milliseconds.
+        after_ms: i64,
         /// Failures that are the line's own, so far.
         failures: u32,
         /// Failures of the gateway, so far.
@@ -81,18 +81,18 @@ pub enum LineUpdate {
 
 /// Claims on SQLite, which has one writer at a time.
 const CLAIM_SQLITE: &str =
-    "UPDATE isotherm_requests SET worker = $1, ready_at = $2, is_promoted = $3
+    "UPDATE isotherm_requests SET worker = $1, ready_at = {now} + $2, is_promoted = $3
     WHERE batch_id = $4 AND number IN (
-        SELECT number FROM isotherm_requests
-        WHERE batch_id = $4 AND done_at IS NULL AND ready_at <= $5 ORDER BY number LIMIT $6)
+        SELECT number FROM isotherm_requests WHERE batch_id = $4 AND done_at IS NULL
+        AND (ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $5)
     AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
     RETURNING number, custom_id, failures, outages";
 /// Claims on PostgreSQL: lines that another worker is claiming are skipped.
 const CLAIM_POSTGRES: &str = "WITH free AS MATERIALIZED (
-        SELECT number FROM isotherm_requests
-        WHERE batch_id = $4 AND done_at IS NULL AND ready_at <= $5 ORDER BY number LIMIT $6
+        SELECT number FROM isotherm_requests WHERE batch_id = $4 AND done_at IS NULL
+        AND (ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $5
         FOR UPDATE SKIP LOCKED)
-    UPDATE isotherm_requests AS request SET worker = $1, ready_at = $2, is_promoted = $3 FROM free
+    UPDATE isotherm_requests AS request SET worker = $1, ready_at = {now} + $2, is_promoted = $3 FROM free
     WHERE request.batch_id = $4 AND request.number = free.number
     AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
     RETURNING request.number, request.custom_id, request.failures, request.outages";
@@ -134,14 +134,13 @@ impl Store {
             Dialect::Sqlite => CLAIM_SQLITE,
             Dialect::Postgres => CLAIM_POSTGRES,
         };
-        let now = self.now();
         let mut transaction = self.begin().await?;
-        let claimed = sqlx::query(statement)
+        let claimed = self
+            .timed(statement)
             .bind(claim.worker)
-            .bind(now.saturating_add(claim.lease_ms))
+            .bind(claim.lease_ms)
             .bind(i64::from(claim.priority == Priority::Interactive))
             .bind(claim.batch)
-            .bind(now)
             .bind(i64::try_from(claim.count).unwrap_or(i64::MAX));
         let rows = claimed.fetch_all(&mut *transaction).await?;
         let mut lines = BTreeMap::new();
@@ -178,7 +177,7 @@ impl Store {
         }
         for (batch, numbers) in batches {
             let mut update = Statement::new("UPDATE isotherm_requests SET ready_at = ");
-            update.bind(self.now().saturating_add(lease_ms))?;
+            update.push_time(self).push(" + ").bind(lease_ms)?;
             update
                 .push(" WHERE done_at IS NULL AND worker = ")
                 .bind(worker)?;
@@ -204,9 +203,11 @@ impl Store {
         for ((batch, number), update) in updates {
             match update {
                 LineUpdate::Result { kind, text } => {
-                    let is_new =
-                        write_result(&mut transaction, self.now(), (batch, *number), *kind, text);
-                    if is_new.await? {
+                    let key = (batch.as_str(), *number);
+                    if self
+                        .write_result(&mut transaction, key, *kind, text)
+                        .await?
+                    {
                         let [successes, errors, unfinished] = results.entry(batch).or_default();
                         *successes += i64::from(*kind == ResultKind::Success);
                         *errors += i64::from(*kind != ResultKind::Success);
@@ -214,14 +215,15 @@ impl Store {
                     }
                 }
                 LineUpdate::Retry {
-                    ready_at,
+                    after_ms,
                     failures,
                     outages,
                 } => {
-                    let update = "UPDATE isotherm_requests SET ready_at = $1, failures = $2, outages = $3, worker = NULL
+                    let update = "UPDATE isotherm_requests SET ready_at = {now} + $1, failures = $2, outages = $3, worker = NULL
                         WHERE batch_id = $4 AND number = $5 AND done_at IS NULL AND worker = $6";
-                    let update = sqlx::query(update)
-                        .bind(ready_at)
+                    let update = self
+                        .timed(update)
+                        .bind(after_ms)
                         .bind(i64::from(*failures))
                         .bind(i64::from(*outages))
                         .bind(batch)
@@ -245,6 +247,26 @@ impl Store {
         transaction.commit().await
     }
 
+    /// Writes the result of a line, unless the line has one. Returns whether it did.
+    async fn write_result(
+        &self,
+        transaction: &mut WriteTransaction,
+        (batch, number): (&str, i64),
+        kind: ResultKind,
+        text: &[u8],
+    ) -> StoreResult<bool> {
+        let update =
+            "UPDATE isotherm_requests SET done_at = {now}, is_success = $1, result = $2, worker = NULL
+            WHERE batch_id = $3 AND number = $4 AND done_at IS NULL";
+        let update = self
+            .timed(update)
+            .bind(i64::from(kind == ResultKind::Success))
+            .bind(text.to_vec())
+            .bind(batch)
+            .bind(number);
+        Ok(update.execute(&mut **transaction).await?.rows_affected() > 0)
+    }
+
     /// Lines of a batch that have no result and that no worker holds, whose next attempt may be due or not.
     pub(crate) async fn unfinished_lines(
         &self,
@@ -252,11 +274,8 @@ impl Store {
         limit: u32,
     ) -> StoreResult<Vec<UnfinishedLine>> {
         let select = "SELECT number, custom_id FROM isotherm_requests WHERE batch_id = $1 AND done_at IS NULL
-            AND (worker IS NULL OR ready_at <= $2) ORDER BY number LIMIT $3";
-        let select = sqlx::query(select)
-            .bind(batch)
-            .bind(self.now())
-            .bind(i64::from(limit));
+            AND (worker IS NULL OR ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $2";
+        let select = self.timed(select).bind(batch).bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;
         let line = |row: &AnyRow| {
             Ok(UnfinishedLine {
@@ -273,26 +292,6 @@ impl Store {
         sqlx::query(delete).bind(batch).execute(&self.pool).await?;
         Ok(())
     }
-}
-
-/// Writes the result of a line, unless the line has one. Returns whether it did.
-async fn write_result(
-    transaction: &mut WriteTransaction,
-    now: UnixMs,
-    (batch, number): (&str, i64),
-    kind: ResultKind,
-    text: &[u8],
-) -> StoreResult<bool> {
-    let update =
-        "UPDATE isotherm_requests SET done_at = $1, is_success = $2, result = $3, worker = NULL
-        WHERE batch_id = $4 AND number = $5 AND done_at IS NULL";
-    let update = sqlx::query(update)
-        .bind(now)
-        .bind(i64::from(kind == ResultKind::Success))
-        .bind(text.to_vec())
-        .bind(batch)
-        .bind(number);
-    Ok(update.execute(&mut **transaction).await?.rows_affected() > 0)
 }
 
 fn read_claimed(row: &AnyRow) -> StoreResult<ClaimedLine> {

@@ -9,7 +9,7 @@ use super::*;
 use crate::completion_window::CompletionWindow;
 use crate::endpoint::Endpoint;
 use crate::limits::Limits;
-use crate::pace::Priority;
+use crate::pace::{Priority, UnixMs};
 
 const LINES: i64 = 12;
 /// A lease that outlives the test.
@@ -116,7 +116,7 @@ async fn random_schedules_agree_with_a_naive_model() {
             let number = random.random_range(1..=LINES);
             let update = match random.random_range(0..3) {
                 0 => LineUpdate::Retry {
-                    ready_at: 0,
+                    after_ms: 0,
                     failures: 1,
                     outages: 0,
                 },
@@ -302,4 +302,102 @@ async fn a_disk_that_was_full_breaks_no_connection() {
     }
     let row = store.batch(None, &batch.id).await.unwrap().unwrap();
     assert_eq!(row.completed, LINES as u64);
+}
+
+/// Makes batches of an owner that are to be validated.
+async fn create_batches(store: &Store, owner: &str, count: usize) {
+    for number in 0..count {
+        let batch = NewBatch {
+            id: format!("batch_{owner}{number}"),
+            owner: owner.to_owned(),
+            endpoint: Endpoint::Completions,
+            input_file_id: "file-1".to_owned(),
+            window: CompletionWindow::DAY,
+            metadata: None,
+            output_ttl_s: None,
+            output_path: None,
+        };
+        store.create_batch(&batch).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn owners_take_turns_in_validation() {
+    let (_folder, store) = store().await;
+    for (owner, count) in [("b", 6), ("a", 2), ("c", 1)] {
+        create_batches(&store, owner, count).await;
+    }
+    let mut last_owner = String::new();
+    let mut owners = Vec::new();
+    loop {
+        let turn = StewardTurn {
+            name: "steward",
+            last_owner: &last_owner,
+        };
+        let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+        let Some(task) = task else { break };
+        store.fail_batch(&task.batch().id, "{}").await.unwrap();
+        last_owner.clone_from(&task.batch().owner);
+        owners.push(last_owner.clone());
+    }
+    assert_eq!(owners.concat(), "abcabbbbb");
+}
+
+#[tokio::test]
+async fn no_batch_of_an_owner_hides_those_of_another() {
+    let (_folder, store) = store().await;
+    for (owner, count) in [("a", 5), ("b", 2)] {
+        create_batches(&store, owner, count).await;
+        for number in 0..count {
+            let id = format!("batch_{owner}{number}");
+            store.start_batch(&id, "m", 1).await.unwrap();
+        }
+    }
+    let active = store.active_batches(4).await.unwrap();
+    let owners: String = active.into_iter().map(|batch| batch.owner).collect();
+    assert_eq!(owners, "abab");
+}
+
+#[tokio::test]
+async fn a_time_further_ahead_than_any_pause_counts_as_past() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    for (ahead_ms, claimed) in [
+        (3_600_000, 0),
+        (3 * 3_600_000, LINES),
+        (i64::MAX / 2, LINES),
+    ] {
+        let update = "UPDATE isotherm_requests SET ready_at = $1";
+        let update = sqlx::query(update).bind(store.now().saturating_add(ahead_ms));
+        update.execute(&store.pool).await.unwrap();
+        let claim = claim(&batch, "w", 1, 100);
+        let lines = store.claim_lines(&claim).await.unwrap();
+        assert_eq!(lines.len() as i64, claimed, "{ahead_ms}");
+    }
+    let update = "UPDATE isotherm_batches SET steward_until = $1, status = 'finalizing'";
+    let update = sqlx::query(update).bind(store.now() + 31 * 24 * 3_600_000);
+    update.execute(&store.pool).await.unwrap();
+    let turn = StewardTurn {
+        name: "steward",
+        last_owner: "",
+    };
+    let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+    assert!(task.is_some());
+}
+
+#[tokio::test]
+async fn no_batch_expires_while_the_time_is_in_doubt() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    let update = sqlx::query("UPDATE isotherm_batches SET expires_at = 1");
+    update.execute(&store.pool).await.unwrap();
+    let turn = StewardTurn {
+        name: "steward",
+        last_owner: "",
+    };
+    let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+    assert_eq!(task, None);
+    store.look_at_clock().await.unwrap();
+    let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+    assert_eq!(task.unwrap().batch().id, batch.id);
 }

@@ -5,10 +5,12 @@
 //! database slows the worker instead of filling its memory.
 
 mod flight;
+mod in_flight;
 mod plan;
 mod recorder;
 mod steward;
 mod validation;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,6 +74,7 @@ pub async fn run(store: Store, config: WorkerConfig, stop: CancellationToken) {
     let helpers = stop.child_token();
     let steward = steward::Steward::new(store.clone(), name.clone(), &config);
     let stewardship = tokio::spawn(steward.run(helpers.clone()));
+    tokio::spawn(store.clone().follow_clock(helpers.clone()));
     let (hold_sender, holds) = watch::channel(BTreeMap::new());
     if let Some(page) = config.status.clone() {
         tokio::spawn(follow_status(page, hold_sender, helpers.clone()));
@@ -132,14 +135,14 @@ impl Worker {
     async fn claim(&mut self) {
         while let Some(wanted) = self
             .plan
-            .next_claim(self.store.now(), self.flights.in_flight())
+            .next_claim(self.store.moment(), self.flights.in_flight())
         {
             let claim = self
                 .plan
                 .claim(&wanted, self.flights.worker(), self.config.lease);
             let Some(claim) = claim else { return };
             let step = timeout(STEP_TIME_MAX, self.store.claim_lines(&claim)).await;
-            let now = self.store.now();
+            let now = self.store.moment().steady;
             match step {
                 Ok(Ok(lines)) => {
                     self.plan.claimed(now, &wanted, lines.len());
@@ -180,7 +183,7 @@ impl Worker {
                 lines = self.flights.in_flight().len(),
                 "lines in flight are given back"
             );
-            self.flights.give_back(self.store.now()).await;
+            self.flights.give_back().await;
         }
     }
 }
