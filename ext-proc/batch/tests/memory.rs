@@ -14,8 +14,6 @@ use std::time::Duration;
 
 use api::TestApi;
 use isotherm_batch::limits::Limits;
-use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 
 /// Resident memory of this process, in MiB.
 fn resident_mib() -> u64 {
@@ -44,12 +42,10 @@ async fn downloads_that_read_nothing_hold_little_memory() {
     let file = api.upload("a", &content).await;
     let mut downloads = Vec::new();
     for _ in 0..DOWNLOADS {
-        let mut connection = TcpStream::connect(api.address).await.unwrap();
         let request = format!(
             "GET /v1/files/{file}/content HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer a\r\n\r\n"
         );
-        connection.write_all(request.as_bytes()).await.unwrap();
-        downloads.push(connection);
+        downloads.push(api.begin(&request).await);
     }
     let mut most = 0;
     for _ in 0..100 {

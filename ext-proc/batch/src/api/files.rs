@@ -12,6 +12,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde::Deserialize;
 
+use super::auth::too_many;
 use super::object::{Deletion, Page};
 use super::{Api, ApiError, FileObject, Owner};
 use crate::store::{FilePosition, FileRow};
@@ -29,7 +30,7 @@ pub(super) struct ListQuery {
 
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page<FileObject>>, ApiError> {
     let Query(query) = query?;
@@ -45,13 +46,13 @@ pub(super) async fn list(
         ));
     }
     let after = match &query.after {
-        Some(after) => Some(find(&api, &owner, after).await?),
+        Some(after) => Some(find(&api, &owner.name, after).await?),
         None => None,
     };
     let purpose = query.purpose.as_deref();
     let rows = api
         .store
-        .files(&owner, purpose, after.as_ref(), limit + 1)
+        .files(&owner.name, purpose, after.as_ref(), limit + 1)
         .await?;
     Ok(Json(Page::new(
         rows,
@@ -63,18 +64,18 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Json<FileObject>, ApiError> {
-    Ok(Json(find(&api, &owner, &id).await?.into()))
+    Ok(Json(find(&api, &owner.name, &id).await?.into()))
 }
 
 pub(super) async fn delete(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Json<Deletion>, ApiError> {
-    find(&api, &owner, &id).await?;
+    find(&api, &owner.name, &id).await?;
     if api.store.is_in_use(&id).await? {
         let message = "A batch still reads the file: cancel the batch first, or wait for its end.";
         return Err(ApiError::new(StatusCode::CONFLICT, "file_in_use", message));
@@ -89,18 +90,21 @@ pub(super) async fn delete(
 
 pub(super) async fn content(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let file = find(&api, &owner, &id).await?;
+    let file = find(&api, &owner.name, &id).await?;
+    let Some(place) = api.downloads.take(&owner) else {
+        return Err(too_many("too_many_downloads", "downloads"));
+    };
     let length = file.bytes;
-    let start = (api, file, FilePosition::default());
-    let pages = stream::try_unfold(start, |(api, file, at)| async move {
+    let start = (api, file, place, FilePosition::default());
+    let pages = stream::try_unfold(start, |(api, file, place, at)| async move {
         let page = api.store.file_page(&file, at).await.map_err(|error| {
             tracing::warn!(%error, file = file.id, "the content of a file breaks off");
             std::io::Error::other("the database failed")
         })?;
-        let page = page.map(|(bytes, behind)| (Bytes::from(bytes), (api, file, behind)));
+        let page = page.map(|(bytes, behind)| (Bytes::from(bytes), (api, file, place, behind)));
         Ok::<_, std::io::Error>(page)
     });
     let mut response = Body::from_stream(pages).into_response();

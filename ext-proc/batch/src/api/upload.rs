@@ -10,6 +10,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use tokio::time::timeout;
 
+use super::auth::too_many;
 use super::{Api, ApiError, FileObject, Owner};
 use crate::id::random_id;
 use crate::limits::FILE_NAME_CHARACTERS_MAX;
@@ -29,38 +30,21 @@ const TTL_S: (i64, i64) = (3_600, 2_592_000);
 
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     form: Result<Multipart, MultipartRejection>,
 ) -> Result<Json<FileObject>, ApiError> {
     let form = form.map_err(|error| ApiError::invalid(None, error.body_text()))?;
-    let Ok(_place) = api.uploads.try_acquire() else {
-        let message = "Too many uploads at once: try again.";
-        return Err(ApiError::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too_many_uploads",
-            message,
-        ));
+    let Some(_place) = api.uploads.take(&owner) else {
+        return Err(too_many("too_many_uploads", "uploads"));
     };
-    let limits = &api.config.limits;
-    let (bytes, files) = api.store.storage_used().await?;
-    if bytes >= limits.storage_bytes_max || files >= limits.files_max {
-        let message = format!(
-            "The queue is full ({} bytes, {} files): delete files that you need no more.",
-            limits.storage_bytes_max, limits.files_max
-        );
-        return Err(ApiError::new(
-            StatusCode::INSUFFICIENT_STORAGE,
-            "storage_full",
-            message,
-        ));
-    }
+    check_storage(&api, &owner, true).await?;
     let file = NewFile {
         id: random_id("file-"),
-        owner,
+        owner: owner.name.clone(),
         name: "upload.jsonl".to_owned(),
     };
-    let (id, owner) = (file.id.clone(), file.owner.clone());
-    let uploaded = timeout(UPLOAD_TIME_MAX, receive(&api, form, file)).await;
+    let id = file.id.clone();
+    let uploaded = timeout(UPLOAD_TIME_MAX, receive(&api, &owner, form, file)).await;
     let uploaded = uploaded.unwrap_or_else(|_| Err(too_slow(UPLOAD_TIME_MAX)));
     if let Err(error) = uploaded {
         // What has arrived goes at once, or else with the files that never ended.
@@ -69,12 +53,36 @@ pub(super) async fn create(
         }
         return Err(error);
     }
-    let file = api.store.file(&owner, &id).await?;
+    let file = api.store.file(&owner.name, &id).await?;
     file.map(|file| Json(file.into()))
         .ok_or_else(|| ApiError::missing("file", &id))
 }
 
-async fn receive(api: &Api, mut form: Multipart, mut file: NewFile) -> Result<(), ApiError> {
+/// Checks that an owner may store more, with what it is storing now.
+async fn check_storage(api: &Api, owner: &Owner, is_new: bool) -> Result<(), ApiError> {
+    let limits = &api.config.limits;
+    let used = api.store.storage_used(&owner.name).await?;
+    let has_room = used
+        .bytes
+        .has_room(0, limits.storage_bytes_max, owner.is_shared);
+    let files = u64::from(is_new);
+    if has_room
+        && (!is_new
+            || used
+                .files
+                .has_room(files, limits.files_max, owner.is_shared))
+    {
+        return Ok(());
+    }
+    Err(ApiError::storage_full(limits))
+}
+
+async fn receive(
+    api: &Api,
+    owner: &Owner,
+    mut form: Multipart,
+    mut file: NewFile,
+) -> Result<(), ApiError> {
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     let mut sink = None;
     for _ in 0..PARTS_MAX {
@@ -98,7 +106,9 @@ async fn receive(api: &Api, mut form: Multipart, mut file: NewFile) -> Result<()
         }
         let mut writer = FileSink::begin(&api.store, &file, &api.config.limits).await?;
         while let Some(chunk) = next(part.chunk()).await? {
-            writer.write(&chunk).await.map_err(split_error)?;
+            if writer.write(&chunk).await.map_err(split_error)? {
+                check_storage(api, owner, false).await?;
+            }
         }
         sink = Some(writer);
     }

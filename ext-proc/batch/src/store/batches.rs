@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 use strum::{Display, EnumString, IntoStaticStr};
 
-use super::{Store, StoreError, StoreResult, count, stored};
+use super::{ROW_BYTES, Store, StoreError, StoreResult, count, stored};
 use crate::completion_window::CompletionWindow;
 use crate::endpoint::Endpoint;
 use crate::pace::UnixMs;
@@ -165,8 +165,9 @@ impl Store {
     /// Creates a batch in the state `validating`.
     pub async fn create_batch(&self, batch: &NewBatch) -> StoreResult<()> {
         let insert = "INSERT INTO isotherm_batches (id, owner, endpoint, model, status, input_file_id, window_s,
-                created_at, expires_at, total, completed, failed, unfinished, metadata, output_ttl_s, output_path, is_delivered, steward_until)
-            VALUES ($1, $2, $3, '', 'validating', $4, $5, {now}, {now} + $6, 0, 0, 0, 0, $7, $8, $9, 0, 0)";
+                created_at, expires_at, total, completed, failed, unfinished, metadata, output_ttl_s, output_path, is_delivered, steward_until, bytes)
+            VALUES ($1, $2, $3, '', 'validating', $4, $5, {now}, {now} + $6, 0, 0, 0, 0, $7, $8, $9, 0, 0,
+                COALESCE((SELECT lines * $10 FROM isotherm_files WHERE id = $4), 0))";
         let insert = self
             .timed(insert)
             .bind(&batch.id)
@@ -177,7 +178,8 @@ impl Store {
             .bind(batch.window.milliseconds())
             .bind(batch.metadata.clone())
             .bind(batch.output_ttl_s.map(stored))
-            .bind(batch.output_path.clone());
+            .bind(batch.output_path.clone())
+            .bind(stored(ROW_BYTES));
         insert.execute(&self.pool).await?;
         Ok(())
     }
@@ -222,14 +224,6 @@ impl Store {
         let update = "UPDATE isotherm_batches SET is_delivered = 1 WHERE id = $1";
         sqlx::query(update).bind(id).execute(&self.pool).await?;
         Ok(())
-    }
-
-    /// Number of batches that are not finished.
-    pub async fn open_batches(&self) -> StoreResult<u64> {
-        let select = "SELECT COUNT(*) AS batches FROM isotherm_batches
-            WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')";
-        let row = sqlx::query(select).fetch_one(&self.pool).await?;
-        count(&row, "batches")
     }
 
     /// Batches whose lines are being sent: the first of each owner by deadline, then the second of each, and so on.

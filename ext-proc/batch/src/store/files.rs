@@ -62,13 +62,6 @@ impl FileRow {
 }
 
 impl Store {
-    /// Size of all files in bytes, and their number.
-    pub async fn storage_used(&self) -> StoreResult<(u64, u64)> {
-        let used = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS bytes, COUNT(*) AS files FROM isotherm_files";
-        let row = sqlx::query(used).fetch_one(&self.pool).await?;
-        Ok((count(&row, "bytes")?, count(&row, "files")?))
-    }
-
     /// Begins a file; its lines follow by `append_lines`.
     pub(super) async fn begin_file(&self, file: &NewFile) -> StoreResult<()> {
         let insert = "INSERT INTO isotherm_files (id, owner, purpose, name, status, bytes, lines, created_at)
@@ -83,7 +76,7 @@ impl Store {
         Ok(())
     }
 
-    /// Appends lines to a file; `first` is the number of the first of them.
+    /// Appends lines to a file, whose size grows by them; `first` is the number of the first of them.
     pub(super) async fn append_lines(
         &self,
         file: &str,
@@ -100,8 +93,13 @@ impl Store {
             insert.bind(file)?.push(", ").bind(number)?;
             insert.push(", ").bind(line.as_slice())?.push(")");
         }
-        insert.build().execute(&self.pool).await?;
-        Ok(())
+        let bytes: usize = lines.iter().map(Vec::len).sum();
+        let grow = "UPDATE isotherm_files SET bytes = bytes + $1 WHERE id = $2";
+        let grow = sqlx::query(grow).bind(stored(bytes as u64)).bind(file);
+        let mut transaction = self.begin().await?;
+        insert.build().execute(&mut *transaction).await?;
+        grow.execute(&mut *transaction).await?;
+        transaction.commit().await
     }
 
     /// Completes a file.
@@ -167,8 +165,11 @@ impl Store {
         let results = "UPDATE isotherm_requests SET result = NULL
             WHERE batch_id = (SELECT batch_id FROM isotherm_files WHERE id = $1)
             AND is_success = (SELECT is_success FROM isotherm_files WHERE id = $1)";
+        let shrink = "UPDATE isotherm_batches SET bytes = bytes - (SELECT bytes FROM isotherm_files WHERE id = $1)
+            WHERE id = (SELECT batch_id FROM isotherm_files WHERE id = $1)";
         for statement in [
             results,
+            shrink,
             "DELETE FROM isotherm_file_lines WHERE file_id = $1",
             "DELETE FROM isotherm_files WHERE id = $1",
         ] {

@@ -9,6 +9,7 @@ mod batches;
 mod clock;
 mod content;
 mod files;
+mod health;
 mod requests;
 mod schema;
 mod sink;
@@ -17,25 +18,31 @@ mod stewardship;
 #[cfg(test)]
 mod tests;
 mod transaction;
+mod usage;
 mod workers;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
 use sqlx::{AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
 
 use address::{DatabaseAddress, Dialect};
 use clock::Clock;
+use health::DatabaseFile;
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
 pub use content::FilePosition;
 pub use files::{FileRow, NewFile};
+pub use health::DatabaseProblem;
 pub(crate) use requests::Claim;
 pub use requests::{ClaimedLine, LineKey, LineUpdate, NewRequest, ResultKind, UnfinishedLine};
 pub use sink::{FileSink, SinkError};
 pub use stewardship::StewardTask;
 pub(crate) use stewardship::StewardTurn;
+pub(crate) use usage::ROW_BYTES;
+pub use usage::{OpenBatches, StorageUse};
 
 /// Most connections of one process to PostgreSQL.
 const CONNECTIONS_MAX: u32 = 8;
@@ -50,6 +57,9 @@ pub struct Store {
     pool: AnyPool,
     dialect: Dialect,
     clock: Arc<Clock>,
+    /// SQLite's file.
+    file: Option<Arc<DatabaseFile>>,
+    problem: Arc<Mutex<Option<DatabaseProblem>>>,
 }
 
 /// Error of the database, or of a request to it.
@@ -110,8 +120,15 @@ impl Store {
             pool: pool.map_err(open_error)?,
             dialect: address.dialect,
             clock: Arc::new(Clock::new(clock::wall_clock())),
+            file: None,
+            problem: Arc::default(),
         };
         store.create_tables().await?;
+        store.file = address
+            .file
+            .as_deref()
+            .and_then(DatabaseFile::of)
+            .map(Arc::new);
         store.clock = Arc::new(Clock::new(store.read_clock().await?));
         Ok(store)
     }
@@ -143,6 +160,11 @@ impl Store {
         let version = version.fetch_optional(&mut *transaction).await?;
         match version.map(|row| row.try_get(0)).transpose()? {
             Some(schema::VERSION) => {}
+            Some(1) => {
+                for statement in schema::FROM_VERSION_1 {
+                    transaction.execute(*statement).await?;
+                }
+            }
             Some(other) => return Err(StoreError::Version(other)),
             None => {
                 let insert = sqlx::query("INSERT INTO isotherm_schema (version) VALUES ($1)");

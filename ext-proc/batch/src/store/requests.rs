@@ -8,7 +8,7 @@ use sqlx::any::AnyRow;
 use super::address::Dialect;
 use super::statement::Statement;
 use super::transaction::WriteTransaction;
-use super::{Store, StoreResult};
+use super::{Store, StoreResult, stored};
 use crate::pace::Priority;
 
 /// A line of a batch: the batch, and the number of the line in its input file, from 1.
@@ -199,7 +199,7 @@ impl Store {
         let mut updates: Vec<&(LineKey, LineUpdate)> = updates.iter().collect();
         updates.sort_by(|(left, _), (right, _)| left.cmp(right));
         let mut transaction = self.begin().await?;
-        let mut results: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
+        let mut results: BTreeMap<&str, [i64; 4]> = BTreeMap::new();
         for ((batch, number), update) in updates {
             match update {
                 LineUpdate::Result { kind, text } => {
@@ -208,10 +208,12 @@ impl Store {
                         .write_result(&mut transaction, key, *kind, text)
                         .await?
                     {
-                        let [successes, errors, unfinished] = results.entry(batch).or_default();
+                        let [successes, errors, unfinished, bytes] =
+                            results.entry(batch).or_default();
                         *successes += i64::from(*kind == ResultKind::Success);
                         *errors += i64::from(*kind != ResultKind::Success);
                         *unfinished += i64::from(*kind == ResultKind::Unfinished);
+                        *bytes += stored(text.len() as u64);
                     }
                 }
                 LineUpdate::Retry {
@@ -233,14 +235,15 @@ impl Store {
                 }
             }
         }
-        for (batch, [successes, errors, unfinished]) in results {
+        for (batch, [successes, errors, unfinished, bytes]) in results {
             let update =
                 "UPDATE isotherm_batches SET completed = completed + $1, failed = failed + $2,
-                unfinished = unfinished + $3 WHERE id = $4";
+                unfinished = unfinished + $3, bytes = bytes + $4 WHERE id = $5";
             let update = sqlx::query(update)
                 .bind(successes)
                 .bind(errors)
                 .bind(unfinished)
+                .bind(bytes)
                 .bind(batch);
             update.execute(&mut *transaction).await?;
         }

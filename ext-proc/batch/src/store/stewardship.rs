@@ -3,7 +3,7 @@
 use sqlx::Row as _;
 
 use super::transaction::WriteTransaction;
-use super::{BatchRow, BatchStatus, Store, StoreResult, count, stored};
+use super::{BatchRow, BatchStatus, ROW_BYTES, Store, StoreResult, count, stored};
 use crate::id::random_id;
 use crate::pace::UnixMs;
 
@@ -122,13 +122,17 @@ impl Store {
                 .bind(batch);
             update.execute(&mut *transaction).await?;
         }
+        let size = "UPDATE isotherm_batches SET bytes = (SELECT CAST(COALESCE(SUM($1 + OCTET_LENGTH(custom_id)), 0) AS BIGINT)
+            FROM isotherm_requests WHERE batch_id = $2) WHERE id = $2 AND completed + failed = 0";
+        let size = sqlx::query(size).bind(stored(ROW_BYTES)).bind(batch);
+        size.execute(&mut *transaction).await?;
         transaction.commit().await
     }
 
     /// Ends the validation of a batch whose input file has mistakes.
     pub(crate) async fn fail_batch(&self, batch: &str, errors: &str) -> StoreResult<()> {
         self.remove_requests(batch).await?;
-        let update = "UPDATE isotherm_batches SET status = 'failed', failed_at = {now}, errors = $1, total = 0, steward_until = 0
+        let update = "UPDATE isotherm_batches SET status = 'failed', failed_at = {now}, errors = $1, total = 0, bytes = 0, steward_until = 0
             WHERE id = $2 AND status = 'validating'";
         let update = self.timed(update).bind(errors).bind(batch);
         update.execute(&self.pool).await?;

@@ -254,7 +254,10 @@ async fn old_state_goes_and_files_in_use_stay() {
     let files = store.files("o", None, None, 10).await.unwrap();
     assert_eq!(files.len(), 1, "{files:?}");
     store.delete_file(&batch.input_file_id).await.unwrap();
-    assert_eq!(store.storage_used().await.unwrap(), (0, 0));
+    assert_eq!(
+        store.storage_used("o").await.unwrap(),
+        StorageUse::default()
+    );
 }
 
 #[tokio::test]
@@ -400,4 +403,78 @@ async fn no_batch_expires_while_the_time_is_in_doubt() {
     store.look_at_clock().await.unwrap();
     let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
     assert_eq!(task.unwrap().batch().id, batch.id);
+}
+
+#[tokio::test]
+async fn lines_and_results_of_a_batch_count_as_storage_until_they_are_deleted() {
+    let (_folder, store) = store().await;
+    let used = || async { store.storage_used("o").await.unwrap().bytes.owner };
+    let batch = batch(&store, "batch_1").await;
+    let with_rows = used().await;
+    assert!(with_rows >= LINES as u64 * ROW_BYTES, "{with_rows}");
+    let updates: Vec<(LineKey, LineUpdate)> = (1..=LINES)
+        .map(|number| {
+            let (kind, text) = (ResultKind::Success, vec![b'x'; 1_000]);
+            (
+                (batch.id.clone(), number),
+                LineUpdate::Result { kind, text },
+            )
+        })
+        .collect();
+    for _ in 0..2 {
+        store.write_updates("w", &updates).await.unwrap();
+        assert_eq!(used().await, with_rows + LINES as u64 * 1_000);
+    }
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    store.begin_finish(&row).await.unwrap();
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    assert!(store.finish_batch(&row).await.unwrap());
+    assert_eq!(used().await, with_rows + LINES as u64 * 1_000);
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    store
+        .delete_file(&row.output_file_id.unwrap())
+        .await
+        .unwrap();
+    assert_eq!(used().await, with_rows);
+}
+
+#[tokio::test]
+async fn tables_of_version_1_are_brought_forward() {
+    let (folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    let used = store.storage_used("o").await.unwrap();
+    for statement in [
+        "ALTER TABLE isotherm_batches DROP COLUMN bytes",
+        "UPDATE isotherm_schema SET version = 1",
+    ] {
+        store.pool.execute(statement).await.unwrap();
+    }
+    store.close().await;
+    let file = folder.path().join("queue.db");
+    let store = Store::open(file.to_str().unwrap()).await.unwrap();
+    assert_eq!(store.storage_used("o").await.unwrap(), used);
+    assert!(store.batch(None, &batch.id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn damage_of_a_page_is_a_problem_that_stays() {
+    let (folder, store) = store().await;
+    for number in 0..20 {
+        let id = format!("batch_{number}");
+        batch(&store, &id).await;
+    }
+    store
+        .pool
+        .execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        .await
+        .unwrap();
+    let path = folder.path().join("queue.db");
+    let mut content = std::fs::read(&path).unwrap();
+    content[4_096 * 2..].fill(0xa5);
+    std::fs::write(&path, content).unwrap();
+    let store = Store::open(path.to_str().unwrap()).await.unwrap();
+    assert_eq!(store.problem(), None);
+    let error = store.unfinished_lines("batch_7", 10).await.unwrap_err();
+    store.note(&error);
+    assert_eq!(store.problem(), Some(DatabaseProblem::Damaged), "{error}");
 }

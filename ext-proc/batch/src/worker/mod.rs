@@ -75,6 +75,7 @@ pub async fn run(store: Store, config: WorkerConfig, stop: CancellationToken) {
     let steward = steward::Steward::new(store.clone(), name.clone(), &config);
     let stewardship = tokio::spawn(steward.run(helpers.clone()));
     tokio::spawn(store.clone().follow_clock(helpers.clone()));
+    tokio::spawn(store.clone().follow_health(helpers.clone()));
     let (hold_sender, holds) = watch::channel(BTreeMap::new());
     if let Some(page) = config.status.clone() {
         tokio::spawn(follow_status(page, hold_sender, helpers.clone()));
@@ -118,11 +119,11 @@ impl Worker {
                 _ = plans.tick() => {
                     let name = self.flights.worker();
                     let step = self.plan.refresh(&self.store, name, self.flights.in_flight());
-                    database_step("plan", step).await;
+                    database_step(&self.store, "plan", step).await;
                 }
                 _ = renewals.tick() => {
                     let step = self.flights.renew(&self.store);
-                    database_step("renew leases", step).await;
+                    database_step(&self.store, "renew leases", step).await;
                 }
                 _ = claims.tick() => {}
                 () = self.flights.next_event(&mut self.plan, &self.store) => {}
@@ -152,6 +153,7 @@ impl Worker {
                     }
                 }
                 Ok(Err(error)) => {
+                    self.store.note(&error);
                     tracing::warn!(%error, "no lines can be claimed");
                     self.plan.pause_claims(now);
                     return;
@@ -189,10 +191,13 @@ impl Worker {
 }
 
 /// Awaits a step of the database; logs a failure, and pauses.
-async fn database_step(what: &str, step: impl Future<Output = StoreResult<()>>) {
+async fn database_step(store: &Store, what: &str, step: impl Future<Output = StoreResult<()>>) {
     match timeout(STEP_TIME_MAX, step).await {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => tracing::warn!(%error, "the worker cannot {what}"),
+        Ok(Err(error)) => {
+            store.note(&error);
+            tracing::warn!(%error, "the worker cannot {what}");
+        }
         Err(_) => tracing::warn!("the worker cannot {what}: the database does not answer"),
     }
     sleep(STEP_PAUSE).await;

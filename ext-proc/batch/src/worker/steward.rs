@@ -57,6 +57,7 @@ impl Steward {
                 Ok(true) => continue,
                 Ok(false) => IDLE_PAUSE,
                 Err(error) => {
+                    self.store.note(&error);
                     tracing::warn!(%error, "no batch can be validated or ended");
                     FAILURE_PAUSE
                 }

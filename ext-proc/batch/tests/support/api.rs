@@ -12,7 +12,8 @@ use isotherm_batch::api::{self, ApiConfig};
 use isotherm_batch::limits::Limits;
 use isotherm_batch::store::Store;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::sync::DropGuard;
 
@@ -44,6 +45,7 @@ impl TestApi {
             limits,
         };
         let stop = CancellationToken::new();
+        tokio::spawn(store.clone().follow_health(stop.clone()));
         tokio::spawn(api::serve(listener, store.clone(), config, stop.clone()));
         Self {
             store,
@@ -78,6 +80,13 @@ impl TestApi {
 
     pub(crate) async fn get(&self, path: &str, key: &str) -> (u16, Value) {
         self.send((Method::GET, path), key, ("", Vec::new())).await
+    }
+
+    /// Opens a connection, and sends the beginning of a request.
+    pub(crate) async fn begin(&self, text: &str) -> TcpStream {
+        let mut connection = TcpStream::connect(self.address).await.unwrap();
+        connection.write_all(text.as_bytes()).await.unwrap();
+        connection
     }
 
     /// Uploads a file for batches, with further fields of the form.

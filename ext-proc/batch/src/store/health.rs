@@ -1,0 +1,139 @@
+//! The health of the database, as the API and the log tell it.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use strum::Display;
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::{Store, StoreError, StoreResult};
+
+/// Interval of checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Longest wait for an answer of the database.
+const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A reason for which the queue does not work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+pub enum DatabaseProblem {
+    /// SQLite's file is another one, or none.
+    #[strum(to_string = "the file of the database was deleted or replaced: restart the queue")]
+    FileGone,
+    /// A page of the database is not what was written.
+    #[strum(to_string = "the database is damaged: restore it from a copy")]
+    Damaged,
+    /// No answer in time.
+    #[strum(to_string = "the database does not answer")]
+    NoAnswer,
+    /// A write failed.
+    #[strum(to_string = "the database takes no writes")]
+    NoWrites,
+}
+
+/// SQLite's file, as it was when the store opened.
+#[derive(Debug)]
+pub(super) struct DatabaseFile {
+    path: PathBuf,
+    identity: (u64, u64),
+}
+
+impl DatabaseFile {
+    /// The file at a path; `None` where the database is in memory.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let path = std::path::absolute(path).ok()?;
+        let identity = identity(&path.metadata().ok()?);
+        Some(Self { path, identity })
+    }
+
+    fn is_there(&self) -> bool {
+        let metadata = self.path.metadata();
+        metadata.is_ok_and(|metadata| identity(&metadata) == self.identity)
+    }
+}
+
+fn identity(metadata: &Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+impl Store {
+    /// The reason for which the queue does not work, if there is one.
+    #[must_use]
+    pub fn problem(&self) -> Option<DatabaseProblem> {
+        *self.problem.lock()
+    }
+
+    /// Learns from an error of any statement: a damaged page may belong to a few lines, which no check reads.
+    pub(crate) fn note(&self, error: &StoreError) {
+        if is_damage(error) {
+            self.set_problem(Some(DatabaseProblem::Damaged));
+        }
+    }
+
+    /// Checks the database now and then, until `stop` is cancelled.
+    pub async fn follow_health(self, stop: CancellationToken) {
+        loop {
+            let checked = timeout(CHECK_TIME_MAX, self.check()).await;
+            let problem = match checked {
+                Ok(Ok(problem)) => problem,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a check of the database failed");
+                    let is_damaged = is_damage(&error);
+                    Some(if is_damaged {
+                        DatabaseProblem::Damaged
+                    } else {
+                        DatabaseProblem::NoWrites
+                    })
+                }
+                Err(_) => Some(DatabaseProblem::NoAnswer),
+            };
+            self.set_problem(problem);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = sleep(CHECK_INTERVAL) => {}
+            }
+        }
+    }
+
+    /// Writes to the database, and compares its file with the one that was opened.
+    pub(super) async fn check(&self) -> StoreResult<Option<DatabaseProblem>> {
+        if self.file.as_ref().is_some_and(|file| !file.is_there()) {
+            return Ok(Some(DatabaseProblem::FileGone));
+        }
+        let mut transaction = self.begin().await?;
+        let update = sqlx::query("UPDATE isotherm_schema SET version = version");
+        update.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(None)
+    }
+
+    fn set_problem(&self, problem: Option<DatabaseProblem>) {
+        let mut current = self.problem.lock();
+        // Damage stays: a later statement may read other pages.
+        if *current == problem || *current == Some(DatabaseProblem::Damaged) {
+            return;
+        }
+        *current = problem;
+        match problem {
+            Some(problem) => tracing::warn!("{problem}"),
+            None => tracing::info!("the database works again"),
+        }
+    }
+}
+
+/// Whether an error says that the content of the database is not what was written.
+fn is_damage(error: &StoreError) -> bool {
+    /// SQLite's `CORRUPT` and `NOTADB`; an extended code has them in its low byte.
+    const SQLITE: [u32; 2] = [11, 26];
+    /// PostgreSQL's `data_corrupted` and `index_corrupted`.
+    const POSTGRES: [&str; 2] = ["XX001", "XX002"];
+    let StoreError::Database { cause } = error else {
+        return false;
+    };
+    let code = cause.as_database_error().and_then(|error| error.code());
+    let Some(code) = code else { return false };
+    let number: Option<u32> = code.parse().ok();
+    POSTGRES.contains(&code.as_ref()) || number.is_some_and(|code| SQLITE.contains(&(code & 0xff)))
+}
