@@ -45,7 +45,7 @@ impl Default for Limits {
     }
 }
 
-/// What of a bound is in use.
+/// Use of a bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// By all owners.

@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Deserialize;
 
-use super::object::Page;
+use super::object::{Page, cursor};
 use super::{Api, ApiError, BatchObject, Owner};
 use crate::completion_window::CompletionWindow;
 use crate::endpoint::Endpoint;
@@ -163,7 +163,7 @@ pub(super) async fn list(
         return Err(ApiError::invalid(Some("limit"), message));
     }
     let after = match &query.after {
-        Some(after) => Some(find(&api, &owner.name, after).await?),
+        Some(after) => Some(find(&api, &owner.name, cursor(after)?).await?),
         None => None,
     };
     let rows = api

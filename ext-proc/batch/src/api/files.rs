@@ -13,9 +13,9 @@ use futures_util::stream;
 use serde::Deserialize;
 
 use super::auth::too_many;
-use super::object::{Deletion, Page};
+use super::object::{Deletion, Page, cursor};
 use super::{Api, ApiError, FileObject, Owner};
-use crate::store::{FilePosition, FileRow};
+use crate::store::{FileOrder, FilePosition, FileRow};
 
 /// Most files of one list: OpenAI's bound.
 const LIMIT_MAX: u32 = 10_000;
@@ -39,20 +39,26 @@ pub(super) async fn list(
         let message = format!("`limit` must be between 1 and {LIMIT_MAX}.");
         return Err(ApiError::invalid(Some("limit"), message));
     }
-    if query.order.is_some_and(|order| order != "desc") {
-        return Err(ApiError::invalid(
-            Some("order"),
-            "Only `desc` is supported: newest files first.",
-        ));
-    }
+    let order = match query.order.as_deref() {
+        None | Some("desc") => FileOrder::NewestFirst,
+        Some("asc") => FileOrder::OldestFirst,
+        Some(_) => {
+            let message = "`order` must be `desc`, for the newest files first, or `asc`.";
+            return Err(ApiError::invalid(Some("order"), message));
+        }
+    };
     let after = match &query.after {
-        Some(after) => Some(find(&api, &owner.name, after).await?),
+        Some(after) => Some(find(&api, &owner.name, cursor(after)?).await?),
         None => None,
     };
     let purpose = query.purpose.as_deref();
+    if purpose.is_some_and(|purpose| purpose.contains('\0')) {
+        let message = "`purpose` has a NUL: this server has `batch` and `batch_output`.";
+        return Err(ApiError::invalid(Some("purpose"), message));
+    }
     let rows = api
         .store
-        .files(&owner.name, purpose, after.as_ref(), limit + 1)
+        .files(&owner.name, purpose, (order, after.as_ref()), limit + 1)
         .await?;
     Ok(Json(Page::new(
         rows,

@@ -8,6 +8,7 @@ use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::extract::{Multipart, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::auth::too_many;
@@ -27,6 +28,12 @@ const PARTS_MAX: usize = 16;
 const TEXT_BYTES_MAX: usize = 1_024;
 /// Shortest and longest time that a file stays, in seconds: OpenAI's bounds.
 const TTL_S: (i64, i64) = (3_600, 2_592_000);
+
+const EXPIRY: &str = "expires_after";
+const EXPIRY_ANCHOR: &str = "expires_after[anchor]";
+const EXPIRY_SECONDS: &str = "expires_after[seconds]";
+/// Fields of the form beside the file.
+const FIELDS: [&str; 4] = ["purpose", EXPIRY, EXPIRY_ANCHOR, EXPIRY_SECONDS];
 
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
@@ -91,6 +98,7 @@ async fn receive(
         };
         let name: String = part.name().unwrap_or_default().chars().take(64).collect();
         if name != "file" {
+            check_field(&name)?;
             texts.insert(name, text(&mut part).await?);
             continue;
         }
@@ -130,23 +138,55 @@ async fn receive(
     Ok(())
 }
 
+/// Fails for a field that the server does not read: it may be a wish that the server would not fulfil.
+fn check_field(name: &str) -> Result<(), ApiError> {
+    match FIELDS.contains(&name) {
+        true => Ok(()),
+        false => {
+            let message = format!(
+                "The form has an unknown field `{name}`: this server reads `file`, {}.",
+                FIELDS.map(|field| format!("`{field}`")).join(", ")
+            );
+            Err(ApiError::invalid(None, message))
+        }
+    }
+}
+
 /// Time that the file stays, in seconds.
 fn expiry(texts: &BTreeMap<String, String>) -> Result<Option<i64>, ApiError> {
-    let anchor = texts.get("expires_after[anchor]");
-    let Some(seconds) = texts.get("expires_after[seconds]") else {
-        return Ok(None);
+    let text = |name| texts.get(name).map(String::as_str);
+    let parts = (text(EXPIRY_ANCHOR), text(EXPIRY_SECONDS));
+    let after = match (text(EXPIRY), parts) {
+        (None, (None, None)) => return Ok(None),
+        (Some(json), (None, None)) => serde_json::from_str(json).ok(),
+        (None, (Some(anchor), Some(seconds))) => seconds.parse().ok().map(|seconds| ExpiresAfter {
+            anchor: anchor.to_owned(),
+            seconds,
+        }),
+        _ => None,
     };
     let (least, most) = TTL_S;
-    let seconds: Option<i64> = seconds.parse().ok();
-    match seconds.filter(|seconds| (least..=most).contains(seconds)) {
-        Some(seconds) if anchor.is_some_and(|anchor| anchor == "created_at") => Ok(Some(seconds)),
+    match after {
+        Some(ExpiresAfter { anchor, seconds })
+            if anchor == "created_at" && (least..=most).contains(&seconds) =>
+        {
+            Ok(Some(seconds))
+        }
         _ => {
             let message = format!(
-                "`expires_after` must have the anchor `created_at` and {least} to {most} seconds."
+                "`expires_after` must have the anchor `created_at` and {least} to {most} seconds: as two fields, \
+                 `{EXPIRY_ANCHOR}` and `{EXPIRY_SECONDS}`, or as one JSON object."
             );
             Err(ApiError::invalid(Some("expires_after"), message))
         }
     }
+}
+
+/// The time after which a file goes, as OpenAI's API describes it.
+#[derive(Debug, Deserialize)]
+struct ExpiresAfter {
+    anchor: String,
+    seconds: i64,
 }
 
 async fn text(part: &mut Field<'_>) -> Result<String, ApiError> {

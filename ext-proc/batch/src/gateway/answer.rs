@@ -96,7 +96,7 @@ impl Answer {
             Self::Response { response, .. } if is_retried(response) => None,
             Self::Response { .. } => {
                 return match self {
-                    Self::Response { response, .. } if (200..300).contains(&response.status) => {
+                    Self::Response { response, .. } if response.is_success() => {
                         Disposition::Success(response)
                     }
                     Self::Response { response, .. } => Disposition::Error(response),
@@ -198,10 +198,39 @@ mod tests {
         answer.dispose(failures, outages, has_served, &Limits::default())
     }
 
+    /// An answer with a body.
+    fn with_body(status: u16, body: &[u8]) -> Answer {
+        let mut answer = answer(status, None);
+        if let Answer::Response { response, .. } = &mut answer {
+            response.body = body.to_vec();
+        }
+        answer
+    }
+
+    #[test]
+    fn an_answer_that_is_no_json_is_no_success() {
+        for body in [
+            "",
+            "<html>",
+            "{\"a\":",
+            "{} {}",
+            "data: {}\n\n",
+            "{'a':1}",
+            "{\"a\":NaN}",
+        ] {
+            let disposition = dispose(with_body(200, body.as_bytes()), 0, 0, true);
+            assert!(matches!(disposition, Disposition::Error(_)), "{body}");
+        }
+        for body in ["{}", " {\n}\n", "[]"] {
+            let disposition = dispose(with_body(200, body.as_bytes()), 0, 0, true);
+            assert!(matches!(disposition, Disposition::Success(_)), "{body}");
+        }
+    }
+
     #[test]
     fn success_and_errors_of_the_request_are_final() {
         assert!(matches!(
-            dispose(answer(200, None), 3, 3, true),
+            dispose(with_body(200, b"{}"), 3, 3, true),
             Disposition::Success(_)
         ));
         for status in [400, 404, 413, 422, 501] {
@@ -252,13 +281,7 @@ mod tests {
 
     #[test]
     fn errors_that_an_engine_explains_are_the_lines_own() {
-        let explained = |status| {
-            let mut answer = answer(status, None);
-            if let Answer::Response { response, .. } = &mut answer {
-                response.body = br#"{"error":{"message":"no","code":1}}"#.to_vec();
-            }
-            answer
-        };
+        let explained = |status| with_body(status, br#"{"error":{"message":"no","code":1}}"#);
         for status in [400, 403, 500] {
             assert_eq!(
                 explained(status).feedback(),

@@ -186,6 +186,10 @@ impl Store {
 
     /// A batch of an owner, or of any owner.
     pub async fn batch(&self, owner: Option<&str>, id: &str) -> StoreResult<Option<BatchRow>> {
+        // PostgreSQL has no text with a NUL, so nothing has such a name.
+        if id.contains('\0') {
+            return Ok(None);
+        }
         let select = "SELECT * FROM isotherm_batches WHERE id = $1 AND (owner = $2 OR $2 = '')";
         let select = sqlx::query(select).bind(id).bind(owner.unwrap_or_default());
         let row = select.fetch_optional(&self.pool).await?;

@@ -31,7 +31,7 @@ pub(super) struct Clock {
 #[derive(Clone, Copy, Debug)]
 struct ClockOffset {
     believed: i64,
-    /// What the last look showed, if it was another time.
+    /// Offset that the last look showed, if it was another one.
     doubtful: Option<i64>,
     is_confirmed: bool,
 }
@@ -129,7 +129,7 @@ impl Store {
         Ok(self.clock.offset.lock().learn(offset))
     }
 
-    /// What the database's clock shows. SQLite's is this machine's.
+    /// Reads the database's clock. SQLite's is this machine's.
     pub(super) async fn read_clock(&self) -> StoreResult<UnixMs> {
         match self.dialect {
             Dialect::Sqlite => Ok(wall_clock()),
@@ -142,7 +142,7 @@ impl Store {
     }
 }
 
-/// What this machine's clock shows.
+/// Reads this machine's clock.
 pub(super) fn wall_clock() -> UnixMs {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {

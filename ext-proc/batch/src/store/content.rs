@@ -127,7 +127,7 @@ impl Store {
     }
 }
 
-/// The last line of those that fit into `bytes_max` together; the first fits always.
+/// The last line that fits into `bytes_max` together with the lines before it; the first fits always.
 fn last_within(lengths: &[LineLength], bytes_max: i64) -> i64 {
     let mut bytes = 0_i64;
     let fits = |(_, length): &&LineLength| {

@@ -23,6 +23,22 @@ pub struct NewFile {
     pub name: String,
 }
 
+/// The order of a list of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOrder {
+    /// Newest files first.
+    NewestFirst,
+    /// Oldest files first.
+    OldestFirst,
+}
+
+const NEWEST_FIRST: &str = "SELECT * FROM isotherm_files WHERE owner = $1 AND status = $2
+    AND (purpose = $3 OR $3 = '') AND (created_at < $4 OR (created_at = $4 AND id < $5))
+    ORDER BY created_at DESC, id DESC LIMIT $6";
+const OLDEST_FIRST: &str = "SELECT * FROM isotherm_files WHERE owner = $1 AND status = $2
+    AND (purpose = $3 OR $3 = '') AND (created_at > $4 OR (created_at = $4 AND id > $5))
+    ORDER BY created_at, id LIMIT $6";
+
 /// A complete file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow {
@@ -123,28 +139,33 @@ impl Store {
 
     /// A complete file of an owner.
     pub async fn file(&self, owner: &str, id: &str) -> StoreResult<Option<FileRow>> {
+        // PostgreSQL has no text with a NUL, so nothing has such a name.
+        if id.contains('\0') {
+            return Ok(None);
+        }
         let select = "SELECT * FROM isotherm_files WHERE id = $1 AND owner = $2 AND status = $3";
         let select = sqlx::query(select).bind(id).bind(owner).bind(PROCESSED);
         let row = select.fetch_optional(&self.pool).await?;
         row.map(|row| FileRow::read(&row)).transpose()
     }
 
-    /// Complete files of an owner, newest first, after the file `after`, of one purpose or of all.
+    /// Complete files of an owner in an order, after the file `after`, of one purpose or of all.
     pub async fn files(
         &self,
         owner: &str,
         purpose: Option<&str>,
-        after: Option<&FileRow>,
+        (order, after): (FileOrder, Option<&FileRow>),
         limit: u32,
     ) -> StoreResult<Vec<FileRow>> {
-        let select = "SELECT * FROM isotherm_files WHERE owner = $1 AND status = $2
-            AND (purpose = $3 OR $3 = '') AND (created_at < $4 OR (created_at = $4 AND id < $5))
-            ORDER BY created_at DESC, id DESC LIMIT $6";
+        let (select, start) = match order {
+            FileOrder::NewestFirst => (NEWEST_FIRST, UnixMs::MAX),
+            FileOrder::OldestFirst => (OLDEST_FIRST, UnixMs::MIN),
+        };
         let select = sqlx::query(select)
             .bind(owner)
             .bind(PROCESSED)
             .bind(purpose.unwrap_or_default())
-            .bind(after.map_or(UnixMs::MAX, |file| file.created_at))
+            .bind(after.map_or(start, |file| file.created_at))
             .bind(after.map_or_else(String::new, |file| file.id.clone()))
             .bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;

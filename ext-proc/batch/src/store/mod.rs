@@ -34,7 +34,7 @@ use health::DatabaseFile;
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
 pub use content::FilePosition;
-pub use files::{FileRow, NewFile};
+pub use files::{FileOrder, FileRow, NewFile};
 pub use health::DatabaseProblem;
 pub(crate) use requests::Claim;
 pub use requests::{ClaimedLine, LineKey, LineUpdate, NewRequest, ResultKind, UnfinishedLine};

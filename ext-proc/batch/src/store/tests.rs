@@ -251,7 +251,8 @@ async fn old_state_goes_and_files_in_use_stay() {
     assert_eq!(store.remove_old_batches(0, 10).await.unwrap(), 0);
     assert_eq!(store.remove_old_batches(UnixMs::MAX, 10).await.unwrap(), 1);
     assert_eq!(store.batch(None, &batch.id).await.unwrap(), None);
-    let files = store.files("o", None, None, 10).await.unwrap();
+    let newest = (FileOrder::NewestFirst, None);
+    let files = store.files("o", None, newest, 10).await.unwrap();
     assert_eq!(files.len(), 1, "{files:?}");
     store.delete_file(&batch.input_file_id).await.unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! What owners use of the queue's bounds.
+//! Use of the queue's bounds, by all owners and by one.
 
 use sqlx::any::AnyRow;
 
@@ -8,10 +8,10 @@ use crate::limits::Usage;
 /// Bytes that count for the row of a line, beside its `custom_id` and its result.
 pub(crate) const ROW_BYTES: u64 = 256;
 
-/// What is in use of the storage.
+/// Use of the storage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageUse {
-    /// Bytes of files, also of those that still arrive, and of the lines and results of batches.
+    /// Bytes of files, of running uploads, and of the lines and results of batches.
     pub bytes: Usage,
     /// Number of files.
     pub files: Usage,

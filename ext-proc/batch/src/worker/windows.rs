@@ -8,9 +8,9 @@ use crate::pace::{Feedback, Priority, SendWindow, SteadyMs};
 /// The windows of a worker.
 #[derive(Debug)]
 pub(super) struct Windows {
-    /// What the gateway takes: these windows learn from refusals and from successes.
+    /// Windows by model and priority, which learn from refusals and from successes.
     gateway: BTreeMap<(String, Priority), SendWindow>,
-    /// What the gateway serves of an owner's lines: these windows learn from failures and from successes.
+    /// Windows by owner and model, which learn from failures and from successes.
     lanes: BTreeMap<Lane, SendWindow>,
     concurrency_max: usize,
 }
