@@ -43,8 +43,11 @@ impl DatabaseAddress {
         }
     }
 
-    /// The URL without the password of its user.
+    /// The file, or the URL without the password of its user.
     pub(super) fn without_password(&self) -> String {
+        if let Some(file) = &self.file {
+            return file.display().to_string();
+        }
         let Some((scheme, rest)) = self.url.split_once("://") else {
             return self.url.clone();
         };
@@ -91,6 +94,6 @@ mod tests {
         let shown = DatabaseAddress::parse("postgres://user:secret@host:5432/db");
         assert_eq!(shown.without_password(), "postgres://user@host:5432/db");
         let file = DatabaseAddress::parse("queue.db");
-        assert_eq!(file.without_password(), "sqlite://queue.db?mode=rwc");
+        assert_eq!(file.without_password(), "queue.db");
     }
 }

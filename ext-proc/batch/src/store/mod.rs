@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
 
 use address::{DatabaseAddress, Dialect};
 use clock::Clock;
@@ -75,6 +75,11 @@ pub enum StoreError {
         /// Cause.
         cause: sqlx::Error,
     },
+    /// No queue.
+    #[error(
+        "{0} has no queue of batch work: --database names the one that `isotherm batch run` or `serve` uses"
+    )]
+    Missing(String),
     /// Tables of another version.
     #[error("the database has tables of version {0}, and this program those of version {VERSION}: use the program that made them", VERSION = schema::VERSION)]
     Version(i64),
@@ -105,17 +110,45 @@ impl Store {
     /// # Errors
     /// The database cannot be opened, or another version made its tables.
     pub async fn open(database: &str) -> StoreResult<Self> {
+        let address = DatabaseAddress::parse(database);
+        let store = Self::connect(&address, SQLITE_SETTINGS).await?;
+        store.create_tables().await?;
+        Ok(store)
+    }
+
+    /// Opens a database that has a queue, and changes nothing in it.
+    ///
+    /// # Errors
+    /// The database has no queue, cannot be opened, or another version made its tables.
+    pub async fn open_existing(database: &str) -> StoreResult<Self> {
+        let address = DatabaseAddress::parse(database);
+        let missing = || StoreError::Missing(address.without_password());
+        if address.file.as_ref().is_some_and(|file| !file.exists()) {
+            return Err(missing());
+        }
+        let store = Self::connect(&address, SQLITE_TIMEOUT).await?;
+        if !store.has_tables(&mut *store.pool.acquire().await?).await? {
+            store.close().await;
+            return Err(missing());
+        }
+        // Tables of another version are refused, or brought forward.
+        store.create_tables().await?;
+        Ok(store)
+    }
+
+    /// Opens the database, with settings for each connection to SQLite.
+    async fn connect(address: &DatabaseAddress, settings: &'static str) -> StoreResult<Self> {
         // A second call finds the drivers installed.
         let _ =
             sqlx::any::install_drivers(&[sqlx::sqlite::any::DRIVER, sqlx::postgres::any::DRIVER]);
-        let address = DatabaseAddress::parse(database);
         let open_error = |cause| StoreError::Open {
             url: address.without_password(),
             cause,
         };
         let options: AnyConnectOptions = address.url.parse().map_err(open_error)?;
         let options = options.disable_statement_logging();
-        let pool = pool_options(address.dialect).connect_with(options).await;
+        let pool = pool_options(address.dialect, settings);
+        let pool = pool.connect_with(options).await;
         let mut store = Self {
             pool: pool.map_err(open_error)?,
             dialect: address.dialect,
@@ -123,7 +156,6 @@ impl Store {
             file: None,
             problem: Arc::default(),
         };
-        store.create_tables().await?;
         store.file = address
             .file
             .as_deref()
@@ -138,6 +170,15 @@ impl Store {
         self.pool.close().await;
     }
 
+    async fn has_tables(&self, connection: &mut AnyConnection) -> StoreResult<bool> {
+        let tables = match self.dialect {
+            Dialect::Sqlite => schema::TABLES_SQLITE,
+            Dialect::Postgres => schema::TABLES_POSTGRES,
+        };
+        let tables = sqlx::query(tables).fetch_one(connection).await?;
+        Ok(count(&tables, "tables")? > 0)
+    }
+
     async fn create_tables(&self) -> StoreResult<()> {
         let mut transaction = self.begin().await?;
         if self.dialect == Dialect::Postgres {
@@ -145,12 +186,7 @@ impl Store {
             lock.execute(&mut *transaction).await?;
         }
         // `CREATE … IF NOT EXISTS` locks tables that other workers use, even where it changes nothing.
-        let tables = match self.dialect {
-            Dialect::Sqlite => schema::TABLES_SQLITE,
-            Dialect::Postgres => schema::TABLES_POSTGRES,
-        };
-        let tables = sqlx::query(tables).fetch_one(&mut *transaction).await?;
-        if count(&tables, "tables")? == 0 {
+        if !self.has_tables(&mut transaction).await? {
             for statement in schema::statements(self.dialect) {
                 // The statements are constants of this program.
                 transaction.execute(AssertSqlSafe(statement)).await?;
@@ -178,13 +214,16 @@ impl Store {
     }
 }
 
-fn pool_options(dialect: Dialect) -> AnyPoolOptions {
+/// A second process waits for the first. Nothing else changes.
+const SQLITE_TIMEOUT: &str = "PRAGMA busy_timeout = 30000; PRAGMA synchronous = FULL;";
+
+fn pool_options(dialect: Dialect, settings: &'static str) -> AnyPoolOptions {
     let options = AnyPoolOptions::new()
         .max_connections(CONNECTIONS_MAX)
         .acquire_timeout(ACQUIRE_TIME_MAX);
     match dialect {
-        Dialect::Sqlite => options.after_connect(|connection, _| {
-            Box::pin(async move { connection.execute(SQLITE_SETTINGS).await.map(|_| ()) })
+        Dialect::Sqlite => options.after_connect(move |connection, _| {
+            Box::pin(async move { connection.execute(settings).await.map(|_| ()) })
         }),
         // After a failover a connection may stay at a server that takes no writes (SQLSTATE 25006). The question replaces
         // the pool's own test, and costs as much.

@@ -479,3 +479,33 @@ async fn damage_of_a_page_is_a_problem_that_stays() {
     store.note(&error);
     assert_eq!(store.problem(), Some(DatabaseProblem::Damaged), "{error}");
 }
+
+#[tokio::test]
+async fn reading_a_queue_that_is_not_there_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.db");
+    let empty = folder.path().join("empty.db");
+    std::fs::write(&empty, "").unwrap();
+    for path in [&missing, &empty] {
+        let error = Store::open_existing(path.to_str().unwrap())
+            .await
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("no queue") && text.contains("--database"),
+            "{text}"
+        );
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["empty.db"]);
+    assert_eq!(std::fs::metadata(&empty).unwrap().len(), 0);
+    Store::open(missing.to_str().unwrap())
+        .await
+        .unwrap()
+        .close()
+        .await;
+    Store::open_existing(missing.to_str().unwrap())
+        .await
+        .unwrap();
+}
