@@ -27,6 +27,8 @@ use super::ApiError;
 use super::auth::too_many;
 use super::connections::{ApiConnection, ApiConnections};
 
+/// Bytes of a connection's buffers, and of a request's headers: a response is read from the database in pieces beyond them.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
 /// Longest time for the headers of a request.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(60);
 /// Longest time in which a client takes no byte of a response.
@@ -92,6 +94,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite>(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .keep_alive(false)
+        .max_buf_size(BUFFER_BYTES_MAX)
         .header_read_timeout(HEADERS_TIME_MAX)
         .serve_connection(
             TokioIo::new(Box::pin(stream)),

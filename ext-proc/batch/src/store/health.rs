@@ -3,7 +3,7 @@
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strum::Display;
 use tokio::time::{sleep, timeout};
@@ -29,8 +29,16 @@ pub enum DatabaseProblem {
     #[strum(to_string = "the database does not answer")]
     NoAnswer,
     /// A write failed.
-    #[strum(to_string = "the database takes no writes")]
+    #[strum(to_string = "the database takes no writes: it may be read-only, or its disk full")]
     NoWrites,
+}
+
+/// The health of the database, as far as it is known.
+#[derive(Debug, Default)]
+pub(super) struct DatabaseHealth {
+    problem: Option<DatabaseProblem>,
+    /// Time of the last statement of the worker that failed.
+    failed_at: Option<Instant>,
 }
 
 /// SQLite's file, as it was when the store opened.
@@ -62,14 +70,29 @@ impl Store {
     /// The reason for which the queue does not work, if there is one.
     #[must_use]
     pub fn problem(&self) -> Option<DatabaseProblem> {
-        *self.problem.lock()
+        self.health.lock().problem
     }
 
-    /// Learns from an error of any statement: a damaged page may belong to a few lines, which no check reads.
+    /// Learns from an error of any statement. A check may find room on a disk that is full, and reads no damaged page of a few
+    /// lines.
     pub(crate) fn note(&self, error: &StoreError) {
-        if is_damage(error) {
-            self.set_problem(Some(DatabaseProblem::Damaged));
+        let is_damaged = is_damage(error);
+        if matches!(error, StoreError::Database { .. }) {
+            self.health.lock().failed_at = Some(Instant::now());
+            match is_damaged {
+                true => self.set_problem(Some(DatabaseProblem::Damaged)),
+                false if self.problem().is_none() => {
+                    self.set_problem(Some(DatabaseProblem::NoWrites));
+                }
+                false => {} // the check knows more
+            }
         }
+    }
+
+    /// Whether a statement of the worker failed since the check before.
+    fn has_failed_lately(&self) -> bool {
+        let failed_at = self.health.lock().failed_at;
+        failed_at.is_some_and(|at| at.elapsed() < CHECK_INTERVAL)
     }
 
     /// Checks the database now and then, until `stop` is cancelled.
@@ -81,6 +104,7 @@ impl Store {
                 _ if self.file.as_ref().is_some_and(|file| !file.is_there()) => {
                     Some(DatabaseProblem::FileGone)
                 }
+                Ok(Ok(())) if self.has_failed_lately() => Some(DatabaseProblem::NoWrites),
                 Ok(Ok(())) => None,
                 Ok(Err(error)) if is_damage(&error) => Some(DatabaseProblem::Damaged),
                 Ok(Err(error)) => {
@@ -106,12 +130,12 @@ impl Store {
     }
 
     fn set_problem(&self, problem: Option<DatabaseProblem>) {
-        let mut current = self.problem.lock();
+        let mut health = self.health.lock();
         // Damage stays: a later statement may read other pages.
-        if *current == problem || *current == Some(DatabaseProblem::Damaged) {
+        if health.problem == problem || health.problem == Some(DatabaseProblem::Damaged) {
             return;
         }
-        *current = problem;
+        health.problem = problem;
         match problem {
             Some(problem) => tracing::warn!("{problem}"),
             None => tracing::info!("the database works again"),

@@ -30,7 +30,7 @@ use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor 
 
 use address::{DatabaseAddress, Dialect};
 use clock::Clock;
-use health::DatabaseFile;
+use health::{DatabaseFile, DatabaseHealth};
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
 pub use content::FilePosition;
@@ -59,7 +59,7 @@ pub struct Store {
     clock: Arc<Clock>,
     /// SQLite's file.
     file: Option<Arc<DatabaseFile>>,
-    problem: Arc<Mutex<Option<DatabaseProblem>>>,
+    health: Arc<Mutex<DatabaseHealth>>,
 }
 
 /// Error of the database, or of a request to it.
@@ -154,7 +154,7 @@ impl Store {
             dialect: address.dialect,
             clock: Arc::new(Clock::new(clock::wall_clock())),
             file: None,
-            problem: Arc::default(),
+            health: Arc::default(),
         };
         store.file = address
             .file

@@ -298,8 +298,10 @@ async fn a_disk_that_was_full_breaks_no_connection() {
     };
     limit_pages(&store, "1").await; // no more than there are
     for number in 1..=i64::from(CONNECTIONS_MAX) {
-        store.write_updates("w", &result(number)).await.unwrap_err();
+        let error = store.write_updates("w", &result(number)).await.unwrap_err();
+        store.note(&error);
     }
+    assert_eq!(store.problem(), Some(DatabaseProblem::NoWrites));
     limit_pages(&store, "1000000").await;
     for number in 1..=LINES {
         store.write_updates("w", &result(number)).await.unwrap();
