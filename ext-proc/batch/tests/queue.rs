@@ -333,3 +333,24 @@ async fn a_worker_that_stops_gives_its_lines_back() {
     let batch = wait_for_end(&fixture.store, &batch).await;
     assert_eq!(batch.completed, 1);
 }
+
+/// A process may start while the clock is wrong: nothing is old before a second look at it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_that_starts_removes_no_results() {
+    let fixture = fixture(Behaviour::GOOD).await;
+    let batch = submit(&fixture.store, &line(1), "24h").await;
+    let stop = fixture.work(Limits::default());
+    wait_for_end(&fixture.store, &batch).await;
+    stop.cancel();
+    // By this bound every finished batch is old.
+    fixture.work(Limits {
+        retention_s: 0,
+        ..Limits::default()
+    });
+    let second = submit(&fixture.store, &line(2), "24h").await;
+    wait_for_end(&fixture.store, &second).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let first = fixture.store.batch(None, &batch).await.unwrap();
+    let output = lines(&fixture.store, first.unwrap().output_file_id.as_deref()).await;
+    assert_eq!(output.len(), 1);
+}

@@ -7,6 +7,7 @@
 mod flight;
 mod in_flight;
 mod plan;
+mod rates;
 mod recorder;
 mod steward;
 mod validation;

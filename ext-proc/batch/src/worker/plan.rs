@@ -1,5 +1,8 @@
 //! The plan of a worker: owners take turns, and the batches of an owner go in the order of their deadlines.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -7,10 +10,9 @@ use tokio::sync::watch;
 
 use super::WorkerConfig;
 use super::in_flight::{InFlight, Lane};
+use super::rates::Rates;
 use super::windows::Windows;
-use crate::pace::{
-    BatchDemand, Feedback, Moment, Priority, SpareRate, SteadyMs, UnixMs, promoted_lines,
-};
+use crate::pace::{BatchDemand, Feedback, Moment, Priority, SteadyMs, UnixMs, promoted_lines};
 use crate::store::{BatchRow, Claim, Store, StoreResult};
 
 /// Most lines of one claim.
@@ -19,8 +21,6 @@ const CLAIM_LINES_MAX: usize = 64;
 const EMPTY_PAUSE_MS: i64 = 200;
 /// Pause before another claim after the database failed, in milliseconds.
 const FAILURE_PAUSE_MS: i64 = 1_000;
-/// Interval at which a worker reports the capacity that it measures, in milliseconds.
-const REPORT_INTERVAL_MS: i64 = 5_000;
 /// Requests that the gate holds for a model before a worker sends no more non-interactive ones. A few keep the gate from
 /// running dry between two looks at it.
 const HELD_MAX: u64 = 16;
@@ -45,18 +45,6 @@ struct ActiveBatch {
     promoted: u64,
     /// Time before which the batch has no free line.
     empty_until: SteadyMs,
-}
-
-/// The spare capacity for one model.
-#[derive(Debug, Default)]
-struct ModelRate {
-    rate: SpareRate,
-    /// Non-interactive requests that ended since the last plan.
-    ended: u32,
-    reported_at: Option<SteadyMs>,
-    /// Lines per second of all workers.
-    spare_per_s: Option<f64>,
-    workers: u64,
 }
 
 /// Batches with lines that may be free, by owner and then by deadline.
@@ -96,7 +84,7 @@ pub(super) struct Plan {
     /// Owner of the last claim.
     last_owner: String,
     windows: Windows,
-    rates: BTreeMap<String, ModelRate>,
+    rates: Rates,
     holds: watch::Receiver<BTreeMap<String, u64>>,
     paused_until: SteadyMs,
     concurrency_max: usize,
@@ -112,7 +100,7 @@ impl Plan {
             batches: Vec::new(),
             last_owner: String::new(),
             windows: Windows::new(config.concurrency_max),
-            rates: BTreeMap::new(),
+            rates: Rates::default(),
             holds,
             paused_until: SteadyMs::MIN,
             concurrency_max: config.concurrency_max,
@@ -145,8 +133,13 @@ impl Plan {
             .collect();
         let now = store.moment();
         self.forget_models();
-        self.observe(now.steady);
-        self.report(store, worker, now.steady).await?;
+        let batches = &self.batches;
+        self.rates.observe(now.steady, |model| {
+            let has_work =
+                |batch: &ActiveBatch| batch.row.model == model && batch.row.remaining() > 0;
+            batches.iter().any(has_work)
+        });
+        self.rates.report(store, worker, now.steady).await?;
         self.promote(now.unix, in_flight);
         Ok(())
     }
@@ -154,52 +147,18 @@ impl Plan {
     /// Forgets models without a batch and without a line in flight.
     fn forget_models(&mut self) {
         let batches = &self.batches;
-        let is_active = |model: &str| batches.iter().any(|batch| batch.row.model == model);
-        self.rates.retain(|model, _| is_active(model));
+        let models = batches.iter().map(|batch| batch.row.model.as_str());
+        self.rates.keep(&models.collect());
         self.windows.forget(|lane| {
             let is_of = |batch: &ActiveBatch| Lane::of(&batch.row) == *lane;
             batches.iter().any(is_of)
         });
-        for batch in batches {
-            if !self.rates.contains_key(&batch.row.model) {
-                let model = batch.row.model.clone();
-                self.rates.insert(model, ModelRate::default());
-            }
-        }
-    }
-
-    fn observe(&mut self, now: SteadyMs) {
-        for (model, rate) in &mut self.rates {
-            let ended = std::mem::take(&mut rate.ended);
-            let has_work = self
-                .batches
-                .iter()
-                .any(|batch| batch.row.model == *model && batch.row.remaining() > 0);
-            rate.rate.observe(now, ended, has_work);
-        }
-    }
-
-    /// Reports the rate of each model, and reads the sum over all workers.
-    async fn report(&mut self, store: &Store, worker: &str, now: SteadyMs) -> StoreResult<()> {
-        for (model, rate) in &mut self.rates {
-            let is_due = |at: SteadyMs| now.saturating_sub(at) >= REPORT_INTERVAL_MS;
-            if !rate.reported_at.is_none_or(is_due) {
-                continue;
-            }
-            let capacity = store
-                .report_spare_rate(worker, model, rate.rate.per_s())
-                .await?;
-            rate.reported_at = Some(now);
-            rate.spare_per_s = capacity.per_s;
-            rate.workers = capacity.workers.max(1);
-        }
-        Ok(())
     }
 
     fn promote(&mut self, now: UnixMs, in_flight: &InFlight) {
         let owner_max = (self.concurrency_max / PROMOTED_PART).max(1) as u64;
         let mut by_owner: BTreeMap<String, u64> = BTreeMap::new();
-        for (model, rate) in &self.rates {
+        for (model, rate) in self.rates.iter() {
             let of_model: Vec<&mut ActiveBatch> = self
                 .batches
                 .iter_mut()
@@ -371,11 +330,8 @@ impl Plan {
         (now, sent_at): (SteadyMs, SteadyMs),
         feedback: Option<Feedback>,
     ) -> bool {
-        if feedback == Some(Feedback::Served)
-            && priority == Priority::NonInteractive
-            && let Some(rate) = self.rates.get_mut(&lane.model)
-        {
-            rate.ended = rate.ended.saturating_add(1);
+        if feedback == Some(Feedback::Served) && priority == Priority::NonInteractive {
+            self.rates.ended(&lane.model);
         }
         self.windows
             .learn((lane, priority), (now, sent_at), feedback)
