@@ -306,6 +306,8 @@ async fn a_short_window_promotes_no_line() {
     );
     for requests in fixture.gateway.served().values() {
         assert_eq!(requests[0].tier, "non-interactive");
+        // The gate would promote a request with a near deadline.
+        assert!(requests[0].deadline_s * 1_000 > batch.expires_at + 10 * 60_000);
     }
 }
 

@@ -22,6 +22,10 @@ use crate::store::{BatchRow, ClaimedLine, LineKey, LineUpdate, ResultKind, Store
 /// Largest part of a pause that jitter adds.
 const JITTER: f64 = 0.25;
 
+/// Least time to the deadline that a request tells which is not promoted, in milliseconds: twice the time at which a gate makes it
+/// interactive (`promote_left_ms`).
+const HELD_LEFT_MS_MIN: i64 = 20 * 60_000;
+
 /// News of an attempt about its line, with the number of the attempt.
 pub(super) type AttemptUpdate = (u64, (LineKey, LineUpdate));
 
@@ -268,11 +272,20 @@ fn line_request(
         endpoint: batch.endpoint,
         body: Bytes::copy_from_slice(parsed.body.get().as_bytes()),
         priority,
-        deadline_s: batch.expires_at / 1_000,
+        deadline_s: told_deadline(batch.expires_at, priority, now) / 1_000,
         time_left: Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)),
         request_id: request_id(&batch.id, line.number),
         owner: batch.owner.clone(),
     })
+}
+
+/// The deadline of a request as the gateway gets it: a gate makes a held request interactive when its deadline is near, and the
+/// worker alone decides which ones are.
+fn told_deadline(expires_at: UnixMs, priority: Priority, now: UnixMs) -> UnixMs {
+    match priority {
+        Priority::Interactive => expires_at,
+        Priority::NonInteractive => expires_at.max(now.saturating_add(HELD_LEFT_MS_MIN)),
+    }
 }
 
 /// A pause that differs from line to line, so that refused lines do not come back all at once.
