@@ -26,10 +26,13 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// The endpoint of a path; `None` for every other path.
+    /// The endpoint of a path, with `/v1` or without, as in Azure's batch files; `None` for every other path.
     #[must_use]
     pub fn from_path(path: &str) -> Option<Self> {
-        Self::from_str(path).ok()
+        let whole = Self::from_str(path);
+        whole
+            .or_else(|_| Self::from_str(&format!("/v1{path}")))
+            .ok()
     }
 
     /// The path.
@@ -60,6 +63,18 @@ mod tests {
     }
 
     #[test]
+    fn a_path_without_its_version_is_the_same_endpoint() {
+        for path in Endpoint::VARIANTS {
+            let short = path.strip_prefix("/v1").unwrap();
+            assert_eq!(
+                Endpoint::from_path(short),
+                Endpoint::from_path(path),
+                "{short}"
+            );
+        }
+    }
+
+    #[test]
     fn foreign_urls_are_no_endpoints() {
         for path in [
             "http://other.example/v1/chat/completions",
@@ -68,6 +83,10 @@ mod tests {
             "/v1/chat/completions/",
             "/v1/chat/../chat/completions",
             "/api/replicas",
+            "chat/completions",
+            "/v1/v1/chat/completions",
+            "/v2/chat/completions",
+            "/openai/chat/completions",
             "",
         ] {
             assert_eq!(Endpoint::from_path(path), None, "{path}");

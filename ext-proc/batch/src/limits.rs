@@ -9,12 +9,14 @@ pub struct Limits {
     pub file_lines_max: u64,
     /// Size of one line with its request, in bytes. Envoy holds a request's body until its decision.
     pub line_bytes_max: usize,
-    /// Size of all files together, in bytes.
+    /// Size of all files, and of the lines and results of all batches, in bytes.
     pub storage_bytes_max: u64,
     /// Number of files of all owners.
     pub files_max: u64,
     /// Number of batches that are not finished.
     pub batches_max: u64,
+    /// Lines without a result of all batches.
+    pub open_lines_max: u64,
     /// Size of one response, in bytes.
     pub response_bytes_max: usize,
     /// Failures of one line that are its own, after which its error is final.
@@ -34,11 +36,33 @@ impl Default for Limits {
             storage_bytes_max: 20 << 30,
             files_max: 100_000,
             batches_max: 1_000,
+            open_lines_max: 5_000_000,
             response_bytes_max: 16 << 20,
             failures_max: 10,
             outages_max: 1_000,
             retention_s: 30 * 24 * 3_600,
         }
+    }
+}
+
+/// Use of a bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// By all owners.
+    pub all: u64,
+    /// By one owner.
+    pub owner: u64,
+}
+
+impl Usage {
+    /// Whether the owner may take `more` of a bound. Where other owners exist, an owner may have as much as is left free: half
+    /// of the bound while the others have nothing, a third beside one that does the same, and so on. So there is always
+    /// something left for the next owner.
+    #[must_use]
+    pub fn has_room(self, more: u64, bound: u64, is_shared: bool) -> bool {
+        let free = bound.saturating_sub(self.all);
+        let fits_share = !is_shared || self.owner.saturating_add(more) <= free;
+        more <= free && free > 0 && fits_share
     }
 }
 

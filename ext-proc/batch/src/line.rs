@@ -27,6 +27,9 @@ pub enum LineError {
         "the line is no request: {0}; write one JSON object with `custom_id`, `method`, `url` and `body`"
     )]
     Json(String),
+    /// Another encoding.
+    #[error("the file is not in UTF-8, and seems to be in UTF-16: save it as UTF-8")]
+    Encoding,
     /// Empty or too long a name.
     #[error("`custom_id` must have 1 to {CUSTOM_ID_CHARACTERS_MAX} characters")]
     CustomId,
@@ -50,6 +53,7 @@ impl LineError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Json(_) => "invalid_json_line",
+            Self::Encoding => "invalid_encoding",
             Self::CustomId => "invalid_custom_id",
             Self::Method => "invalid_method",
             Self::Url => "invalid_url",
@@ -62,7 +66,7 @@ impl LineError {
     #[must_use]
     pub fn parameter(&self) -> Option<&'static str> {
         match self {
-            Self::Json(_) => None,
+            Self::Json(_) | Self::Encoding => None,
             Self::CustomId => Some("custom_id"),
             Self::Method => Some("method"),
             Self::Url => Some("url"),
@@ -95,6 +99,10 @@ impl<'a> RequestLine<'a> {
     /// The first mistake in the line.
     pub fn parse(line: &'a [u8]) -> Result<Self, LineError> {
         let json = |error: serde_json::Error| LineError::Json(error.to_string());
+        let line = without_mark(line);
+        if is_utf16(line) {
+            return Err(LineError::Encoding);
+        }
         let raw: RawLine<'a> = serde_json::from_slice(line).map_err(json)?;
         let characters = raw.custom_id.chars().count();
         if !(1..=CUSTOM_ID_CHARACTERS_MAX).contains(&characters) {
@@ -131,7 +139,20 @@ impl<'a> RequestLine<'a> {
 
 /// Whether a line has nothing but white space; such a line is no request.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
-    line.trim_ascii().is_empty()
+    without_mark(line).trim_ascii().is_empty()
+}
+
+/// The line without the byte order mark that some editors write at the start of a file in UTF-8.
+fn without_mark(line: &[u8]) -> &[u8] {
+    line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line)
+}
+
+/// Whether a line begins as text in UTF-16 does: with a byte order mark, or with half a character that is zero.
+fn is_utf16(line: &[u8]) -> bool {
+    matches!(
+        line,
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..]
+    )
 }
 
 #[cfg(test)]
@@ -163,7 +184,7 @@ mod tests {
         let long = format!("\"{}\"", "x".repeat(CUSTOM_ID_CHARACTERS_MAX + 1));
         for (text, code) in [
             (b"{".to_vec(), "invalid_json_line"),
-            (b"\xff\xfe".to_vec(), "invalid_json_line"),
+            (b"\xff\xfe".to_vec(), "invalid_encoding"),
             (br#"{"custom_id":"a"}"#.to_vec(), "invalid_json_line"),
             (line("7", "POST", url, BODY), "invalid_json_line"),
             (line(r#""""#, "POST", url, BODY), "invalid_custom_id"),
@@ -186,6 +207,30 @@ mod tests {
         }
         let invalid = [&line(r#""a""#, "POST", url, BODY)[..20], b"\xff"].concat();
         assert!(RequestLine::parse(&invalid).is_err());
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_line() {
+        let text = line(r#""a""#, "POST", "/v1/chat/completions", BODY);
+        let marked = [b"\xef\xbb\xbf".as_slice(), &text].concat();
+        assert_eq!(RequestLine::parse(&marked).unwrap().custom_id, "a");
+        assert!(is_blank(b"\xef\xbb\xbf\r\n"));
+    }
+
+    #[test]
+    fn a_file_in_utf_16_is_named_so() {
+        let text = String::from_utf8(line(r#""a""#, "POST", "/v1/completions", BODY)).unwrap();
+        let little: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let big: Vec<u8> = text.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        for bytes in [
+            [b"\xff\xfe".to_vec(), little.clone()].concat(),
+            [b"\xfe\xff".to_vec(), big.clone()].concat(),
+            little,
+            big,
+        ] {
+            let error = RequestLine::parse(&bytes).unwrap_err();
+            assert!(error.to_string().contains("UTF-16"), "{error}");
+        }
     }
 
     #[test]

@@ -19,6 +19,14 @@ pub struct StoredResponse {
     pub body: Vec<u8>,
 }
 
+impl StoredResponse {
+    /// Whether the response is a success: its status says so, and its body is JSON.
+    pub(crate) fn is_success(&self) -> bool {
+        let is_json = || serde_json::from_slice::<&RawValue>(&self.body).is_ok();
+        (200..300).contains(&self.status) && is_json()
+    }
+}
+
 /// The reason for which a line has no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MissingResponse {

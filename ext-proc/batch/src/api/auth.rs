@@ -14,6 +14,7 @@ use axum::response::{IntoResponse as _, Response};
 use ring::digest::{SHA256, digest};
 use tokio::io::AsyncReadExt as _;
 
+use super::connections::ApiConnection;
 use super::{Api, ApiError, Owner};
 use crate::limits::OWNER_WITHOUT_KEY;
 
@@ -28,16 +29,39 @@ pub(super) async fn check(
     mut request: Request,
     next: Next,
 ) -> Response {
-    if let Some(file) = &api.config.keys_file {
-        match authorize(file, request.headers()).await {
-            Ok(owner) => request.extensions_mut().insert(Owner(owner)),
-            Err(error) => return error.into_response(),
-        };
+    let owner = match &api.config.keys_file {
+        Some(file) => authorize(file, request.headers()).await,
+        None => Ok(Owner::alone()),
+    };
+    let owner = match owner {
+        Ok(owner) => owner,
+        Err(error) => return error.into_response(),
+    };
+    let Some(place) = api.requests.take(&owner) else {
+        return too_many("too_many_requests", "requests").into_response();
+    };
+    if let Some(connection) = request.extensions().get::<Arc<ApiConnection>>() {
+        connection.keep(place);
     }
+    request.extensions_mut().insert(owner);
     next.run(request).await
 }
 
-async fn authorize(file: &Path, headers: &HeaderMap) -> Result<String, ApiError> {
+/// The error of an owner that has its share of something already.
+pub(super) fn too_many(code: &'static str, what: &str) -> ApiError {
+    let message = format!("Too many {what} at once: wait for the end of others, and try again.");
+    ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message)
+}
+
+/// Whether the server can read the keys of its clients.
+pub(super) async fn are_keys_readable(api: &Api) -> bool {
+    match &api.config.keys_file {
+        Some(file) => read(file).await.is_ok(),
+        None => true,
+    }
+}
+
+async fn authorize(file: &Path, headers: &HeaderMap) -> Result<Owner, ApiError> {
     let keys = read(file).await.map_err(|error| {
         tracing::error!(%error, file = %file.display(), "the keys cannot be read");
         let message = "The server cannot read its keys.";
@@ -61,25 +85,26 @@ async fn read(file: &Path) -> std::io::Result<String> {
 }
 
 /// The owner of a key. Digests are compared, so the time of the comparison says nothing about a key.
-fn owner(keys: &str, given: &str) -> Option<String> {
+fn owner(keys: &str, given: &str) -> Option<Owner> {
     let given = digest(&SHA256, given.as_bytes());
-    let mut owner = None;
-    for line in keys.lines() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let (name, key) = match line.split_once(char::is_whitespace) {
-            Some((name, key)) => (name, key.trim()),
-            None => (OWNER_WITHOUT_KEY, line),
-        };
-        if digest(&SHA256, key.as_bytes()).as_ref() == given.as_ref()
-            && name.len() <= OWNER_BYTES_MAX
-        {
-            owner = owner.or_else(|| Some(name.to_owned()));
-        }
-    }
-    owner
+    let has_key =
+        |(_, key): &(&str, &str)| digest(&SHA256, key.as_bytes()).as_ref() == given.as_ref();
+    let (name, _) = entries(keys).find(has_key)?;
+    Some(Owner {
+        name: name.to_owned(),
+        is_shared: entries(keys).any(|(other, _)| other != name),
+    })
+}
+
+/// The owners and keys of a file.
+fn entries(keys: &str) -> impl Iterator<Item = (&str, &str)> {
+    let lines = keys.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let entries = lines.map(|line| match line.split_once(char::is_whitespace) {
+        Some((name, key)) => (name, key.trim()),
+        None => (OWNER_WITHOUT_KEY, line),
+    });
+    entries.filter(|(name, _)| name.len() <= OWNER_BYTES_MAX)
 }
 
 #[cfg(test)]
@@ -89,8 +114,11 @@ mod tests {
     #[test]
     fn a_key_has_an_owner() {
         let keys = "# clients\nsk-1\nteam-a sk-2\n\n";
-        assert_eq!(owner(keys, "sk-1").as_deref(), Some("default"));
-        assert_eq!(owner(keys, "sk-2").as_deref(), Some("team-a"));
+        let name = |key| owner(keys, key).map(|owner| owner.name);
+        assert_eq!(name("sk-1").as_deref(), Some("default"));
+        assert_eq!(name("sk-2").as_deref(), Some("team-a"));
+        assert!(owner(keys, "sk-1").unwrap().is_shared);
+        assert!(!owner("sk-1\ndefault sk-2\n", "sk-2").unwrap().is_shared);
         for wrong in ["", "sk-3", "team-a", "team-a sk-2", "#", "# clients"] {
             assert_eq!(owner(keys, wrong), None, "{wrong}");
         }

@@ -9,12 +9,12 @@ use axum::http::StatusCode;
 use axum::{Extension, Json};
 use serde::Deserialize;
 
-use super::object::Page;
+use super::object::{Page, cursor};
 use super::{Api, ApiError, BatchObject, Owner};
 use crate::completion_window::CompletionWindow;
 use crate::endpoint::Endpoint;
 use crate::id::random_id;
-use crate::store::{BatchRow, BatchStatus, NewBatch};
+use crate::store::{BatchRow, BatchStatus, FileRow, NewBatch, ROW_BYTES};
 
 /// Most batches of one list: OpenAI's bound.
 const LIMIT_MAX: u32 = 100;
@@ -50,30 +50,60 @@ pub(super) struct ListQuery {
 
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     body: Result<Json<CreateBatch>, JsonRejection>,
 ) -> Result<Json<BatchObject>, ApiError> {
     let Json(body) = body?;
-    let batch = parse(body, owner)?;
+    let batch = parse(body, owner.name.clone())?;
     let file = api.store.file(&batch.owner, &batch.input_file_id).await?;
     let file = file.ok_or_else(|| ApiError::missing("file", &batch.input_file_id))?;
     if file.purpose != "batch" {
         let message = "The input file must have the purpose `batch`.";
         return Err(ApiError::invalid(Some("input_file_id"), message));
     }
-    let batches_max = api.config.limits.batches_max;
-    if api.store.open_batches().await? >= batches_max {
-        let message = format!(
-            "The queue has {batches_max} batches that are not finished: wait for the end of some."
-        );
-        return Err(ApiError::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too_many_batches",
-            message,
-        ));
-    }
+    let _turn = api.admission.lock().await;
+    check_bounds(&api, &owner, &file).await?;
     api.store.create_batch(&batch).await?;
     Ok(Json(find(&api, &batch.owner, &batch.id).await?.into()))
+}
+
+/// Checks that the queue takes a batch of a file from an owner.
+async fn check_bounds(api: &Api, owner: &Owner, file: &FileRow) -> Result<(), ApiError> {
+    let limits = &api.config.limits;
+    let open = api.store.open_batches(&owner.name).await?;
+    let is_shared = owner.is_shared;
+    let refused = |code, what: &str, bound: u64| {
+        let message = format!(
+            "The queue, or your share of it, is full ({bound} {what} for all): wait for the end of some batches."
+        );
+        Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message))
+    };
+    if !open.batches.has_room(1, limits.batches_max, is_shared) {
+        return refused(
+            "too_many_batches",
+            "batches that are not finished",
+            limits.batches_max,
+        );
+    }
+    if !open
+        .lines
+        .has_room(file.lines, limits.open_lines_max, is_shared)
+    {
+        return refused(
+            "too_many_open_lines",
+            "requests without a result",
+            limits.open_lines_max,
+        );
+    }
+    let used = api.store.storage_used(&owner.name).await?;
+    let rows = file.lines.saturating_mul(ROW_BYTES);
+    match used
+        .bytes
+        .has_room(rows, limits.storage_bytes_max, is_shared)
+    {
+        true => Ok(()),
+        false => Err(ApiError::storage_full(limits)),
+    }
 }
 
 fn parse(body: CreateBatch, owner: String) -> Result<NewBatch, ApiError> {
@@ -123,7 +153,7 @@ fn check_metadata(metadata: BTreeMap<String, String>) -> Result<String, ApiError
 
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page<BatchObject>>, ApiError> {
     let Query(query) = query?;
@@ -133,12 +163,12 @@ pub(super) async fn list(
         return Err(ApiError::invalid(Some("limit"), message));
     }
     let after = match &query.after {
-        Some(after) => Some(find(&api, &owner, after).await?),
+        Some(after) => Some(find(&api, &owner.name, cursor(after)?).await?),
         None => None,
     };
     let rows = api
         .store
-        .batches(Some(&owner), after.as_ref(), limit + 1)
+        .batches(Some(&owner.name), after.as_ref(), limit + 1)
         .await?;
     Ok(Json(Page::new(
         rows,
@@ -150,20 +180,20 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Json<BatchObject>, ApiError> {
-    Ok(Json(find(&api, &owner, &id).await?.into()))
+    Ok(Json(find(&api, &owner.name, &id).await?.into()))
 }
 
 pub(super) async fn cancel(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Json<BatchObject>, ApiError> {
-    find(&api, &owner, &id).await?;
+    find(&api, &owner.name, &id).await?;
     api.store.cancel_batch(&id).await?;
-    let batch = find(&api, &owner, &id).await?;
+    let batch = find(&api, &owner.name, &id).await?;
     match batch.status {
         BatchStatus::Cancelling | BatchStatus::Cancelled => Ok(Json(batch.into())),
         status => {

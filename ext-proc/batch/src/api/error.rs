@@ -7,6 +7,7 @@ use axum::http::{Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
+use crate::limits::Limits;
 use crate::store::StoreError;
 
 /// An error in OpenAI's form.
@@ -38,6 +39,15 @@ impl ApiError {
             code: Some(code),
             ..Self::invalid(None, message)
         }
+    }
+
+    /// No room for more files, lines and results.
+    pub(super) fn storage_full(limits: &Limits) -> Self {
+        let message = format!(
+            "The queue, or your share of it, is full ({} bytes and {} files for all): delete files that you need no more.",
+            limits.storage_bytes_max, limits.files_max
+        );
+        Self::new(StatusCode::INSUFFICIENT_STORAGE, "storage_full", message)
     }
 
     /// A name that belongs to nothing of the client's.

@@ -12,14 +12,13 @@ use bytes::Bytes;
 use futures_util::stream;
 use serde::Deserialize;
 
-use super::object::{Deletion, Page};
+use super::auth::too_many;
+use super::object::{Deletion, Page, cursor};
 use super::{Api, ApiError, FileObject, Owner};
-use crate::store::FileRow;
+use crate::store::{FileOrder, FilePosition, FileRow};
 
 /// Most files of one list: OpenAI's bound.
 const LIMIT_MAX: u32 = 10_000;
-/// Lines of a file that are read at once.
-const PAGE_LINES: u32 = 50;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ListQuery {
@@ -31,7 +30,7 @@ pub(super) struct ListQuery {
 
 pub(super) async fn list(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     query: Result<Query<ListQuery>, QueryRejection>,
 ) -> Result<Json<Page<FileObject>>, ApiError> {
     let Query(query) = query?;
@@ -40,20 +39,26 @@ pub(super) async fn list(
         let message = format!("`limit` must be between 1 and {LIMIT_MAX}.");
         return Err(ApiError::invalid(Some("limit"), message));
     }
-    if query.order.is_some_and(|order| order != "desc") {
-        return Err(ApiError::invalid(
-            Some("order"),
-            "Only `desc` is supported: newest files first.",
-        ));
-    }
+    let order = match query.order.as_deref() {
+        None | Some("desc") => FileOrder::NewestFirst,
+        Some("asc") => FileOrder::OldestFirst,
+        Some(_) => {
+            let message = "`order` must be `desc`, for the newest files first, or `asc`.";
+            return Err(ApiError::invalid(Some("order"), message));
+        }
+    };
     let after = match &query.after {
-        Some(after) => Some(find(&api, &owner, after).await?),
+        Some(after) => Some(find(&api, &owner.name, cursor(after)?).await?),
         None => None,
     };
     let purpose = query.purpose.as_deref();
+    if purpose.is_some_and(|purpose| purpose.contains('\0')) {
+        let message = "`purpose` has a NUL: this server has `batch` and `batch_output`.";
+        return Err(ApiError::invalid(Some("purpose"), message));
+    }
     let rows = api
         .store
-        .files(&owner, purpose, after.as_ref(), limit + 1)
+        .files(&owner.name, purpose, (order, after.as_ref()), limit + 1)
         .await?;
     Ok(Json(Page::new(
         rows,
@@ -65,18 +70,18 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Json<FileObject>, ApiError> {
-    Ok(Json(find(&api, &owner, &id).await?.into()))
+    Ok(Json(find(&api, &owner.name, &id).await?.into()))
 }
 
 pub(super) async fn delete(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Json<Deletion>, ApiError> {
-    find(&api, &owner, &id).await?;
+    find(&api, &owner.name, &id).await?;
     if api.store.is_in_use(&id).await? {
         let message = "A batch still reads the file: cancel the batch first, or wait for its end.";
         return Err(ApiError::new(StatusCode::CONFLICT, "file_in_use", message));
@@ -91,23 +96,22 @@ pub(super) async fn delete(
 
 pub(super) async fn content(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     Path(id): Path<String>,
 ) -> Result<Response, ApiError> {
-    let file = find(&api, &owner, &id).await?;
+    let file = find(&api, &owner.name, &id).await?;
+    let Some(place) = api.downloads.take(&owner) else {
+        return Err(too_many("too_many_downloads", "downloads"));
+    };
     let length = file.bytes;
-    let pages = stream::try_unfold((api, file, 0), |(api, file, after)| async move {
-        let page = api.store.file_lines(&file, after, PAGE_LINES).await;
-        let page = page.map_err(|error| {
+    let start = (api, file, place, FilePosition::default());
+    let pages = stream::try_unfold(start, |(api, file, place, at)| async move {
+        let page = api.store.file_page(&file, at).await.map_err(|error| {
             tracing::warn!(%error, file = file.id, "the content of a file breaks off");
             std::io::Error::other("the database failed")
         })?;
-        let Some((last, _)) = page.last() else {
-            return Ok(None);
-        };
-        let last = *last;
-        let bytes: Vec<u8> = page.into_iter().flat_map(|(_, line)| line).collect();
-        Ok::<_, std::io::Error>(Some((Bytes::from(bytes), (api, file, last))))
+        let page = page.map(|(bytes, behind)| (Bytes::from(bytes), (api, file, place, behind)));
+        Ok::<_, std::io::Error>(page)
     });
     let mut response = Body::from_stream(pages).into_response();
     let headers = response.headers_mut();

@@ -2,9 +2,12 @@
 
 mod auth;
 mod batches;
+mod connections;
 mod error;
 mod files;
+mod health;
 mod object;
+mod places;
 mod server;
 mod upload;
 
@@ -12,16 +15,19 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use axum::{Extension, Router};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 pub use error::ApiError;
 pub use object::{BatchObject, FileObject};
+
+use connections::REQUESTS_MAX;
+use places::OwnerPlaces;
 
 use crate::limits::{Limits, OWNER_WITHOUT_KEY};
 use crate::store::Store;
@@ -29,7 +35,9 @@ use crate::store::Store;
 /// Largest body of a request without a file, in bytes.
 const BODY_BYTES_MAX: usize = 256 * 1024;
 /// Most uploads at once.
-const UPLOADS_MAX: usize = 8;
+const UPLOADS_MAX: u64 = 8;
+/// Most downloads at once.
+const DOWNLOADS_MAX: u64 = 64;
 
 /// Configuration of the API.
 #[derive(Clone, Debug)]
@@ -48,12 +56,30 @@ pub struct ApiConfig {
 struct Api {
     store: Store,
     config: ApiConfig,
-    uploads: Semaphore,
+    requests: OwnerPlaces,
+    uploads: OwnerPlaces,
+    downloads: OwnerPlaces,
+    /// Held from the look at a bound to what takes of it.
+    admission: Mutex<()>,
 }
 
 /// Client that sent a request.
-#[derive(Clone, Debug)]
-struct Owner(String);
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Owner {
+    name: String,
+    /// Whether other owners exist: then this one has a share of each bound.
+    is_shared: bool,
+}
+
+impl Owner {
+    /// The owner where clients have no keys.
+    fn alone() -> Self {
+        Self {
+            name: OWNER_WITHOUT_KEY.to_owned(),
+            is_shared: false,
+        }
+    }
+}
 
 /// Serves the API on `listener` until `stop` is cancelled.
 pub async fn serve(
@@ -66,7 +92,10 @@ pub async fn serve(
     let api = Arc::new(Api {
         store,
         config,
-        uploads: Semaphore::new(UPLOADS_MAX),
+        requests: OwnerPlaces::new(REQUESTS_MAX as u64),
+        uploads: OwnerPlaces::new(UPLOADS_MAX),
+        downloads: OwnerPlaces::new(DOWNLOADS_MAX),
+        admission: Mutex::default(),
     });
     server::serve(listener, router(api), is_loopback, stop).await;
 }
@@ -85,10 +114,10 @@ fn router(api: Arc<Api>) -> Router {
         .route("/v1/batches/{id}/cancel", post(batches::cancel))
         .layer(from_fn_with_state(Arc::clone(&api), auth::check))
         // Health is no secret: an orchestrator has no key.
-        .route("/healthz", get(|| async { "ok\n" }))
+        .route(health::ALIVE, get(health::alive))
+        .route(health::READY, get(health::ready))
         .fallback(error::not_found)
         .method_not_allowed_fallback(error::method_not_allowed)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .layer(Extension(Owner(OWNER_WITHOUT_KEY.to_owned())))
         .with_state(api)
 }

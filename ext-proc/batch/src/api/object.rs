@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::ApiError;
 use crate::pace::UnixMs;
 use crate::store::{BatchRow, FileRow};
 
@@ -88,6 +89,17 @@ impl<T> Page<T> {
             data: rows.into_iter().map(item).collect(),
             has_more,
         }
+    }
+}
+
+/// Checks the name behind which a list begins.
+pub(super) fn cursor(after: &str) -> Result<&str, ApiError> {
+    match after.contains('\0') {
+        true => Err(ApiError::invalid(
+            Some("after"),
+            "`after` must be a name of the list before: it has a NUL.",
+        )),
+        false => Ok(after),
     }
 }
 

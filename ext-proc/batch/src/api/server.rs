@@ -1,4 +1,4 @@
-//! The HTTP server, bounded in connections and in the time for a request's headers.
+//! The HTTP server, bounded in connections, and in the time for the headers of a request. A connection has one request.
 //!
 //! On loopback, where no key may be needed, the server answers only requests to an IP address or to `localhost`: a web page
 //! can point a name of its own at this machine (DNS rebinding), but a browser then sends that name.
@@ -7,27 +7,32 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{StatusCode, header};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
 use super::ApiError;
+use super::auth::too_many;
+use super::connections::{ApiConnection, ApiConnections};
 
-/// Most connections at once.
-const CONNECTIONS_MAX: usize = 256;
-/// Longest time for the headers of a request, and for the next request of a connection.
+/// Bytes of a connection's buffers, and of a request's headers: a response is read from the database in pieces beyond them.
+const BUFFER_BYTES_MAX: usize = 64 << 10;
+/// Longest time for the headers of a request.
 const HEADERS_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest time in which a client takes no byte of a response.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest time of a connection: an upload or a download of the largest file over a slow network.
 const CONNECTION_TIME_MAX: Duration = Duration::from_secs(7_200);
 /// Time for the requests in flight when the server stops.
@@ -45,49 +50,61 @@ pub(super) async fn serve(
     if is_loopback {
         router = router.layer(from_fn(check_host));
     }
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let mut connections = JoinSet::new();
+    let connections = ApiConnections::default();
+    let mut tasks = JoinSet::new();
     loop {
-        // While all places are taken, new connections wait in the listener's queue.
-        let place = tokio::select! {
-            () = stop.cancelled() => break,
-            place = Arc::clone(&places).acquire_owned() => place,
-        };
-        let Ok(place) = place else { break };
         tokio::select! {
             () = stop.cancelled() => break,
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    let connection = serve_connection(stream, router.clone(), stop.clone());
-                    connections.spawn(async move {
-                        connection.await;
-                        drop(place);
-                    });
+                Ok((stream, from)) => {
+                    let Some(connection) = connections.add() else {
+                        tracing::warn!(%from, "the batch API has too many connections");
+                        continue;
+                    };
+                    let served = serve_connection(stream, connection, router.clone(), stop.clone());
+                    tasks.spawn(served);
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the batch API cannot accept a connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },
-            Some(_) = connections.join_next() => {}
+            Some(_) = tasks.join_next() => {}
         }
     }
     drop(listener);
     let drained = timeout(DRAIN_TIME_MAX, async {
-        while connections.join_next().await.is_some() {}
+        while tasks.join_next().await.is_some() {}
     });
     let _ = drained.await;
 }
 
-async fn serve_connection(stream: TcpStream, router: Router, stop: CancellationToken) {
+async fn serve_connection<S: AsyncRead + AsyncWrite>(
+    stream: S,
+    connection: ApiConnection,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let place = Arc::new(connection);
+    let router = router
+        .layer(from_fn(begin))
+        .layer(Extension(Arc::clone(&place)));
+    let mut stream = TimeoutStream::new(stream);
+    stream.set_write_timeout(Some(WRITE_TIME_MAX));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
+        .keep_alive(false)
+        .max_buf_size(BUFFER_BYTES_MAX)
         .header_read_timeout(HEADERS_TIME_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(
+            TokioIo::new(Box::pin(stream)),
+            TowerToHyperService::new(router),
+        );
     let mut connection = std::pin::pin!(connection);
     let served = async {
         tokio::select! {
             served = connection.as_mut() => return served,
+            () = place.evicted() => return Ok(()),
             () = stop.cancelled() => {}
         }
         connection.as_mut().graceful_shutdown();
@@ -95,6 +112,18 @@ async fn serve_connection(stream: TcpStream, router: Router, stop: CancellationT
     };
     if let Ok(Err(error)) = timeout(CONNECTION_TIME_MAX, served).await {
         tracing::debug!(%error, "a connection of the batch API broke");
+    }
+}
+
+/// Begins the request of a connection, which from now on makes way for no other.
+async fn begin(
+    Extension(connection): Extension<Arc<ApiConnection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match connection.begin() {
+        true => next.run(request).await,
+        false => too_many("too_many_requests", "connections").into_response(),
     }
 }
 
@@ -120,7 +149,26 @@ fn is_local(host: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use axum::routing::get;
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_its_client_reads_nothing_of_a_response() {
+        let content = vec![b'x'; 4 << 20];
+        let router = Router::new().route("/", get(|| async { content }));
+        let (server, mut client) = tokio::io::duplex(1_024);
+        client
+            .write_all(b"GET / HTTP/1.1\r\nhost: h\r\n\r\n")
+            .await
+            .unwrap();
+        let begun_at = tokio::time::Instant::now();
+        let connection = ApiConnections::default().add().unwrap();
+        serve_connection(server, connection, router, CancellationToken::new()).await;
+        assert!(begun_at.elapsed() < CONNECTION_TIME_MAX / 10);
+        drop(client);
+    }
 
     #[test]
     fn only_names_of_this_machine_are_local() {

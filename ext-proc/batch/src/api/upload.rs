@@ -8,8 +8,10 @@ use axum::extract::multipart::{Field, MultipartError, MultipartRejection};
 use axum::extract::{Multipart, State};
 use axum::http::StatusCode;
 use axum::{Extension, Json};
+use serde::Deserialize;
 use tokio::time::timeout;
 
+use super::auth::too_many;
 use super::{Api, ApiError, FileObject, Owner};
 use crate::id::random_id;
 use crate::limits::FILE_NAME_CHARACTERS_MAX;
@@ -27,40 +29,29 @@ const TEXT_BYTES_MAX: usize = 1_024;
 /// Shortest and longest time that a file stays, in seconds: OpenAI's bounds.
 const TTL_S: (i64, i64) = (3_600, 2_592_000);
 
+const EXPIRY: &str = "expires_after";
+const EXPIRY_ANCHOR: &str = "expires_after[anchor]";
+const EXPIRY_SECONDS: &str = "expires_after[seconds]";
+/// Fields of the form beside the file.
+const FIELDS: [&str; 4] = ["purpose", EXPIRY, EXPIRY_ANCHOR, EXPIRY_SECONDS];
+
 pub(super) async fn create(
     State(api): State<Arc<Api>>,
-    Extension(Owner(owner)): Extension<Owner>,
+    Extension(owner): Extension<Owner>,
     form: Result<Multipart, MultipartRejection>,
 ) -> Result<Json<FileObject>, ApiError> {
     let form = form.map_err(|error| ApiError::invalid(None, error.body_text()))?;
-    let Ok(_place) = api.uploads.try_acquire() else {
-        let message = "Too many uploads at once: try again.";
-        return Err(ApiError::new(
-            StatusCode::TOO_MANY_REQUESTS,
-            "too_many_uploads",
-            message,
-        ));
+    let Some(_place) = api.uploads.take(&owner) else {
+        return Err(too_many("too_many_uploads", "uploads"));
     };
-    let limits = &api.config.limits;
-    let (bytes, files) = api.store.storage_used().await?;
-    if bytes >= limits.storage_bytes_max || files >= limits.files_max {
-        let message = format!(
-            "The queue is full ({} bytes, {} files): delete files that you need no more.",
-            limits.storage_bytes_max, limits.files_max
-        );
-        return Err(ApiError::new(
-            StatusCode::INSUFFICIENT_STORAGE,
-            "storage_full",
-            message,
-        ));
-    }
+    check_storage(&api, &owner, true).await?;
     let file = NewFile {
         id: random_id("file-"),
-        owner,
+        owner: owner.name.clone(),
         name: "upload.jsonl".to_owned(),
     };
-    let (id, owner) = (file.id.clone(), file.owner.clone());
-    let uploaded = timeout(UPLOAD_TIME_MAX, receive(&api, form, file)).await;
+    let id = file.id.clone();
+    let uploaded = timeout(UPLOAD_TIME_MAX, receive(&api, &owner, form, file)).await;
     let uploaded = uploaded.unwrap_or_else(|_| Err(too_slow(UPLOAD_TIME_MAX)));
     if let Err(error) = uploaded {
         // What has arrived goes at once, or else with the files that never ended.
@@ -69,12 +60,36 @@ pub(super) async fn create(
         }
         return Err(error);
     }
-    let file = api.store.file(&owner, &id).await?;
+    let file = api.store.file(&owner.name, &id).await?;
     file.map(|file| Json(file.into()))
         .ok_or_else(|| ApiError::missing("file", &id))
 }
 
-async fn receive(api: &Api, mut form: Multipart, mut file: NewFile) -> Result<(), ApiError> {
+/// Checks that an owner may store more, with what it is storing now.
+async fn check_storage(api: &Api, owner: &Owner, is_new: bool) -> Result<(), ApiError> {
+    let limits = &api.config.limits;
+    let used = api.store.storage_used(&owner.name).await?;
+    let has_room = used
+        .bytes
+        .has_room(0, limits.storage_bytes_max, owner.is_shared);
+    let files = u64::from(is_new);
+    if has_room
+        && (!is_new
+            || used
+                .files
+                .has_room(files, limits.files_max, owner.is_shared))
+    {
+        return Ok(());
+    }
+    Err(ApiError::storage_full(limits))
+}
+
+async fn receive(
+    api: &Api,
+    owner: &Owner,
+    mut form: Multipart,
+    mut file: NewFile,
+) -> Result<(), ApiError> {
     let mut texts: BTreeMap<String, String> = BTreeMap::new();
     let mut sink = None;
     for _ in 0..PARTS_MAX {
@@ -83,6 +98,7 @@ async fn receive(api: &Api, mut form: Multipart, mut file: NewFile) -> Result<()
         };
         let name: String = part.name().unwrap_or_default().chars().take(64).collect();
         if name != "file" {
+            check_field(&name)?;
             texts.insert(name, text(&mut part).await?);
             continue;
         }
@@ -98,7 +114,9 @@ async fn receive(api: &Api, mut form: Multipart, mut file: NewFile) -> Result<()
         }
         let mut writer = FileSink::begin(&api.store, &file, &api.config.limits).await?;
         while let Some(chunk) = next(part.chunk()).await? {
-            writer.write(&chunk).await.map_err(split_error)?;
+            if writer.write(&chunk).await.map_err(split_error)? {
+                check_storage(api, owner, false).await?;
+            }
         }
         sink = Some(writer);
     }
@@ -120,23 +138,55 @@ async fn receive(api: &Api, mut form: Multipart, mut file: NewFile) -> Result<()
     Ok(())
 }
 
+/// Fails for a field that the server does not read: it may be a wish that the server would not fulfil.
+fn check_field(name: &str) -> Result<(), ApiError> {
+    match FIELDS.contains(&name) {
+        true => Ok(()),
+        false => {
+            let message = format!(
+                "The form has an unknown field `{name}`: this server reads `file`, {}.",
+                FIELDS.map(|field| format!("`{field}`")).join(", ")
+            );
+            Err(ApiError::invalid(None, message))
+        }
+    }
+}
+
 /// Time that the file stays, in seconds.
 fn expiry(texts: &BTreeMap<String, String>) -> Result<Option<i64>, ApiError> {
-    let anchor = texts.get("expires_after[anchor]");
-    let Some(seconds) = texts.get("expires_after[seconds]") else {
-        return Ok(None);
+    let text = |name| texts.get(name).map(String::as_str);
+    let parts = (text(EXPIRY_ANCHOR), text(EXPIRY_SECONDS));
+    let after = match (text(EXPIRY), parts) {
+        (None, (None, None)) => return Ok(None),
+        (Some(json), (None, None)) => serde_json::from_str(json).ok(),
+        (None, (Some(anchor), Some(seconds))) => seconds.parse().ok().map(|seconds| ExpiresAfter {
+            anchor: anchor.to_owned(),
+            seconds,
+        }),
+        _ => None,
     };
     let (least, most) = TTL_S;
-    let seconds: Option<i64> = seconds.parse().ok();
-    match seconds.filter(|seconds| (least..=most).contains(seconds)) {
-        Some(seconds) if anchor.is_some_and(|anchor| anchor == "created_at") => Ok(Some(seconds)),
+    match after {
+        Some(ExpiresAfter { anchor, seconds })
+            if anchor == "created_at" && (least..=most).contains(&seconds) =>
+        {
+            Ok(Some(seconds))
+        }
         _ => {
             let message = format!(
-                "`expires_after` must have the anchor `created_at` and {least} to {most} seconds."
+                "`expires_after` must have the anchor `created_at` and {least} to {most} seconds: as two fields, \
+                 `{EXPIRY_ANCHOR}` and `{EXPIRY_SECONDS}`, or as one JSON object."
             );
             Err(ApiError::invalid(Some("expires_after"), message))
         }
     }
+}
+
+/// The time after which a file goes, as OpenAI's API describes it.
+#[derive(Debug, Deserialize)]
+struct ExpiresAfter {
+    anchor: String,
+    seconds: i64,
 }
 
 async fn text(part: &mut Field<'_>) -> Result<String, ApiError> {

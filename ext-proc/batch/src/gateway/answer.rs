@@ -1,6 +1,9 @@
 //! Answers to lines, and what a worker does about each.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
+
+use serde::de::IgnoredAny;
 
 use crate::limits::Limits;
 use crate::output::{MissingResponse, StoredResponse};
@@ -63,9 +66,7 @@ impl Answer {
             Self::Response { response, .. } if response.status == 429 => Some(Feedback::Refused {
                 retry_after_ms: self.retry_after_ms(),
             }),
-            Self::Response { response, .. } if is_retried(response.status) => {
-                Some(Feedback::Failed)
-            }
+            Self::Response { response, .. } if is_of_gateway(response) => Some(Feedback::Failed),
             Self::Response { .. } | Self::TooLarge => Some(Feedback::Served),
             Self::Unreachable(_) | Self::Broken(_) => Some(Feedback::Failed),
             Self::DeadlinePassed => None,
@@ -92,10 +93,10 @@ impl Answer {
                     outages,
                 };
             }
-            Self::Response { response, .. } if is_retried(response.status) => None,
+            Self::Response { response, .. } if is_retried(response) => None,
             Self::Response { .. } => {
                 return match self {
-                    Self::Response { response, .. } if (200..300).contains(&response.status) => {
+                    Self::Response { response, .. } if response.is_success() => {
                         Disposition::Success(response)
                     }
                     Self::Response { response, .. } => Disposition::Error(response),
@@ -114,7 +115,11 @@ impl Answer {
             }
             Self::Unreachable(cause) | Self::Broken(cause) => Some(cause.clone()),
         };
-        let is_own = has_served && !matches!(self, Self::Unreachable(_)) && !self.rejects_key();
+        let is_own = match &self {
+            Self::Response { response, .. } if !is_of_gateway(response) => true,
+            Self::Unreachable(_) => false,
+            _ => has_served && !self.rejects_key(),
+        };
         let failures = failures.saturating_add(u32::from(is_own));
         let outages = outages.saturating_add(u32::from(!is_own));
         if failures < limits.failures_max && outages < limits.outages_max {
@@ -136,7 +141,8 @@ impl Answer {
     /// Whether the gateway does not accept the worker's key, which no line can help.
     #[must_use]
     pub fn rejects_key(&self) -> bool {
-        matches!(self, Self::Response { response, .. } if matches!(response.status, 401 | 403))
+        matches!(self, Self::Response { response, .. }
+            if matches!(response.status, 401 | 403) && is_of_gateway(response))
     }
 
     fn retry_after_ms(&self) -> i64 {
@@ -153,10 +159,23 @@ impl Answer {
     }
 }
 
-/// Whether a later attempt may end otherwise. 401 and 403 are about the worker's key, and not about the line.
-fn is_retried(status: u16) -> bool {
-    matches!(status, 401 | 403 | 408 | 425 | 500 | 502..=599)
+/// Whether a later attempt may end otherwise. An engine's 403 is about the prompt, and final.
+fn is_retried(response: &StoredResponse) -> bool {
+    is_of_gateway(response) || response.status == 500
 }
+
+/// Whether a response may be about the gateway, or about the worker's key (401, 403), instead of about the line. Engines explain
+/// their 403 and 500 by a JSON object; Envoy and proxies write a plain text or nothing.
+fn is_of_gateway(response: &StoredResponse) -> bool {
+    match response.status {
+        403 | 500 => serde_json::from_slice::<JsonObject>(&response.body).is_err(),
+        401 | 408 | 425 | 502..=599 => true,
+        _ => false,
+    }
+}
+
+/// Any JSON object.
+type JsonObject = BTreeMap<String, IgnoredAny>;
 
 #[cfg(test)]
 mod tests {
@@ -179,10 +198,39 @@ mod tests {
         answer.dispose(failures, outages, has_served, &Limits::default())
     }
 
+    /// An answer with a body.
+    fn with_body(status: u16, body: &[u8]) -> Answer {
+        let mut answer = answer(status, None);
+        if let Answer::Response { response, .. } = &mut answer {
+            response.body = body.to_vec();
+        }
+        answer
+    }
+
+    #[test]
+    fn an_answer_that_is_no_json_is_no_success() {
+        for body in [
+            "",
+            "<html>",
+            "{\"a\":",
+            "{} {}",
+            "data: {}\n\n",
+            "{'a':1}",
+            "{\"a\":NaN}",
+        ] {
+            let disposition = dispose(with_body(200, body.as_bytes()), 0, 0, true);
+            assert!(matches!(disposition, Disposition::Error(_)), "{body}");
+        }
+        for body in ["{}", " {\n}\n", "[]"] {
+            let disposition = dispose(with_body(200, body.as_bytes()), 0, 0, true);
+            assert!(matches!(disposition, Disposition::Success(_)), "{body}");
+        }
+    }
+
     #[test]
     fn success_and_errors_of_the_request_are_final() {
         assert!(matches!(
-            dispose(answer(200, None), 3, 3, true),
+            dispose(with_body(200, b"{}"), 3, 3, true),
             Disposition::Success(_)
         ));
         for status in [400, 404, 413, 422, 501] {
@@ -229,6 +277,36 @@ mod tests {
         assert_eq!(counted(Answer::Broken("reset".into()), true), (2, 1));
         assert_eq!(counted(Answer::Unreachable("refused".into()), true), (1, 2));
         assert_eq!(counted(answer(401, None), true), (1, 2));
+    }
+
+    #[test]
+    fn errors_that_an_engine_explains_are_the_lines_own() {
+        let explained = |status| with_body(status, br#"{"error":{"message":"no","code":1}}"#);
+        for status in [400, 403, 500] {
+            assert_eq!(
+                explained(status).feedback(),
+                Some(Feedback::Served),
+                "{status}"
+            );
+            assert!(!explained(status).rejects_key());
+        }
+        let denied = dispose(explained(403), 0, 0, false);
+        assert!(matches!(denied, Disposition::Error(_)), "{denied:?}");
+        let Disposition::Retry {
+            failures, outages, ..
+        } = dispose(explained(500), 1, 1, false)
+        else {
+            panic!("a 500 is repeated");
+        };
+        assert_eq!((failures, outages), (2, 1));
+        for status in [403, 500] {
+            assert_eq!(
+                answer(status, None).feedback(),
+                Some(Feedback::Failed),
+                "{status}"
+            );
+        }
+        assert_eq!(explained(503).feedback(), Some(Feedback::Failed));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,8 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use parking_lot::Mutex;
+use tokio::net::TcpStream;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto};
@@ -111,6 +114,8 @@ pub struct Gateway {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     config: GatewayConfig,
     tenant_header: Option<HeaderName>,
+    /// Cause for which the last attempt to connect failed.
+    unreachable: Arc<Mutex<Option<String>>>,
 }
 
 impl Gateway {
@@ -137,7 +142,50 @@ impl Gateway {
             client,
             config,
             tenant_header,
+            unreachable: Arc::default(),
         })
+    }
+
+    /// Cause for which the gateway cannot be reached, as the last attempt found.
+    #[must_use]
+    pub fn unreachable_cause(&self) -> Option<String> {
+        self.unreachable.lock().clone()
+    }
+
+    /// Opens a connection and closes it, so that a gateway that is not there is known before the first line.
+    pub async fn probe(&self) {
+        let Ok(uri) = self.config.url.parse::<Uri>() else {
+            return; // not possible: the URL was checked
+        };
+        let port = if uri.scheme_str() == Some("https") {
+            443
+        } else {
+            80
+        };
+        let host = uri.host().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let connection = TcpStream::connect((host, uri.port_u16().unwrap_or(port)));
+        let cause = match tokio::time::timeout(CONNECT_TIME_MAX, connection).await {
+            Ok(Ok(_)) => None,
+            Ok(Err(error)) => Some(error.to_string()),
+            Err(_) => Some(format!(
+                "no connection within {} s",
+                CONNECT_TIME_MAX.as_secs()
+            )),
+        };
+        self.note(cause);
+    }
+
+    /// Keeps the cause for which the gateway cannot be reached, and logs when it becomes so.
+    fn note(&self, cause: Option<String>) {
+        let mut known = self.unreachable.lock();
+        let url = &self.config.url;
+        match (&cause, known.is_some()) {
+            (Some(cause), false) => tracing::warn!("cannot reach {url}: {cause}; trying again"),
+            (None, true) => tracing::info!("{url} can be reached again"),
+            _ => {}
+        }
+        *known = cause;
     }
 
     /// Sends a line, and waits for the whole response: until the deadline, or the longest time for one response.
@@ -149,7 +197,13 @@ impl Gateway {
             Err(error) => return Answer::Unreachable(error.to_string()),
         };
         match tokio::time::timeout(time_max, self.exchange(request)).await {
-            Ok(answer) => answer,
+            Ok(answer) => {
+                self.note(match &answer {
+                    Answer::Unreachable(cause) => Some(cause.clone()),
+                    _ => None,
+                });
+                answer
+            }
             Err(_) if is_cut_by_deadline => Answer::DeadlinePassed,
             Err(_) => Answer::Broken(format!("no response within {} s", time_max.as_secs())),
         }
@@ -335,6 +389,26 @@ mod tests {
         ] {
             assert!(base_url(url).is_err(), "{url}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_is_not_there_is_known_before_the_first_line() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let config = GatewayConfig {
+            url: format!("http://{}", listener.local_addr().unwrap()),
+            token_file: None,
+            ca_file: None,
+            response_time_max: Duration::from_secs(1),
+            response_bytes_max: 1,
+            tenant_header: None,
+        };
+        let gateway = Gateway::new(config, 1).unwrap();
+        gateway.probe().await;
+        assert_eq!(gateway.unreachable_cause(), None);
+        drop(listener);
+        gateway.probe().await;
+        let cause = gateway.unreachable_cause().unwrap();
+        assert!(cause.contains("refused"), "{cause}");
     }
 
     #[test]

@@ -8,8 +8,20 @@ pub use promotion::{BatchDemand, promoted_lines};
 pub use send_window::{Feedback, SendWindow};
 pub use spare_rate::SpareRate;
 
-/// Milliseconds since the Unix epoch, by the clock of the database.
+/// Milliseconds since the Unix epoch, by the clock of the queue.
 pub type UnixMs = i64;
+
+/// Milliseconds since the start of the process, by a clock that never steps.
+pub type SteadyMs = i64;
+
+/// One moment by both clocks: pauses are measured by the steady one, deadlines stand in the time of the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Time for pauses.
+    pub steady: SteadyMs,
+    /// Time for deadlines.
+    pub unix: UnixMs,
+}
 
 /// The tier of a request that a batch sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

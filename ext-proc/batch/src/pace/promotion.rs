@@ -6,6 +6,9 @@
 //! excess, only as many lines are promoted as exceed the capacity, so the rest stays on capacity that costs interactive
 //! requests nothing.
 //!
+//! No line is promoted before its batch is [`PROMOTED_AGE_MS_MIN`] old: a short window would turn batch work into interactive
+//! work at once. The worker bounds the promoted lines of each owner, too.
+//!
 //! Work is counted in lines: the lines of a batch are alike, and the batch's own throughput measures the capacity in the same
 //! unit. Rejected: tokens, which the worker does not know before the response.
 
@@ -13,6 +16,8 @@ use super::UnixMs;
 
 /// Share of the window after which every line that is left is promoted, as a fraction: SageServe's 10 of 24 hours.
 const PROMOTED_AGE: (i64, i64) = (10, 24);
+/// Age before which no line of a batch is promoted, in milliseconds.
+const PROMOTED_AGE_MS_MIN: i64 = 10 * 60_000;
 /// Share of the measured spare capacity that a plan relies on.
 const SAFETY: f64 = 0.9;
 
@@ -31,6 +36,20 @@ pub struct BatchDemand {
 /// `spare_per_s` is the rate at which the gateway serves non-interactive lines, if it is known.
 #[must_use]
 pub fn promoted_lines(now: UnixMs, batches: &[BatchDemand], spare_per_s: Option<f64>) -> Vec<u64> {
+    let may_be_promoted =
+        |batch: &BatchDemand| now.saturating_sub(batch.created_at) >= PROMOTED_AGE_MS_MIN;
+    let demands = batches.iter().filter(|batch| may_be_promoted(batch));
+    let demands: Vec<BatchDemand> = demands.cloned().collect();
+    let mut promoted = promote_demands(now, &demands, spare_per_s).into_iter();
+    let lines = batches.iter().map(|batch| match may_be_promoted(batch) {
+        true => promoted.next().unwrap_or_default(),
+        false => 0,
+    });
+    lines.collect()
+}
+
+/// The number of lines to promote of batches that are old enough.
+fn promote_demands(now: UnixMs, batches: &[BatchDemand], spare_per_s: Option<f64>) -> Vec<u64> {
     let mut promoted: Vec<u64> = batches
         .iter()
         .map(|batch| {
@@ -104,26 +123,48 @@ mod tests {
     #[test]
     fn a_batch_of_ten_hours_is_promoted_as_in_sageserve() {
         let batches = [batch(0, 24, 7), batch(1, 24, 5), batch(6, 4, 3)];
-        assert_eq!(promoted_lines(10 * HOUR - 1, &batches, None), [0, 0, 3]);
-        assert_eq!(promoted_lines(10 * HOUR, &batches, None), [7, 0, 3]);
-        assert_eq!(promoted_lines(11 * HOUR, &batches, None), [7, 5, 3]);
+        assert_eq!(promote_demands(10 * HOUR - 1, &batches, None), [0, 0, 3]);
+        assert_eq!(promote_demands(10 * HOUR, &batches, None), [7, 0, 3]);
+        assert_eq!(promote_demands(11 * HOUR, &batches, None), [7, 5, 3]);
     }
 
     #[test]
     fn only_what_does_not_fit_is_promoted() {
         // One line a second leaves room for 0.9 * 3,600 in an hour.
         let batches = [batch(0, 24, 1_000), batch(0, 1, 4_000)];
-        assert_eq!(promoted_lines(0, &batches, Some(1.0)), [0, 760]);
-        assert_eq!(promoted_lines(0, &batches, Some(2.0)), [0, 0]);
-        assert_eq!(promoted_lines(0, &batches, Some(0.0)), [1_000, 4_000]);
-        assert_eq!(promoted_lines(0, &batches, None), [0, 0]);
+        assert_eq!(promote_demands(0, &batches, Some(1.0)), [0, 760]);
+        assert_eq!(promote_demands(0, &batches, Some(2.0)), [0, 0]);
+        assert_eq!(promote_demands(0, &batches, Some(0.0)), [1_000, 4_000]);
+        assert_eq!(promote_demands(0, &batches, None), [0, 0]);
     }
 
     #[test]
     fn work_due_later_promotes_the_earliest_deadline_first() {
         let batches = [batch(0, 2, 6_000), batch(0, 1, 3_000)];
         // Due in two hours: 9,000 lines for 6,480.
-        assert_eq!(promoted_lines(0, &batches, Some(1.0)), [0, 2_520]);
+        assert_eq!(promote_demands(0, &batches, Some(1.0)), [0, 2_520]);
+    }
+
+    #[test]
+    fn a_short_window_promotes_nothing_before_an_age() {
+        for window_ms in [1_000, 4_000, 60_000, 10 * 60_000, HOUR] {
+            let batch = BatchDemand {
+                created_at: 5,
+                expires_at: 5 + window_ms,
+                remaining: 7,
+            };
+            let before = 5 + PROMOTED_AGE_MS_MIN - 1;
+            for rate in [None, Some(0.0), Some(5.0)] {
+                assert_eq!(
+                    promoted_lines(before, std::slice::from_ref(&batch), rate),
+                    [0]
+                );
+            }
+            let lines = promoted_lines(before + 1, std::slice::from_ref(&batch), Some(0.0));
+            assert_eq!(lines, [7], "{window_ms}");
+        }
+        let batches = [batch(0, 24, 7), batch(10, 1, 5)];
+        assert_eq!(promoted_lines(10 * HOUR, &batches, None), [7, 0]);
     }
 
     fn demands() -> impl Strategy<Value = Vec<BatchDemand>> {
@@ -141,8 +182,8 @@ mod tests {
         #[test]
         fn the_demand_bound_holds_with_no_line_to_spare(batches in demands(), now in 0_i64..60_000, rate in 0.0_f64..5.0) {
             let now = now * 1_000;
-            let promoted = promoted_lines(now, &batches, Some(rate));
-            let by_age = promoted_lines(now, &batches, None);
+            let promoted = promote_demands(now, &batches, Some(rate));
+            let by_age = promote_demands(now, &batches, None);
             let mut violated_with_one_less = promoted == by_age;
             for at in batches.iter().map(|batch| batch.expires_at) {
                 let due: u64 = batches.iter().zip(&promoted)
@@ -164,7 +205,7 @@ mod tests {
 
         #[test]
         fn less_capacity_promotes_no_fewer_lines(batches in demands(), rate in 0.0_f64..5.0) {
-            let total = |rate| promoted_lines(0, &batches, Some(rate)).iter().sum::<u64>();
+            let total = |rate| promote_demands(0, &batches, Some(rate)).iter().sum::<u64>();
             prop_assert!(total(rate / 2.0) >= total(rate));
         }
 

@@ -1,4 +1,7 @@
-//! The number of requests that a worker has at the gateway at once, for one model and one priority.
+//! The number of requests that a worker has at the gateway at once.
+//!
+//! A request needs a place in two windows: that of its model and priority, which follows what the gateway takes, and that of
+//! its owner and model, which follows failures. So lines of one owner that fail stop no line of another.
 //!
 //! Additive increase, multiplicative decrease, as TCP's. The gateway says with a 429 that it holds enough, so a 429 halves
 //! the window, at most once for all requests that were sent before the cut; a success widens the window by one request
@@ -9,10 +12,10 @@
 //! own bounds turn a long wait into a 429.
 //!
 //! One failure among successes is a replica's, or the request's own, and says nothing about the gateway. From the third
-//! failure on without a success between, the gateway is broken: the window halves and pauses, twice as long each time up to
-//! [`PAUSE_MS_MAX`]. An outage then costs few attempts.
+//! failure on without a success between, the gateway is broken, or it fails all requests of this owner: the window halves and
+//! pauses, twice as long each time up to [`PAUSE_MS_MAX`]. An outage then costs few attempts of each owner.
 
-use super::UnixMs;
+use super::SteadyMs;
 
 /// The window at the start.
 const SIZE_START: f64 = 4.0;
@@ -39,20 +42,20 @@ pub enum Feedback {
     Failed,
 }
 
-/// The window of requests of one model and one priority.
+/// A window of requests.
 #[derive(Clone, Debug)]
 pub struct SendWindow {
     size: f64,
     size_max: f64,
     is_slow_start: bool,
     in_flight: usize,
-    cut_at: UnixMs,
-    paused_until: UnixMs,
+    cut_at: SteadyMs,
+    paused_until: SteadyMs,
     /// Failures since the last success.
     failures: u32,
     /// Cuts by failures since the last success.
     cuts: u32,
-    served_at: Option<UnixMs>,
+    served_at: Option<SteadyMs>,
 }
 
 impl SendWindow {
@@ -69,8 +72,8 @@ impl SendWindow {
             size_max,
             is_slow_start: true,
             in_flight: 0,
-            cut_at: UnixMs::MIN,
-            paused_until: UnixMs::MIN,
+            cut_at: SteadyMs::MIN,
+            paused_until: SteadyMs::MIN,
             failures: 0,
             cuts: 0,
             served_at: None,
@@ -79,11 +82,17 @@ impl SendWindow {
 
     /// Number of requests that may be sent now.
     #[must_use]
-    pub fn free(&self, now: UnixMs) -> usize {
-        if now < self.paused_until {
+    pub fn free(&self, now: SteadyMs) -> usize {
+        if self.is_paused(now) {
             return 0;
         }
         self.limit().saturating_sub(self.in_flight)
+    }
+
+    /// Whether no request may be sent now.
+    #[must_use]
+    pub fn is_paused(&self, now: SteadyMs) -> bool {
+        now < self.paused_until
     }
 
     /// The window, in whole requests.
@@ -115,7 +124,7 @@ impl SendWindow {
     }
 
     /// Learns from the response to a request that was sent at `sent_at`.
-    pub fn learn(&mut self, now: UnixMs, sent_at: UnixMs, feedback: Feedback) {
+    pub fn learn(&mut self, now: SteadyMs, sent_at: SteadyMs, feedback: Feedback) {
         match feedback {
             Feedback::Served => {
                 self.failures = 0;
@@ -148,13 +157,13 @@ impl SendWindow {
 
     /// Whether the gateway has served a request lately: then a failure is the failed request's own, else an outage.
     #[must_use]
-    pub fn has_served_lately(&self, now: UnixMs) -> bool {
+    pub fn has_served_lately(&self, now: SteadyMs) -> bool {
         self.served_at
             .is_some_and(|served_at| now.saturating_sub(served_at) < EVIDENCE_MS)
     }
 
     /// Halves the window, unless the request was sent before the last cut. Returns whether it did.
-    fn cut(&mut self, now: UnixMs, sent_at: UnixMs) -> bool {
+    fn cut(&mut self, now: SteadyMs, sent_at: SteadyMs) -> bool {
         if sent_at < self.cut_at {
             return false;
         }
@@ -165,7 +174,7 @@ impl SendWindow {
         true
     }
 
-    fn pause(&mut self, now: UnixMs, pause_ms: i64) {
+    fn pause(&mut self, now: SteadyMs, pause_ms: i64) {
         let until = now.saturating_add(pause_ms.clamp(0, PAUSE_MS_MAX));
         self.paused_until = self.paused_until.max(until);
     }

@@ -1,6 +1,6 @@
 //! The spare capacity of the gateway for batch work, measured by the batch's own throughput.
 
-use super::UnixMs;
+use super::SteadyMs;
 
 /// Time constant of the mean, in seconds.
 const MEMORY_S: f64 = 120.0;
@@ -17,14 +17,14 @@ pub struct SpareRate {
     /// Weighted time, in seconds.
     time_s: f64,
     /// Time of the last observation with work.
-    at: Option<UnixMs>,
+    at: Option<SteadyMs>,
     /// Time observed in all, in seconds.
     observed_s: f64,
 }
 
 impl SpareRate {
     /// Records how many non-interactive requests ended since the last call, and whether there is work to send.
-    pub fn observe(&mut self, now: UnixMs, ended: u32, has_work: bool) {
+    pub fn observe(&mut self, now: SteadyMs, ended: u32, has_work: bool) {
         if let Some(at) = self.at {
             #[expect(
                 clippy::cast_precision_loss,

@@ -6,7 +6,7 @@ use sqlx::Row as _;
 use sqlx::any::AnyRow;
 use strum::{Display, EnumString, IntoStaticStr};
 
-use super::{Store, StoreError, StoreResult, count, stored};
+use super::{ROW_BYTES, Store, StoreError, StoreResult, count, stored};
 use crate::completion_window::CompletionWindow;
 use crate::endpoint::Endpoint;
 use crate::pace::UnixMs;
@@ -165,26 +165,31 @@ impl Store {
     /// Creates a batch in the state `validating`.
     pub async fn create_batch(&self, batch: &NewBatch) -> StoreResult<()> {
         let insert = "INSERT INTO isotherm_batches (id, owner, endpoint, model, status, input_file_id, window_s,
-                created_at, expires_at, total, completed, failed, unfinished, metadata, output_ttl_s, output_path, is_delivered, steward_until)
-            VALUES ($1, $2, $3, '', 'validating', $4, $5, $6, $7, 0, 0, 0, 0, $8, $9, $10, 0, 0)";
-        let now = self.now();
-        let insert = sqlx::query(insert)
+                created_at, expires_at, total, completed, failed, unfinished, metadata, output_ttl_s, output_path, is_delivered, steward_until, bytes)
+            VALUES ($1, $2, $3, '', 'validating', $4, $5, {now}, {now} + $6, 0, 0, 0, 0, $7, $8, $9, 0, 0,
+                COALESCE((SELECT lines * $10 FROM isotherm_files WHERE id = $4), 0))";
+        let insert = self
+            .timed(insert)
             .bind(&batch.id)
             .bind(&batch.owner)
             .bind(batch.endpoint.path())
             .bind(&batch.input_file_id)
             .bind(batch.window.seconds())
-            .bind(now)
-            .bind(now.saturating_add(batch.window.milliseconds()))
+            .bind(batch.window.milliseconds())
             .bind(batch.metadata.clone())
             .bind(batch.output_ttl_s.map(stored))
-            .bind(batch.output_path.clone());
+            .bind(batch.output_path.clone())
+            .bind(stored(ROW_BYTES));
         insert.execute(&self.pool).await?;
         Ok(())
     }
 
     /// A batch of an owner, or of any owner.
     pub async fn batch(&self, owner: Option<&str>, id: &str) -> StoreResult<Option<BatchRow>> {
+        // PostgreSQL has no text with a NUL, so nothing has such a name.
+        if id.contains('\0') {
+            return Ok(None);
+        }
         let select = "SELECT * FROM isotherm_batches WHERE id = $1 AND (owner = $2 OR $2 = '')";
         let select = sqlx::query(select).bind(id).bind(owner.unwrap_or_default());
         let row = select.fetch_optional(&self.pool).await?;
@@ -225,17 +230,10 @@ impl Store {
         Ok(())
     }
 
-    /// Number of batches that are not finished.
-    pub async fn open_batches(&self) -> StoreResult<u64> {
-        let select = "SELECT COUNT(*) AS batches FROM isotherm_batches
-            WHERE status IN ('validating', 'in_progress', 'finalizing', 'cancelling')";
-        let row = sqlx::query(select).fetch_one(&self.pool).await?;
-        count(&row, "batches")
-    }
-
-    /// Batches whose lines are being sent, earliest deadline first.
+    /// Batches whose lines are being sent: the first of each owner by deadline, then the second of each, and so on.
     pub async fn active_batches(&self, limit: u32) -> StoreResult<Vec<BatchRow>> {
-        let select = "SELECT * FROM isotherm_batches WHERE status = 'in_progress' ORDER BY expires_at, id LIMIT $1";
+        let select = "SELECT * FROM (SELECT *, ROW_NUMBER() OVER (PARTITION BY owner ORDER BY expires_at, id) AS owner_turn
+            FROM isotherm_batches WHERE status = 'in_progress') AS active ORDER BY owner_turn, expires_at, id LIMIT $1";
         let select = sqlx::query(select).bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;
         rows.iter().map(BatchRow::read).collect()
@@ -243,9 +241,9 @@ impl Store {
 
     /// Asks for the end of a batch. Returns whether the batch could still be cancelled.
     pub async fn cancel_batch(&self, id: &str) -> StoreResult<bool> {
-        let update = "UPDATE isotherm_batches SET status = 'cancelling', cancelling_at = $1
-            WHERE id = $2 AND status IN ('validating', 'in_progress')";
-        let update = sqlx::query(update).bind(self.now()).bind(id);
+        let update = "UPDATE isotherm_batches SET status = 'cancelling', cancelling_at = {now}
+            WHERE id = $1 AND status IN ('validating', 'in_progress')";
+        let update = self.timed(update).bind(id);
         Ok(update.execute(&self.pool).await?.rows_affected() > 0)
     }
 }

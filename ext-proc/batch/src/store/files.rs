@@ -23,6 +23,22 @@ pub struct NewFile {
     pub name: String,
 }
 
+/// The order of a list of files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileOrder {
+    /// Newest files first.
+    NewestFirst,
+    /// Oldest files first.
+    OldestFirst,
+}
+
+const NEWEST_FIRST: &str = "SELECT * FROM isotherm_files WHERE owner = $1 AND status = $2
+    AND (purpose = $3 OR $3 = '') AND (created_at < $4 OR (created_at = $4 AND id < $5))
+    ORDER BY created_at DESC, id DESC LIMIT $6";
+const OLDEST_FIRST: &str = "SELECT * FROM isotherm_files WHERE owner = $1 AND status = $2
+    AND (purpose = $3 OR $3 = '') AND (created_at > $4 OR (created_at = $4 AND id > $5))
+    ORDER BY created_at, id LIMIT $6";
+
 /// A complete file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow {
@@ -62,28 +78,21 @@ impl FileRow {
 }
 
 impl Store {
-    /// Size of all files in bytes, and their number.
-    pub async fn storage_used(&self) -> StoreResult<(u64, u64)> {
-        let used = "SELECT CAST(COALESCE(SUM(bytes), 0) AS BIGINT) AS bytes, COUNT(*) AS files FROM isotherm_files";
-        let row = sqlx::query(used).fetch_one(&self.pool).await?;
-        Ok((count(&row, "bytes")?, count(&row, "files")?))
-    }
-
     /// Begins a file; its lines follow by `append_lines`.
     pub(super) async fn begin_file(&self, file: &NewFile) -> StoreResult<()> {
         let insert = "INSERT INTO isotherm_files (id, owner, purpose, name, status, bytes, lines, created_at)
-            VALUES ($1, $2, 'batch', $3, $4, 0, 0, $5)";
-        let insert = sqlx::query(insert)
+            VALUES ($1, $2, 'batch', $3, $4, 0, 0, {now})";
+        let insert = self
+            .timed(insert)
             .bind(&file.id)
             .bind(&file.owner)
             .bind(&file.name)
-            .bind(UPLOADING)
-            .bind(self.now());
+            .bind(UPLOADING);
         insert.execute(&self.pool).await?;
         Ok(())
     }
 
-    /// Appends lines to a file; `first` is the number of the first of them.
+    /// Appends lines to a file, whose size grows by them; `first` is the number of the first of them.
     pub(super) async fn append_lines(
         &self,
         file: &str,
@@ -100,8 +109,13 @@ impl Store {
             insert.bind(file)?.push(", ").bind(number)?;
             insert.push(", ").bind(line.as_slice())?.push(")");
         }
-        insert.build().execute(&self.pool).await?;
-        Ok(())
+        let bytes: usize = lines.iter().map(Vec::len).sum();
+        let grow = "UPDATE isotherm_files SET bytes = bytes + $1 WHERE id = $2";
+        let grow = sqlx::query(grow).bind(stored(bytes as u64)).bind(file);
+        let mut transaction = self.begin().await?;
+        insert.build().execute(&mut *transaction).await?;
+        grow.execute(&mut *transaction).await?;
+        transaction.commit().await
     }
 
     /// Completes a file.
@@ -125,64 +139,37 @@ impl Store {
 
     /// A complete file of an owner.
     pub async fn file(&self, owner: &str, id: &str) -> StoreResult<Option<FileRow>> {
+        // PostgreSQL has no text with a NUL, so nothing has such a name.
+        if id.contains('\0') {
+            return Ok(None);
+        }
         let select = "SELECT * FROM isotherm_files WHERE id = $1 AND owner = $2 AND status = $3";
         let select = sqlx::query(select).bind(id).bind(owner).bind(PROCESSED);
         let row = select.fetch_optional(&self.pool).await?;
         row.map(|row| FileRow::read(&row)).transpose()
     }
 
-    /// Complete files of an owner, newest first, after the file `after`, of one purpose or of all.
+    /// Complete files of an owner in an order, after the file `after`, of one purpose or of all.
     pub async fn files(
         &self,
         owner: &str,
         purpose: Option<&str>,
-        after: Option<&FileRow>,
+        (order, after): (FileOrder, Option<&FileRow>),
         limit: u32,
     ) -> StoreResult<Vec<FileRow>> {
-        let select = "SELECT * FROM isotherm_files WHERE owner = $1 AND status = $2
-            AND (purpose = $3 OR $3 = '') AND (created_at < $4 OR (created_at = $4 AND id < $5))
-            ORDER BY created_at DESC, id DESC LIMIT $6";
+        let (select, start) = match order {
+            FileOrder::NewestFirst => (NEWEST_FIRST, UnixMs::MAX),
+            FileOrder::OldestFirst => (OLDEST_FIRST, UnixMs::MIN),
+        };
         let select = sqlx::query(select)
             .bind(owner)
             .bind(PROCESSED)
             .bind(purpose.unwrap_or_default())
-            .bind(after.map_or(UnixMs::MAX, |file| file.created_at))
+            .bind(after.map_or(start, |file| file.created_at))
             .bind(after.map_or_else(String::new, |file| file.id.clone()))
             .bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;
         rows.iter().map(FileRow::read).collect()
-    }
-
-    /// The next lines of a file after the line `after`: at most `count` of them, with their numbers.
-    pub async fn file_lines(
-        &self,
-        file: &FileRow,
-        after: i64,
-        count: u32,
-    ) -> StoreResult<Vec<(i64, Vec<u8>)>> {
-        let rows = match &file.results_of {
-            None => {
-                let select = "SELECT number, content FROM isotherm_file_lines WHERE file_id = $1 AND number > $2
-                    ORDER BY number LIMIT $3";
-                let select = sqlx::query(select)
-                    .bind(&file.id)
-                    .bind(after)
-                    .bind(i64::from(count));
-                select.fetch_all(&self.pool).await?
-            }
-            Some((batch, is_success)) => {
-                let select = "SELECT number, result AS content FROM isotherm_requests WHERE batch_id = $1
-                    AND number > $2 AND is_success = $3 AND result IS NOT NULL ORDER BY number LIMIT $4";
-                let select = sqlx::query(select)
-                    .bind(batch)
-                    .bind(after)
-                    .bind(i64::from(*is_success))
-                    .bind(i64::from(count));
-                select.fetch_all(&self.pool).await?
-            }
-        };
-        let line = |row: &AnyRow| Ok((row.try_get("number")?, row.try_get("content")?));
-        rows.iter().map(line).collect()
     }
 
     /// Whether a batch that is not finished reads the file.
@@ -199,8 +186,11 @@ impl Store {
         let results = "UPDATE isotherm_requests SET result = NULL
             WHERE batch_id = (SELECT batch_id FROM isotherm_files WHERE id = $1)
             AND is_success = (SELECT is_success FROM isotherm_files WHERE id = $1)";
+        let shrink = "UPDATE isotherm_batches SET bytes = bytes - (SELECT bytes FROM isotherm_files WHERE id = $1)
+            WHERE id = (SELECT batch_id FROM isotherm_files WHERE id = $1)";
         for statement in [
             results,
+            shrink,
             "DELETE FROM isotherm_file_lines WHERE file_id = $1",
             "DELETE FROM isotherm_files WHERE id = $1",
         ] {
@@ -209,21 +199,20 @@ impl Store {
                 .execute(&mut *transaction)
                 .await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
 
     /// Names of files that have expired, or whose upload never ended, without the files that a batch still reads.
     pub async fn expired_files(&self, limit: u32) -> StoreResult<Vec<String>> {
         /// Time after which an upload is taken for dead, in milliseconds: longer than any upload may take.
         const UPLOAD_MS_MAX: i64 = 3_600_000;
-        let select = "SELECT id FROM isotherm_files AS file WHERE (expires_at < $1 OR (status = $2 AND created_at < $3))
+        let select = "SELECT id FROM isotherm_files AS file WHERE (expires_at < {now} OR (status = $1 AND created_at < {now} - $2))
             AND NOT EXISTS (SELECT 1 FROM isotherm_batches WHERE input_file_id = file.id
-                AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')) LIMIT $4";
-        let now = self.now();
-        let select = sqlx::query(select)
-            .bind(now)
+                AND status IN ('validating', 'in_progress', 'finalizing', 'cancelling')) LIMIT $3";
+        let select = self
+            .timed(select)
             .bind(UPLOADING)
-            .bind(now.saturating_sub(UPLOAD_MS_MAX))
+            .bind(UPLOAD_MS_MAX)
             .bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;
         rows.iter().map(|row| Ok(row.try_get("id")?)).collect()

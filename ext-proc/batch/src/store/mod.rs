@@ -4,8 +4,12 @@
 //! rows that another worker locks, and SQLite has one writer at a time. Rejected: an own trait with two implementations,
 //! which would be tested half as much each.
 
+mod address;
 mod batches;
+mod clock;
+mod content;
 mod files;
+mod health;
 mod requests;
 mod schema;
 mod sink;
@@ -13,24 +17,32 @@ mod statement;
 mod stewardship;
 #[cfg(test)]
 mod tests;
+mod transaction;
+mod usage;
 mod workers;
 
-use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::Arc;
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{
-    Any, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _, Transaction,
-};
+use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+
+use address::{DatabaseAddress, Dialect};
+use clock::Clock;
+use health::{DatabaseFile, DatabaseHealth};
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
-pub use files::{FileRow, NewFile};
+pub use content::FilePosition;
+pub use files::{FileOrder, FileRow, NewFile};
+pub use health::DatabaseProblem;
 pub(crate) use requests::Claim;
 pub use requests::{ClaimedLine, LineKey, LineUpdate, NewRequest, ResultKind, UnfinishedLine};
 pub use sink::{FileSink, SinkError};
 pub use stewardship::StewardTask;
-
-use crate::pace::UnixMs;
+pub(crate) use stewardship::StewardTurn;
+pub(crate) use usage::ROW_BYTES;
+pub use usage::{OpenBatches, StorageUse};
 
 /// Most connections of one process to PostgreSQL.
 const CONNECTIONS_MAX: u32 = 8;
@@ -39,20 +51,15 @@ const ACQUIRE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Lock that one process holds while it creates the tables: "isotherm" in ASCII.
 const SCHEMA_LOCK: i64 = 0x6973_6f74_6865_726d;
 
-/// A database's kind of SQL.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
-    Sqlite,
-    Postgres,
-}
-
 /// The state of the queue. Clones share their connections.
 #[derive(Clone, Debug)]
 pub struct Store {
     pool: AnyPool,
     dialect: Dialect,
-    /// The database's clock less this machine's, in milliseconds, as it was when the store opened.
-    clock_offset_ms: i64,
+    clock: Arc<Clock>,
+    /// SQLite's file.
+    file: Option<Arc<DatabaseFile>>,
+    health: Arc<Mutex<DatabaseHealth>>,
 }
 
 /// Error of the database, or of a request to it.
@@ -68,6 +75,11 @@ pub enum StoreError {
         /// Cause.
         cause: sqlx::Error,
     },
+    /// No queue.
+    #[error(
+        "{0} has no queue of batch work: --database names the one that `isotherm batch run` or `serve` uses"
+    )]
+    Missing(String),
     /// Tables of another version.
     #[error("the database has tables of version {0}, and this program those of version {VERSION}: use the program that made them", VERSION = schema::VERSION)]
     Version(i64),
@@ -98,47 +110,73 @@ impl Store {
     /// # Errors
     /// The database cannot be opened, or another version made its tables.
     pub async fn open(database: &str) -> StoreResult<Self> {
-        // A second call finds the drivers installed.
-        let _ =
-            sqlx::any::install_drivers(&[sqlx::sqlite::any::DRIVER, sqlx::postgres::any::DRIVER]);
-        let (dialect, url) = parse(database);
-        let open_error = |cause| StoreError::Open {
-            url: without_password(&url),
-            cause,
-        };
-        let options: AnyConnectOptions = url.parse().map_err(open_error)?;
-        let options = options.disable_statement_logging();
-        let pool = AnyPoolOptions::new()
-            .max_connections(CONNECTIONS_MAX)
-            .acquire_timeout(ACQUIRE_TIME_MAX)
-            .after_connect(move |connection, _| {
-                Box::pin(async move {
-                    if dialect == Dialect::Sqlite {
-                        connection.execute(SQLITE_SETTINGS).await?;
-                    }
-                    Ok(())
-                })
-            });
-        let pool = pool.connect_with(options).await.map_err(open_error)?;
-        let mut store = Self {
-            pool,
-            dialect,
-            clock_offset_ms: 0,
-        };
+        let address = DatabaseAddress::parse(database);
+        let store = Self::connect(&address, SQLITE_SETTINGS).await?;
         store.create_tables().await?;
-        store.clock_offset_ms = store.measure_clock().await?;
         Ok(store)
     }
 
-    /// The time by the database's clock, which all workers share.
-    #[must_use]
-    pub fn now(&self) -> UnixMs {
-        local_time().saturating_add(self.clock_offset_ms)
+    /// Opens a database that has a queue, and changes nothing in it.
+    ///
+    /// # Errors
+    /// The database has no queue, cannot be opened, or another version made its tables.
+    pub async fn open_existing(database: &str) -> StoreResult<Self> {
+        let address = DatabaseAddress::parse(database);
+        let missing = || StoreError::Missing(address.without_password());
+        if address.file.as_ref().is_some_and(|file| !file.exists()) {
+            return Err(missing());
+        }
+        let store = Self::connect(&address, SQLITE_TIMEOUT).await?;
+        if !store.has_tables(&mut *store.pool.acquire().await?).await? {
+            store.close().await;
+            return Err(missing());
+        }
+        // Tables of another version are refused, or brought forward.
+        store.create_tables().await?;
+        Ok(store)
+    }
+
+    /// Opens the database, with settings for each connection to SQLite.
+    async fn connect(address: &DatabaseAddress, settings: &'static str) -> StoreResult<Self> {
+        // A second call finds the drivers installed.
+        let _ =
+            sqlx::any::install_drivers(&[sqlx::sqlite::any::DRIVER, sqlx::postgres::any::DRIVER]);
+        let open_error = |cause| StoreError::Open {
+            url: address.without_password(),
+            cause,
+        };
+        let options: AnyConnectOptions = address.url.parse().map_err(open_error)?;
+        let options = options.disable_statement_logging();
+        let pool = pool_options(address.dialect, settings);
+        let pool = pool.connect_with(options).await;
+        let mut store = Self {
+            pool: pool.map_err(open_error)?,
+            dialect: address.dialect,
+            clock: Arc::new(Clock::new(clock::wall_clock())),
+            file: None,
+            health: Arc::default(),
+        };
+        store.file = address
+            .file
+            .as_deref()
+            .and_then(DatabaseFile::of)
+            .map(Arc::new);
+        store.clock = Arc::new(Clock::new(store.read_clock().await?));
+        Ok(store)
     }
 
     /// Closes the connections.
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+
+    async fn has_tables(&self, connection: &mut AnyConnection) -> StoreResult<bool> {
+        let tables = match self.dialect {
+            Dialect::Sqlite => schema::TABLES_SQLITE,
+            Dialect::Postgres => schema::TABLES_POSTGRES,
+        };
+        let tables = sqlx::query(tables).fetch_one(connection).await?;
+        Ok(count(&tables, "tables")? > 0)
     }
 
     async fn create_tables(&self) -> StoreResult<()> {
@@ -148,12 +186,7 @@ impl Store {
             lock.execute(&mut *transaction).await?;
         }
         // `CREATE … IF NOT EXISTS` locks tables that other workers use, even where it changes nothing.
-        let tables = match self.dialect {
-            Dialect::Sqlite => schema::TABLES_SQLITE,
-            Dialect::Postgres => schema::TABLES_POSTGRES,
-        };
-        let tables = sqlx::query(tables).fetch_one(&mut *transaction).await?;
-        if count(&tables, "tables")? == 0 {
+        if !self.has_tables(&mut transaction).await? {
             for statement in schema::statements(self.dialect) {
                 // The statements are constants of this program.
                 transaction.execute(AssertSqlSafe(statement)).await?;
@@ -163,6 +196,11 @@ impl Store {
         let version = version.fetch_optional(&mut *transaction).await?;
         match version.map(|row| row.try_get(0)).transpose()? {
             Some(schema::VERSION) => {}
+            Some(1) => {
+                for statement in schema::FROM_VERSION_1 {
+                    transaction.execute(*statement).await?;
+                }
+            }
             Some(other) => return Err(StoreError::Version(other)),
             None => {
                 let insert = sqlx::query("INSERT INTO isotherm_schema (version) VALUES ($1)");
@@ -172,29 +210,32 @@ impl Store {
                     .await?;
             }
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
     }
+}
 
-    /// Begins a transaction that writes.
-    async fn begin(&self) -> StoreResult<Transaction<'static, Any>> {
-        let statement = match self.dialect {
-            // A transaction that reads first and writes later could not get the lock then.
-            Dialect::Sqlite => "BEGIN IMMEDIATE",
-            Dialect::Postgres => "BEGIN",
-        };
-        Ok(self.pool.begin_with(statement).await?)
-    }
+/// A second process waits for the first. Nothing else changes.
+const SQLITE_TIMEOUT: &str = "PRAGMA busy_timeout = 30000; PRAGMA synchronous = FULL;";
 
-    async fn measure_clock(&self) -> StoreResult<i64> {
-        if self.dialect == Dialect::Sqlite {
-            return Ok(0);
-        }
-        let before = local_time();
-        let clock = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)";
-        let row = sqlx::query(clock).fetch_one(&self.pool).await?;
-        let database: i64 = row.try_get(0)?;
-        let local = before + (local_time() - before) / 2;
-        Ok(database.saturating_sub(local))
+fn pool_options(dialect: Dialect, settings: &'static str) -> AnyPoolOptions {
+    let options = AnyPoolOptions::new()
+        .max_connections(CONNECTIONS_MAX)
+        .acquire_timeout(ACQUIRE_TIME_MAX);
+    match dialect {
+        Dialect::Sqlite => options.after_connect(move |connection, _| {
+            Box::pin(async move { connection.execute(settings).await.map(|_| ()) })
+        }),
+        // After a failover a connection may stay at a server that takes no writes (SQLSTATE 25006). The question replaces
+        // the pool's own test, and costs as much.
+        Dialect::Postgres => options
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| {
+                Box::pin(async move {
+                    let row = connection.fetch_one("SHOW transaction_read_only").await?;
+                    let is_read_only: String = row.try_get(0)?;
+                    Ok(is_read_only == "off")
+                })
+            }),
     }
 }
 
@@ -202,44 +243,6 @@ impl Store {
 /// and a second process waits for the first.
 const SQLITE_SETTINGS: &str =
     "PRAGMA busy_timeout = 30000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;";
-
-/// The dialect and the URL of what `--database` gives.
-fn parse(database: &str) -> (Dialect, String) {
-    if database.starts_with("postgres:") || database.starts_with("postgresql:") {
-        return (Dialect::Postgres, database.to_owned());
-    }
-    let file = database.strip_prefix("sqlite:").unwrap_or(database);
-    let file = file.strip_prefix("//").unwrap_or(file);
-    let (file, query) = file.split_once('?').unwrap_or((file, "mode=rwc"));
-    let file: String = Path::new(file)
-        .to_string_lossy()
-        .replace('%', "%25")
-        .replace('?', "%3f")
-        .replace('#', "%23");
-    (Dialect::Sqlite, format!("sqlite://{file}?{query}"))
-}
-
-/// The URL without the password of its user.
-fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    match authority.rsplit_once('@') {
-        Some((user, host)) => {
-            let user = user.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{host}{path}")
-        }
-        None => url.to_owned(),
-    }
-}
-
-fn local_time() -> UnixMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        UnixMs::try_from(since.as_millis()).unwrap_or(UnixMs::MAX)
-    })
-}
 
 /// Reads a column that counts.
 fn count(row: &AnyRow, column: &str) -> StoreResult<u64> {
@@ -250,29 +253,4 @@ fn count(row: &AnyRow, column: &str) -> StoreResult<u64> {
 /// Writes a count.
 fn stored(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
-}
-
-#[cfg(test)]
-mod address_tests {
-    use super::*;
-
-    #[test]
-    fn a_database_is_a_file_or_a_url() {
-        let sqlite = |text: &str| (Dialect::Sqlite, text.to_owned());
-        assert_eq!(parse("queue.db"), sqlite("sqlite://queue.db?mode=rwc"));
-        assert_eq!(
-            parse("/var/queue.db"),
-            sqlite("sqlite:///var/queue.db?mode=rwc")
-        );
-        assert_eq!(parse("sqlite:a%b.db"), sqlite("sqlite://a%25b.db?mode=rwc"));
-        assert_eq!(parse("postgres://h/d").0, Dialect::Postgres);
-        assert_eq!(parse("postgresql://h/d").0, Dialect::Postgres);
-    }
-
-    #[test]
-    fn errors_show_no_password() {
-        let shown = without_password("postgres://user:secret@host:5432/db");
-        assert_eq!(shown, "postgres://user@host:5432/db");
-        assert_eq!(without_password("sqlite://queue.db"), "sqlite://queue.db");
-    }
 }

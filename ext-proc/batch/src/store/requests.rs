@@ -2,12 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use sqlx::Row as _;
 use sqlx::any::AnyRow;
-use sqlx::{Any, Row as _, Transaction};
 
+use super::address::Dialect;
 use super::statement::Statement;
-use super::{Dialect, Store, StoreResult};
-use crate::pace::{Priority, UnixMs};
+use super::transaction::WriteTransaction;
+use super::{Store, StoreResult, stored};
+use crate::pace::Priority;
 
 /// A line of a batch: the batch, and the number of the line in its input file, from 1.
 pub type LineKey = (String, i64);
@@ -66,10 +68,10 @@ pub enum LineUpdate {
         /// Text of the result.
         text: Vec<u8>,
     },
-    /// Another attempt from `ready_at` on.
+    /// Another attempt after a pause.
     Retry {
-        /// Time of the next attempt.
-        ready_at: UnixMs,
+        /// Time until the next attempt, in milliseconds.
+        after_ms: i64,
         /// Failures that are the line's own, so far.
         failures: u32,
         /// Failures of the gateway, so far.
@@ -79,18 +81,18 @@ pub enum LineUpdate {
 
 /// Claims on SQLite, which has one writer at a time.
 const CLAIM_SQLITE: &str =
-    "UPDATE isotherm_requests SET worker = $1, ready_at = $2, is_promoted = $3
+    "UPDATE isotherm_requests SET worker = $1, ready_at = {now} + $2, is_promoted = $3
     WHERE batch_id = $4 AND number IN (
-        SELECT number FROM isotherm_requests
-        WHERE batch_id = $4 AND done_at IS NULL AND ready_at <= $5 ORDER BY number LIMIT $6)
+        SELECT number FROM isotherm_requests WHERE batch_id = $4 AND done_at IS NULL
+        AND (ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $5)
     AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
     RETURNING number, custom_id, failures, outages";
 /// Claims on PostgreSQL: lines that another worker is claiming are skipped.
 const CLAIM_POSTGRES: &str = "WITH free AS MATERIALIZED (
-        SELECT number FROM isotherm_requests
-        WHERE batch_id = $4 AND done_at IS NULL AND ready_at <= $5 ORDER BY number LIMIT $6
+        SELECT number FROM isotherm_requests WHERE batch_id = $4 AND done_at IS NULL
+        AND (ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $5
         FOR UPDATE SKIP LOCKED)
-    UPDATE isotherm_requests AS request SET worker = $1, ready_at = $2, is_promoted = $3 FROM free
+    UPDATE isotherm_requests AS request SET worker = $1, ready_at = {now} + $2, is_promoted = $3 FROM free
     WHERE request.batch_id = $4 AND request.number = free.number
     AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
     RETURNING request.number, request.custom_id, request.failures, request.outages";
@@ -132,14 +134,13 @@ impl Store {
             Dialect::Sqlite => CLAIM_SQLITE,
             Dialect::Postgres => CLAIM_POSTGRES,
         };
-        let now = self.now();
         let mut transaction = self.begin().await?;
-        let claimed = sqlx::query(statement)
+        let claimed = self
+            .timed(statement)
             .bind(claim.worker)
-            .bind(now.saturating_add(claim.lease_ms))
+            .bind(claim.lease_ms)
             .bind(i64::from(claim.priority == Priority::Interactive))
             .bind(claim.batch)
-            .bind(now)
             .bind(i64::try_from(claim.count).unwrap_or(i64::MAX));
         let rows = claimed.fetch_all(&mut *transaction).await?;
         let mut lines = BTreeMap::new();
@@ -176,7 +177,7 @@ impl Store {
         }
         for (batch, numbers) in batches {
             let mut update = Statement::new("UPDATE isotherm_requests SET ready_at = ");
-            update.bind(self.now().saturating_add(lease_ms))?;
+            update.push_time(self).push(" + ").bind(lease_ms)?;
             update
                 .push(" WHERE done_at IS NULL AND worker = ")
                 .bind(worker)?;
@@ -198,28 +199,33 @@ impl Store {
         let mut updates: Vec<&(LineKey, LineUpdate)> = updates.iter().collect();
         updates.sort_by(|(left, _), (right, _)| left.cmp(right));
         let mut transaction = self.begin().await?;
-        let mut results: BTreeMap<&str, [i64; 3]> = BTreeMap::new();
+        let mut results: BTreeMap<&str, [i64; 4]> = BTreeMap::new();
         for ((batch, number), update) in updates {
             match update {
                 LineUpdate::Result { kind, text } => {
-                    let is_new =
-                        write_result(&mut transaction, self.now(), (batch, *number), *kind, text);
-                    if is_new.await? {
-                        let [successes, errors, unfinished] = results.entry(batch).or_default();
+                    let key = (batch.as_str(), *number);
+                    if self
+                        .write_result(&mut transaction, key, *kind, text)
+                        .await?
+                    {
+                        let [successes, errors, unfinished, bytes] =
+                            results.entry(batch).or_default();
                         *successes += i64::from(*kind == ResultKind::Success);
                         *errors += i64::from(*kind != ResultKind::Success);
                         *unfinished += i64::from(*kind == ResultKind::Unfinished);
+                        *bytes += stored(text.len() as u64);
                     }
                 }
                 LineUpdate::Retry {
-                    ready_at,
+                    after_ms,
                     failures,
                     outages,
                 } => {
-                    let update = "UPDATE isotherm_requests SET ready_at = $1, failures = $2, outages = $3, worker = NULL
+                    let update = "UPDATE isotherm_requests SET ready_at = {now} + $1, failures = $2, outages = $3, worker = NULL
                         WHERE batch_id = $4 AND number = $5 AND done_at IS NULL AND worker = $6";
-                    let update = sqlx::query(update)
-                        .bind(ready_at)
+                    let update = self
+                        .timed(update)
+                        .bind(after_ms)
                         .bind(i64::from(*failures))
                         .bind(i64::from(*outages))
                         .bind(batch)
@@ -229,18 +235,39 @@ impl Store {
                 }
             }
         }
-        for (batch, [successes, errors, unfinished]) in results {
+        for (batch, [successes, errors, unfinished, bytes]) in results {
             let update =
                 "UPDATE isotherm_batches SET completed = completed + $1, failed = failed + $2,
-                unfinished = unfinished + $3 WHERE id = $4";
+                unfinished = unfinished + $3, bytes = bytes + $4 WHERE id = $5";
             let update = sqlx::query(update)
                 .bind(successes)
                 .bind(errors)
                 .bind(unfinished)
+                .bind(bytes)
                 .bind(batch);
             update.execute(&mut *transaction).await?;
         }
-        Ok(transaction.commit().await?)
+        transaction.commit().await
+    }
+
+    /// Writes the result of a line, unless the line has one. Returns whether it did.
+    async fn write_result(
+        &self,
+        transaction: &mut WriteTransaction,
+        (batch, number): (&str, i64),
+        kind: ResultKind,
+        text: &[u8],
+    ) -> StoreResult<bool> {
+        let update =
+            "UPDATE isotherm_requests SET done_at = {now}, is_success = $1, result = $2, worker = NULL
+            WHERE batch_id = $3 AND number = $4 AND done_at IS NULL";
+        let update = self
+            .timed(update)
+            .bind(i64::from(kind == ResultKind::Success))
+            .bind(text.to_vec())
+            .bind(batch)
+            .bind(number);
+        Ok(update.execute(&mut **transaction).await?.rows_affected() > 0)
     }
 
     /// Lines of a batch that have no result and that no worker holds, whose next attempt may be due or not.
@@ -250,11 +277,8 @@ impl Store {
         limit: u32,
     ) -> StoreResult<Vec<UnfinishedLine>> {
         let select = "SELECT number, custom_id FROM isotherm_requests WHERE batch_id = $1 AND done_at IS NULL
-            AND (worker IS NULL OR ready_at <= $2) ORDER BY number LIMIT $3";
-        let select = sqlx::query(select)
-            .bind(batch)
-            .bind(self.now())
-            .bind(i64::from(limit));
+            AND (worker IS NULL OR ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $2";
+        let select = self.timed(select).bind(batch).bind(i64::from(limit));
         let rows = select.fetch_all(&self.pool).await?;
         let line = |row: &AnyRow| {
             Ok(UnfinishedLine {
@@ -271,26 +295,6 @@ impl Store {
         sqlx::query(delete).bind(batch).execute(&self.pool).await?;
         Ok(())
     }
-}
-
-/// Writes the result of a line, unless the line has one. Returns whether it did.
-async fn write_result(
-    transaction: &mut Transaction<'static, Any>,
-    now: UnixMs,
-    (batch, number): (&str, i64),
-    kind: ResultKind,
-    text: &[u8],
-) -> StoreResult<bool> {
-    let update =
-        "UPDATE isotherm_requests SET done_at = $1, is_success = $2, result = $3, worker = NULL
-        WHERE batch_id = $4 AND number = $5 AND done_at IS NULL";
-    let update = sqlx::query(update)
-        .bind(now)
-        .bind(i64::from(kind == ResultKind::Success))
-        .bind(text.to_vec())
-        .bind(batch)
-        .bind(number);
-    Ok(update.execute(&mut **transaction).await?.rows_affected() > 0)
 }
 
 fn read_claimed(row: &AnyRow) -> StoreResult<ClaimedLine> {

@@ -14,10 +14,10 @@
 //!
 //! Output files have no lines of their own: they are the results of their batch, in the order of the input.
 
-use super::Dialect;
+use super::address::Dialect;
 
 /// Version of the tables.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// Statements that create the tables. `BLOB` stands for the dialect's type of bytes.
 const STATEMENTS: &[&str] = &[
@@ -36,7 +36,7 @@ const STATEMENTS: &[&str] = &[
         completed_at BIGINT, failed_at BIGINT, expired_at BIGINT, cancelling_at BIGINT, cancelled_at BIGINT,
         total BIGINT NOT NULL, completed BIGINT NOT NULL, failed BIGINT NOT NULL, unfinished BIGINT NOT NULL,
         errors TEXT, metadata TEXT, output_ttl_s BIGINT, output_path TEXT, is_delivered BIGINT NOT NULL,
-        steward TEXT, steward_until BIGINT NOT NULL)",
+        steward TEXT, steward_until BIGINT NOT NULL, bytes BIGINT NOT NULL DEFAULT 0)",
     "CREATE INDEX IF NOT EXISTS isotherm_batches_status ON isotherm_batches (status, expires_at)",
     "CREATE INDEX IF NOT EXISTS isotherm_batches_owner ON isotherm_batches (owner, created_at, id)",
     "CREATE TABLE IF NOT EXISTS isotherm_requests (
@@ -47,6 +47,14 @@ const STATEMENTS: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS isotherm_workers (
         worker TEXT NOT NULL, model TEXT NOT NULL, spare_milli_per_s BIGINT, seen_at BIGINT NOT NULL,
         PRIMARY KEY (worker, model))",
+];
+
+/// Statements that make the tables of version 1 those of version 2: batches know the size of their lines and results.
+pub(super) const FROM_VERSION_1: &[&str] = &[
+    "ALTER TABLE isotherm_batches ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0",
+    "UPDATE isotherm_batches SET bytes = (SELECT CAST(COALESCE(SUM(256 + OCTET_LENGTH(custom_id)
+        + COALESCE(OCTET_LENGTH(result), 0)), 0) AS BIGINT) FROM isotherm_requests WHERE batch_id = isotherm_batches.id)",
+    "UPDATE isotherm_schema SET version = 2",
 ];
 
 /// Whether SQLite has the tables.

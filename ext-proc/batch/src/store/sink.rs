@@ -53,19 +53,20 @@ impl FileSink {
         })
     }
 
-    /// Takes the next bytes.
+    /// Takes the next bytes. Returns whether more lines are in the database than before.
     ///
     /// # Errors
     /// The file does not fit, or the database fails.
-    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<bool, SinkError> {
         let known = self.page.len();
         self.splitter.push(bytes, &mut self.page)?;
         let new = self.page.iter().skip(known);
         self.page_bytes += new.map(Vec::len).sum::<usize>();
-        if self.page.len() >= PAGE_LINES || self.page_bytes >= PAGE_BYTES {
+        let is_full = self.page.len() >= PAGE_LINES || self.page_bytes >= PAGE_BYTES;
+        if is_full {
             self.flush().await?;
         }
-        Ok(())
+        Ok(is_full)
     }
 
     /// Ends the file, which goes at `expires_at`.

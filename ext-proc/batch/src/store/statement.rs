@@ -9,6 +9,13 @@ use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, Arguments as _, AssertSqlSafe, Encode, Type};
 
+use super::Store;
+use super::address::Dialect;
+
+/// Longest pause of a line and longest lease, with room to spare, in milliseconds. A time further ahead is of a clock that was
+/// wrong, and counts as past.
+const PAUSE_MS_MAX: i64 = 2 * 3_600_000;
+
 /// A statement and its values.
 #[derive(Default)]
 pub(super) struct Statement {
@@ -53,10 +60,39 @@ impl Statement {
         Ok(self.push(")"))
     }
 
+    /// Appends an expression for the time, as [`Store::time`] gives it.
+    pub(super) fn push_time(&mut self, store: &Store) -> &mut Self {
+        self.sql.push_str(&store.time());
+        self
+    }
+
     /// The statement, ready to run.
     pub(super) fn build(self) -> Query<'static, Any, AnyArguments> {
         // The text is made of constants and of numbers.
         sqlx::query_with(AssertSqlSafe(self.sql), self.arguments).persistent(false)
+    }
+}
+
+impl Store {
+    /// An expression for the time of the queue. PostgreSQL asks its own clock in each statement, so the clocks of workers do not
+    /// matter. SQLite's clock is this machine's, which may step.
+    pub(super) fn time(&self) -> String {
+        match self.dialect {
+            Dialect::Sqlite => self.now().to_string(),
+            Dialect::Postgres => {
+                "CAST(EXTRACT(EPOCH FROM statement_timestamp()) * 1000 AS BIGINT)".to_owned()
+            }
+        }
+    }
+
+    /// A statement of this program, in which `{now}` stands for the time of the queue, and `{ahead}` for the longest time
+    /// that a pause or a lease may last.
+    pub(super) fn timed(&self, sql: &'static str) -> Query<'static, Any, AnyArguments> {
+        let ahead = PAUSE_MS_MAX.to_string();
+        let sql = sql
+            .replace("{now}", &self.time())
+            .replace("{ahead}", &ahead);
+        sqlx::query(AssertSqlSafe(sql)).persistent(self.dialect == Dialect::Postgres)
     }
 }
 

@@ -9,7 +9,7 @@ use super::*;
 use crate::completion_window::CompletionWindow;
 use crate::endpoint::Endpoint;
 use crate::limits::Limits;
-use crate::pace::Priority;
+use crate::pace::{Priority, UnixMs};
 
 const LINES: i64 = 12;
 /// A lease that outlives the test.
@@ -116,7 +116,7 @@ async fn random_schedules_agree_with_a_naive_model() {
             let number = random.random_range(1..=LINES);
             let update = match random.random_range(0..3) {
                 0 => LineUpdate::Retry {
-                    ready_at: 0,
+                    after_ms: 0,
                     failures: 1,
                     outages: 0,
                 },
@@ -251,10 +251,14 @@ async fn old_state_goes_and_files_in_use_stay() {
     assert_eq!(store.remove_old_batches(0, 10).await.unwrap(), 0);
     assert_eq!(store.remove_old_batches(UnixMs::MAX, 10).await.unwrap(), 1);
     assert_eq!(store.batch(None, &batch.id).await.unwrap(), None);
-    let files = store.files("o", None, None, 10).await.unwrap();
+    let newest = (FileOrder::NewestFirst, None);
+    let files = store.files("o", None, newest, 10).await.unwrap();
     assert_eq!(files.len(), 1, "{files:?}");
     store.delete_file(&batch.input_file_id).await.unwrap();
-    assert_eq!(store.storage_used().await.unwrap(), (0, 0));
+    assert_eq!(
+        store.storage_used("o").await.unwrap(),
+        StorageUse::default()
+    );
 }
 
 #[tokio::test]
@@ -269,4 +273,241 @@ async fn workers_add_up_their_spare_capacity() {
         .unwrap();
     let sum = store.report_spare_rate("a", "m", Some(2.25)).await.unwrap();
     assert_eq!((sum.per_s, sum.workers), (Some(3.75), 2));
+}
+
+/// Sets the size of SQLite's file, in pages, for every connection of a store.
+async fn limit_pages(store: &Store, pages: &str) {
+    let mut connections = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        connections.push(store.pool.acquire().await.unwrap());
+    }
+    for connection in &mut connections {
+        let statement = format!("PRAGMA max_page_count = {pages}");
+        connection.execute(AssertSqlSafe(statement)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_disk_that_was_full_breaks_no_connection() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    let result = |number: i64| {
+        let (kind, text) = (ResultKind::Success, vec![b'x'; 1 << 20]);
+        let key = (batch.id.clone(), number);
+        [(key, LineUpdate::Result { kind, text })]
+    };
+    limit_pages(&store, "1").await; // no more than there are
+    for number in 1..=i64::from(CONNECTIONS_MAX) {
+        let error = store.write_updates("w", &result(number)).await.unwrap_err();
+        store.note(&error);
+    }
+    assert_eq!(store.problem(), Some(DatabaseProblem::NoWrites));
+    limit_pages(&store, "1000000").await;
+    for number in 1..=LINES {
+        store.write_updates("w", &result(number)).await.unwrap();
+    }
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    assert_eq!(row.completed, LINES as u64);
+}
+
+/// Makes batches of an owner that are to be validated.
+async fn create_batches(store: &Store, owner: &str, count: usize) {
+    for number in 0..count {
+        let batch = NewBatch {
+            id: format!("batch_{owner}{number}"),
+            owner: owner.to_owned(),
+            endpoint: Endpoint::Completions,
+            input_file_id: "file-1".to_owned(),
+            window: CompletionWindow::DAY,
+            metadata: None,
+            output_ttl_s: None,
+            output_path: None,
+        };
+        store.create_batch(&batch).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn owners_take_turns_in_validation() {
+    let (_folder, store) = store().await;
+    for (owner, count) in [("b", 6), ("a", 2), ("c", 1)] {
+        create_batches(&store, owner, count).await;
+    }
+    let mut last_owner = String::new();
+    let mut owners = Vec::new();
+    loop {
+        let turn = StewardTurn {
+            name: "steward",
+            last_owner: &last_owner,
+        };
+        let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+        let Some(task) = task else { break };
+        store.fail_batch(&task.batch().id, "{}").await.unwrap();
+        last_owner.clone_from(&task.batch().owner);
+        owners.push(last_owner.clone());
+    }
+    assert_eq!(owners.concat(), "abcabbbbb");
+}
+
+#[tokio::test]
+async fn no_batch_of_an_owner_hides_those_of_another() {
+    let (_folder, store) = store().await;
+    for (owner, count) in [("a", 5), ("b", 2)] {
+        create_batches(&store, owner, count).await;
+        for number in 0..count {
+            let id = format!("batch_{owner}{number}");
+            store.start_batch(&id, "m", 1).await.unwrap();
+        }
+    }
+    let active = store.active_batches(4).await.unwrap();
+    let owners: String = active.into_iter().map(|batch| batch.owner).collect();
+    assert_eq!(owners, "abab");
+}
+
+#[tokio::test]
+async fn a_time_further_ahead_than_any_pause_counts_as_past() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    for (ahead_ms, claimed) in [
+        (3_600_000, 0),
+        (3 * 3_600_000, LINES),
+        (i64::MAX / 2, LINES),
+    ] {
+        let update = "UPDATE isotherm_requests SET ready_at = $1";
+        let update = sqlx::query(update).bind(store.now().saturating_add(ahead_ms));
+        update.execute(&store.pool).await.unwrap();
+        let claim = claim(&batch, "w", 1, 100);
+        let lines = store.claim_lines(&claim).await.unwrap();
+        assert_eq!(lines.len() as i64, claimed, "{ahead_ms}");
+    }
+    let update = "UPDATE isotherm_batches SET steward_until = $1, status = 'finalizing'";
+    let update = sqlx::query(update).bind(store.now() + 31 * 24 * 3_600_000);
+    update.execute(&store.pool).await.unwrap();
+    let turn = StewardTurn {
+        name: "steward",
+        last_owner: "",
+    };
+    let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+    assert!(task.is_some());
+}
+
+#[tokio::test]
+async fn no_batch_expires_while_the_time_is_in_doubt() {
+    let (_folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    let update = sqlx::query("UPDATE isotherm_batches SET expires_at = 1");
+    update.execute(&store.pool).await.unwrap();
+    let turn = StewardTurn {
+        name: "steward",
+        last_owner: "",
+    };
+    let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+    assert_eq!(task, None);
+    store.look_at_clock().await.unwrap();
+    let task = store.claim_steward_task(&turn, None, 30_000).await.unwrap();
+    assert_eq!(task.unwrap().batch().id, batch.id);
+}
+
+#[tokio::test]
+async fn lines_and_results_of_a_batch_count_as_storage_until_they_are_deleted() {
+    let (_folder, store) = store().await;
+    let used = || async { store.storage_used("o").await.unwrap().bytes.owner };
+    let batch = batch(&store, "batch_1").await;
+    let with_rows = used().await;
+    assert!(with_rows >= LINES as u64 * ROW_BYTES, "{with_rows}");
+    let updates: Vec<(LineKey, LineUpdate)> = (1..=LINES)
+        .map(|number| {
+            let (kind, text) = (ResultKind::Success, vec![b'x'; 1_000]);
+            (
+                (batch.id.clone(), number),
+                LineUpdate::Result { kind, text },
+            )
+        })
+        .collect();
+    for _ in 0..2 {
+        store.write_updates("w", &updates).await.unwrap();
+        assert_eq!(used().await, with_rows + LINES as u64 * 1_000);
+    }
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    store.begin_finish(&row).await.unwrap();
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    assert!(store.finish_batch(&row).await.unwrap());
+    assert_eq!(used().await, with_rows + LINES as u64 * 1_000);
+    let row = store.batch(None, &batch.id).await.unwrap().unwrap();
+    store
+        .delete_file(&row.output_file_id.unwrap())
+        .await
+        .unwrap();
+    assert_eq!(used().await, with_rows);
+}
+
+#[tokio::test]
+async fn tables_of_version_1_are_brought_forward() {
+    let (folder, store) = store().await;
+    let batch = batch(&store, "batch_1").await;
+    let used = store.storage_used("o").await.unwrap();
+    for statement in [
+        "ALTER TABLE isotherm_batches DROP COLUMN bytes",
+        "UPDATE isotherm_schema SET version = 1",
+    ] {
+        store.pool.execute(statement).await.unwrap();
+    }
+    store.close().await;
+    let file = folder.path().join("queue.db");
+    let store = Store::open(file.to_str().unwrap()).await.unwrap();
+    assert_eq!(store.storage_used("o").await.unwrap(), used);
+    assert!(store.batch(None, &batch.id).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn damage_of_a_page_is_a_problem_that_stays() {
+    let (folder, store) = store().await;
+    for number in 0..20 {
+        let id = format!("batch_{number}");
+        batch(&store, &id).await;
+    }
+    store
+        .pool
+        .execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        .await
+        .unwrap();
+    let path = folder.path().join("queue.db");
+    let mut content = std::fs::read(&path).unwrap();
+    content[4_096 * 2..].fill(0xa5);
+    std::fs::write(&path, content).unwrap();
+    let store = Store::open(path.to_str().unwrap()).await.unwrap();
+    assert_eq!(store.problem(), None);
+    let error = store.unfinished_lines("batch_7", 10).await.unwrap_err();
+    store.note(&error);
+    assert_eq!(store.problem(), Some(DatabaseProblem::Damaged), "{error}");
+}
+
+#[tokio::test]
+async fn reading_a_queue_that_is_not_there_makes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing.db");
+    let empty = folder.path().join("empty.db");
+    std::fs::write(&empty, "").unwrap();
+    for path in [&missing, &empty] {
+        let error = Store::open_existing(path.to_str().unwrap())
+            .await
+            .unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("no queue") && text.contains("--database"),
+            "{text}"
+        );
+    }
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["empty.db"]);
+    assert_eq!(std::fs::metadata(&empty).unwrap().len(), 0);
+    Store::open(missing.to_str().unwrap())
+        .await
+        .unwrap()
+        .close()
+        .await;
+    Store::open_existing(missing.to_str().unwrap())
+        .await
+        .unwrap();
 }

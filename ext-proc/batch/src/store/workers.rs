@@ -27,20 +27,12 @@ impl Store {
     ) -> StoreResult<SpareCapacity> {
         #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
         let milli = per_s.map(|rate| (rate * 1_000.0) as i64);
-        let now = self.now();
-        let insert = "INSERT INTO isotherm_workers (worker, model, spare_milli_per_s, seen_at) VALUES ($1, $2, $3, $4)
+        let insert = "INSERT INTO isotherm_workers (worker, model, spare_milli_per_s, seen_at) VALUES ($1, $2, $3, {now})
             ON CONFLICT (worker, model) DO UPDATE SET spare_milli_per_s = excluded.spare_milli_per_s, seen_at = excluded.seen_at";
-        let insert = sqlx::query(insert)
-            .bind(worker)
-            .bind(model)
-            .bind(milli)
-            .bind(now);
+        let insert = self.timed(insert).bind(worker).bind(model).bind(milli);
         insert.execute(&self.pool).await?;
-        let select =
-            "SELECT spare_milli_per_s FROM isotherm_workers WHERE model = $1 AND seen_at > $2";
-        let select = sqlx::query(select)
-            .bind(model)
-            .bind(now.saturating_sub(REPORT_MS_MAX));
+        let select = "SELECT spare_milli_per_s FROM isotherm_workers WHERE model = $1 AND seen_at > {now} - $2";
+        let select = self.timed(select).bind(model).bind(REPORT_MS_MAX);
         let mut capacity = SpareCapacity::default();
         for row in select.fetch_all(&self.pool).await? {
             capacity.workers += 1;

@@ -9,17 +9,22 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::WorkerConfig;
-use super::plan::{InFlight, Plan, WantedLines};
+use super::in_flight::{InFlight, Lane};
+use super::plan::{Plan, WantedLines};
 use crate::gateway::{Answer, Disposition, Gateway, LineRequest};
 use crate::id::request_id;
 use crate::limits::Limits;
 use crate::line::RequestLine;
 use crate::output::{MissingResponse, error_line, response_line};
-use crate::pace::{Priority, UnixMs};
+use crate::pace::{Priority, SteadyMs, UnixMs};
 use crate::store::{BatchRow, ClaimedLine, LineKey, LineUpdate, ResultKind, Store, StoreResult};
 
 /// Largest part of a pause that jitter adds.
 const JITTER: f64 = 0.25;
+
+/// Least time to the deadline that a request tells which is not promoted, in milliseconds: twice the time at which a gate makes it
+/// interactive (`promote_left_ms`).
+const HELD_LEFT_MS_MIN: i64 = 20 * 60_000;
 
 /// News of an attempt about its line, with the number of the attempt.
 pub(super) type AttemptUpdate = (u64, (LineKey, LineUpdate));
@@ -29,12 +34,12 @@ pub(super) type AttemptUpdate = (u64, (LineKey, LineUpdate));
 struct Flight {
     /// Number of the attempt among all attempts of the worker.
     attempt: u64,
-    model: String,
+    lane: Lane,
     priority: Priority,
     custom_id: String,
     failures: u32,
     outages: u32,
-    sent_at: UnixMs,
+    sent_at: SteadyMs,
     /// Whether the attempt may still bring a result: its answer is awaited, or its result is being stored.
     is_promising: bool,
 }
@@ -108,8 +113,8 @@ impl Flights {
         let Some(batch) = plan.batch(&wanted.batch) else {
             return; // not possible: the plan asked for the line; its lease ends
         };
-        let (model, now) = (batch.model.clone(), store.now());
-        let request = line_request(batch, &line, wanted.priority, now);
+        let (lane, now) = (Lane::of(batch), store.moment());
+        let request = line_request(batch, &line, wanted.priority, now.unix);
         self.attempts += 1;
         let attempt = self.attempts;
         let flight = Flight {
@@ -118,11 +123,11 @@ impl Flights {
             custom_id: line.custom_id,
             failures: line.failures,
             outages: line.outages,
-            sent_at: now,
+            sent_at: now.steady,
             is_promising: true,
-            model,
+            lane,
         };
-        plan.window(&flight.model, flight.priority).sent(1);
+        plan.sent(&flight.lane, flight.priority);
         match request {
             Ok(request) => {
                 let gateway = self.gateway.clone();
@@ -138,10 +143,9 @@ impl Flights {
             }
         }
         // The line's last update is stored, since the line could be claimed; the recorder's word comes too late.
-        self.in_flight.add(&key.0, flight.priority);
+        self.in_flight.add(&key.0, &flight.lane, flight.priority);
         if let Some(earlier) = self.lines.insert(key, flight) {
-            self.in_flight.remove(&wanted.batch, earlier.priority);
-            plan.window(&earlier.model, earlier.priority).ended();
+            self.end(plan, &wanted.batch, &earlier);
         }
     }
 
@@ -153,7 +157,8 @@ impl Flights {
         tokio::select! {
             Some(answered) = self.sending.join_next() => {
                 if let Ok((attempt, key, answer)) = answered {
-                    self.handle_answer(plan, store.now(), (attempt, key), answer);
+                    let now = store.moment().steady;
+                    self.handle_answer(plan, now, (attempt, key), answer);
                 }
             }
             Some((attempt, key)) = self.recorded.recv() => {
@@ -161,17 +166,22 @@ impl Flights {
                 if self.lines.get(&key).is_some_and(is_current)
                     && let Some(flight) = self.lines.remove(&key)
                 {
-                    self.in_flight.remove(&key.0, flight.priority);
-                    plan.window(&flight.model, flight.priority).ended();
+                    self.end(plan, &key.0, &flight);
                 }
             }
         }
     }
 
+    /// Gives back the places of a line.
+    fn end(&mut self, plan: &mut Plan, batch: &str, flight: &Flight) {
+        self.in_flight.remove(batch, &flight.lane, flight.priority);
+        plan.ended(&flight.lane, flight.priority);
+    }
+
     fn handle_answer(
         &mut self,
         plan: &mut Plan,
-        now: UnixMs,
+        now: SteadyMs,
         (attempt, key): (u64, LineKey),
         answer: Answer,
     ) {
@@ -184,7 +194,7 @@ impl Flights {
                 "the gateway rejects the token (--token-file): lines wait until it accepts it"
             );
         }
-        let lane = (flight.model.as_str(), flight.priority);
+        let lane = (&flight.lane, flight.priority);
         let has_served = plan.learn(lane, (now, flight.sent_at), answer.feedback());
         let disposition = answer.dispose(flight.failures, flight.outages, has_served, &self.limits);
         let (batch, number) = (key.0.as_str(), key.1);
@@ -206,7 +216,7 @@ impl Flights {
                 failures,
                 outages,
             } => LineUpdate::Retry {
-                ready_at: now.saturating_add(with_jitter(after_ms)),
+                after_ms: with_jitter(after_ms),
                 failures,
                 outages,
             },
@@ -230,11 +240,11 @@ impl Flights {
     }
 
     /// Gives back the lines whose responses have not come: another worker sends them again.
-    pub(super) async fn give_back(&mut self, now: UnixMs) {
+    pub(super) async fn give_back(&mut self) {
         self.sending.abort_all();
         for (key, flight) in &self.lines {
             let update = LineUpdate::Retry {
-                ready_at: now,
+                after_ms: 0,
                 failures: flight.failures,
                 outages: flight.outages,
             };
@@ -262,11 +272,20 @@ fn line_request(
         endpoint: batch.endpoint,
         body: Bytes::copy_from_slice(parsed.body.get().as_bytes()),
         priority,
-        deadline_s: batch.expires_at / 1_000,
+        deadline_s: told_deadline(batch.expires_at, priority, now) / 1_000,
         time_left: Duration::from_millis(u64::try_from(left_ms).unwrap_or(0)),
         request_id: request_id(&batch.id, line.number),
         owner: batch.owner.clone(),
     })
+}
+
+/// The deadline of a request as the gateway gets it: a gate makes a held request interactive when its deadline is near, and the
+/// worker alone decides which ones are.
+fn told_deadline(expires_at: UnixMs, priority: Priority, now: UnixMs) -> UnixMs {
+    match priority {
+        Priority::Interactive => expires_at,
+        Priority::NonInteractive => expires_at.max(now.saturating_add(HELD_LEFT_MS_MIN)),
+    }
 }
 
 /// A pause that differs from line to line, so that refused lines do not come back all at once.

@@ -5,10 +5,13 @@
 //! database slows the worker instead of filling its memory.
 
 mod flight;
+mod in_flight;
 mod plan;
+mod rates;
 mod recorder;
 mod steward;
 mod validation;
+mod windows;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -72,6 +75,8 @@ pub async fn run(store: Store, config: WorkerConfig, stop: CancellationToken) {
     let helpers = stop.child_token();
     let steward = steward::Steward::new(store.clone(), name.clone(), &config);
     let stewardship = tokio::spawn(steward.run(helpers.clone()));
+    tokio::spawn(store.clone().follow_clock(helpers.clone()));
+    tokio::spawn(store.clone().follow_health(helpers.clone()));
     let (hold_sender, holds) = watch::channel(BTreeMap::new());
     if let Some(page) = config.status.clone() {
         tokio::spawn(follow_status(page, hold_sender, helpers.clone()));
@@ -115,11 +120,11 @@ impl Worker {
                 _ = plans.tick() => {
                     let name = self.flights.worker();
                     let step = self.plan.refresh(&self.store, name, self.flights.in_flight());
-                    database_step("plan", step).await;
+                    database_step(&self.store, "plan", step).await;
                 }
                 _ = renewals.tick() => {
                     let step = self.flights.renew(&self.store);
-                    database_step("renew leases", step).await;
+                    database_step(&self.store, "renew leases", step).await;
                 }
                 _ = claims.tick() => {}
                 () = self.flights.next_event(&mut self.plan, &self.store) => {}
@@ -132,14 +137,14 @@ impl Worker {
     async fn claim(&mut self) {
         while let Some(wanted) = self
             .plan
-            .next_claim(self.store.now(), self.flights.in_flight())
+            .next_claim(self.store.moment(), self.flights.in_flight())
         {
             let claim = self
                 .plan
                 .claim(&wanted, self.flights.worker(), self.config.lease);
             let Some(claim) = claim else { return };
             let step = timeout(STEP_TIME_MAX, self.store.claim_lines(&claim)).await;
-            let now = self.store.now();
+            let now = self.store.moment().steady;
             match step {
                 Ok(Ok(lines)) => {
                     self.plan.claimed(now, &wanted, lines.len());
@@ -149,6 +154,7 @@ impl Worker {
                     }
                 }
                 Ok(Err(error)) => {
+                    self.store.note(&error);
                     tracing::warn!(%error, "no lines can be claimed");
                     self.plan.pause_claims(now);
                     return;
@@ -180,16 +186,19 @@ impl Worker {
                 lines = self.flights.in_flight().len(),
                 "lines in flight are given back"
             );
-            self.flights.give_back(self.store.now()).await;
+            self.flights.give_back().await;
         }
     }
 }
 
 /// Awaits a step of the database; logs a failure, and pauses.
-async fn database_step(what: &str, step: impl Future<Output = StoreResult<()>>) {
+async fn database_step(store: &Store, what: &str, step: impl Future<Output = StoreResult<()>>) {
     match timeout(STEP_TIME_MAX, step).await {
         Ok(Ok(())) => return,
-        Ok(Err(error)) => tracing::warn!(%error, "the worker cannot {what}"),
+        Ok(Err(error)) => {
+            store.note(&error);
+            tracing::warn!(%error, "the worker cannot {what}");
+        }
         Err(_) => tracing::warn!("the worker cannot {what}: the database does not answer"),
     }
     sleep(STEP_PAUSE).await;

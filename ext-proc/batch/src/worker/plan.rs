@@ -1,12 +1,18 @@
-//! The plan of a worker: batches in the order of their deadlines, each within the windows of its model.
+//! The plan of a worker: owners take turns, and the batches of an owner go in the order of their deadlines.
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::sync::watch;
 
 use super::WorkerConfig;
-use crate::pace::{BatchDemand, Feedback, Priority, SendWindow, SpareRate, UnixMs, promoted_lines};
+use super::in_flight::{InFlight, Lane};
+use super::rates::Rates;
+use super::windows::Windows;
+use crate::pace::{BatchDemand, Feedback, Moment, Priority, SteadyMs, UnixMs, promoted_lines};
 use crate::store::{BatchRow, Claim, Store, StoreResult};
 
 /// Most lines of one claim.
@@ -15,11 +21,11 @@ const CLAIM_LINES_MAX: usize = 64;
 const EMPTY_PAUSE_MS: i64 = 200;
 /// Pause before another claim after the database failed, in milliseconds.
 const FAILURE_PAUSE_MS: i64 = 1_000;
-/// Interval at which a worker reports the capacity that it measures, in milliseconds.
-const REPORT_INTERVAL_MS: i64 = 5_000;
 /// Requests that the gate holds for a model before a worker sends no more non-interactive ones. A few keep the gate from
 /// running dry between two looks at it.
 const HELD_MAX: u64 = 16;
+/// Part of a worker's lines at the gateway that one owner's promoted lines may take: a quarter.
+const PROMOTED_PART: usize = 4;
 /// Most batches that a worker works on at once.
 const BATCHES_MAX: u32 = 1_000;
 
@@ -31,72 +37,56 @@ pub(super) struct WantedLines {
     pub(super) count: usize,
 }
 
-/// Numbers of lines in flight.
-#[derive(Debug, Default)]
-pub(super) struct InFlight {
-    by_batch: BTreeMap<(String, Priority), usize>,
-    total: usize,
-}
-
-impl InFlight {
-    pub(super) fn add(&mut self, batch: &str, priority: Priority) {
-        let key = (batch.to_owned(), priority);
-        *self.by_batch.entry(key).or_default() += 1;
-        self.total += 1;
-    }
-
-    pub(super) fn remove(&mut self, batch: &str, priority: Priority) {
-        let key = (batch.to_owned(), priority);
-        if let Some(count) = self.by_batch.get_mut(&key) {
-            *count -= 1;
-            self.total -= 1;
-            if *count == 0 {
-                self.by_batch.remove(&key);
-            }
-        }
-    }
-
-    /// Number of lines of a batch with a priority.
-    fn of_batch(&self, batch: &str, priority: Priority) -> usize {
-        let key = (batch.to_owned(), priority);
-        self.by_batch.get(&key).copied().unwrap_or_default()
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.total
-    }
-}
-
 /// A batch whose lines are being sent.
 #[derive(Debug)]
 struct ActiveBatch {
     row: BatchRow,
-    /// Lines that this worker sends as interactive requests.
+    /// Lines that this worker sends as interactive requests, at once.
     promoted: u64,
     /// Time before which the batch has no free line.
-    empty_until: UnixMs,
+    empty_until: SteadyMs,
 }
 
-/// The spare capacity for one model.
-#[derive(Debug, Default)]
-struct ModelRate {
-    rate: SpareRate,
-    /// Non-interactive requests that ended since the last plan.
-    ended: u32,
-    reported_at: Option<UnixMs>,
-    /// Lines per second of all workers.
-    spare_per_s: Option<f64>,
-    workers: u64,
+/// Batches with lines that may be free, by owner and then by deadline.
+struct WaitingBatches<'a> {
+    by_owner: BTreeMap<&'a str, Vec<&'a ActiveBatch>>,
+    owners_by_model: BTreeMap<&'a str, BTreeSet<&'a str>>,
+}
+
+impl<'a> WaitingBatches<'a> {
+    fn new(batches: &'a [ActiveBatch], now: Moment) -> Self {
+        let mut this = Self {
+            by_owner: BTreeMap::new(),
+            owners_by_model: BTreeMap::new(),
+        };
+        for batch in batches {
+            let has_ended = now.unix >= batch.row.expires_at || batch.row.remaining() == 0;
+            if has_ended || now.steady < batch.empty_until {
+                continue;
+            }
+            let (owner, model) = (batch.row.owner.as_str(), batch.row.model.as_str());
+            this.by_owner.entry(owner).or_default().push(batch);
+            this.owners_by_model.entry(model).or_default().insert(owner);
+        }
+        this
+    }
+
+    /// Number of owners with lines for a model.
+    fn owners(&self, model: &str) -> usize {
+        self.owners_by_model.get(model).map_or(0, BTreeSet::len)
+    }
 }
 
 /// The batches, windows and rates of a worker.
 #[derive(Debug)]
 pub(super) struct Plan {
     batches: Vec<ActiveBatch>,
-    windows: BTreeMap<(String, Priority), SendWindow>,
-    rates: BTreeMap<String, ModelRate>,
+    /// Owner of the last claim.
+    last_owner: String,
+    windows: Windows,
+    rates: Rates,
     holds: watch::Receiver<BTreeMap<String, u64>>,
-    paused_until: UnixMs,
+    paused_until: SteadyMs,
     concurrency_max: usize,
     only: Option<String>,
 }
@@ -108,10 +98,11 @@ impl Plan {
     ) -> Self {
         Self {
             batches: Vec::new(),
-            windows: BTreeMap::new(),
-            rates: BTreeMap::new(),
+            last_owner: String::new(),
+            windows: Windows::new(config.concurrency_max),
+            rates: Rates::default(),
             holds,
-            paused_until: UnixMs::MIN,
+            paused_until: SteadyMs::MIN,
             concurrency_max: config.concurrency_max,
             only: config.only.clone(),
         }
@@ -128,71 +119,46 @@ impl Plan {
         let rows = rows
             .into_iter()
             .filter(|row| self.only.as_ref().is_none_or(|only| *only == row.id));
-        let mut empty: BTreeMap<String, UnixMs> = self
+        let mut empty: BTreeMap<String, SteadyMs> = self
             .batches
             .drain(..)
             .map(|batch| (batch.row.id, batch.empty_until))
             .collect();
         self.batches = rows
             .map(|row| ActiveBatch {
-                empty_until: empty.remove(&row.id).unwrap_or(UnixMs::MIN),
+                empty_until: empty.remove(&row.id).unwrap_or(SteadyMs::MIN),
                 promoted: 0,
                 row,
             })
             .collect();
-        let now = store.now();
+        let now = store.moment();
         self.forget_models();
-        self.observe(now);
-        self.report(store, worker, now).await?;
-        self.promote(now, in_flight);
+        let batches = &self.batches;
+        self.rates.observe(now.steady, |model| {
+            let has_work =
+                |batch: &ActiveBatch| batch.row.model == model && batch.row.remaining() > 0;
+            batches.iter().any(has_work)
+        });
+        self.rates.report(store, worker, now.steady).await?;
+        self.promote(now.unix, in_flight);
         Ok(())
     }
 
     /// Forgets models without a batch and without a line in flight.
     fn forget_models(&mut self) {
         let batches = &self.batches;
-        let is_active = |model: &str| batches.iter().any(|batch| batch.row.model == model);
-        self.rates.retain(|model, _| is_active(model));
-        self.windows
-            .retain(|(model, _), window| is_active(model) || window.in_flight() > 0);
-        for batch in batches {
-            if !self.rates.contains_key(&batch.row.model) {
-                let model = batch.row.model.clone();
-                self.rates.insert(model, ModelRate::default());
-            }
-        }
-    }
-
-    fn observe(&mut self, now: UnixMs) {
-        for (model, rate) in &mut self.rates {
-            let ended = std::mem::take(&mut rate.ended);
-            let has_work = self
-                .batches
-                .iter()
-                .any(|batch| batch.row.model == *model && batch.row.remaining() > 0);
-            rate.rate.observe(now, ended, has_work);
-        }
-    }
-
-    /// Reports the rate of each model, and reads the sum over all workers.
-    async fn report(&mut self, store: &Store, worker: &str, now: UnixMs) -> StoreResult<()> {
-        for (model, rate) in &mut self.rates {
-            let is_due = |at: UnixMs| now.saturating_sub(at) >= REPORT_INTERVAL_MS;
-            if !rate.reported_at.is_none_or(is_due) {
-                continue;
-            }
-            let capacity = store
-                .report_spare_rate(worker, model, rate.rate.per_s())
-                .await?;
-            rate.reported_at = Some(now);
-            rate.spare_per_s = capacity.per_s;
-            rate.workers = capacity.workers.max(1);
-        }
-        Ok(())
+        let models = batches.iter().map(|batch| batch.row.model.as_str());
+        self.rates.keep(&models.collect());
+        self.windows.forget(|lane| {
+            let is_of = |batch: &ActiveBatch| Lane::of(&batch.row) == *lane;
+            batches.iter().any(is_of)
+        });
     }
 
     fn promote(&mut self, now: UnixMs, in_flight: &InFlight) {
-        for (model, rate) in &self.rates {
+        let owner_max = (self.concurrency_max / PROMOTED_PART).max(1) as u64;
+        let mut by_owner: BTreeMap<String, u64> = BTreeMap::new();
+        for (model, rate) in self.rates.iter() {
             let of_model: Vec<&mut ActiveBatch> = self
                 .batches
                 .iter_mut()
@@ -210,10 +176,13 @@ impl Plan {
             for (batch, lines) in of_model.into_iter().zip(promoted) {
                 // Each worker promotes its share, but all workers promote a whole batch.
                 let is_whole = lines >= batch.row.remaining();
-                batch.promoted = match is_whole {
+                let lines = match is_whole {
                     true => lines,
                     false => lines.div_ceil(rate.workers.max(1)),
                 };
+                let of_owner = by_owner.entry(batch.row.owner.clone()).or_default();
+                batch.promoted = lines.min(owner_max.saturating_sub(*of_owner));
+                *of_owner += batch.promoted;
                 if batch.promoted > 0
                     && in_flight.of_batch(&batch.row.id, Priority::Interactive) == 0
                 {
@@ -223,35 +192,64 @@ impl Plan {
         }
     }
 
-    /// The next claim, if any line may be sent.
-    pub(super) fn next_claim(&mut self, now: UnixMs, in_flight: &InFlight) -> Option<WantedLines> {
-        if now < self.paused_until {
+    /// The next claim, if any line may be sent: of the owner after the last one whose lines may go.
+    pub(super) fn next_claim(&mut self, now: Moment, in_flight: &InFlight) -> Option<WantedLines> {
+        if now.steady < self.paused_until || in_flight.len() >= self.concurrency_max {
             return None;
         }
+        let waiting = WaitingBatches::new(&self.batches, now);
+        let last = self.last_owner.as_str();
+        let (earlier, later): (Vec<&str>, Vec<&str>) = waiting
+            .by_owner
+            .keys()
+            .copied()
+            .partition(|owner| *owner <= last);
+        let next = later.into_iter().chain(earlier).find_map(|owner| {
+            let places = self.places(owner, &waiting, in_flight);
+            let batches = waiting.by_owner.get(owner)?.iter();
+            let mut wanted = batches.filter_map(|batch| {
+                let owners = waiting.owners(&batch.row.model);
+                self.wanted_lines(now, batch, (places, owners), in_flight)
+            });
+            Some((owner.to_owned(), wanted.next()?))
+        });
+        let (owner, wanted) = next?;
+        self.last_owner = owner;
+        Some(wanted)
+    }
+
+    /// Places for lines of an owner. Each other owner that waits and has no line in flight keeps a place.
+    fn places(&self, owner: &str, waiting: &WaitingBatches<'_>, in_flight: &InFlight) -> usize {
         let free = self.concurrency_max.saturating_sub(in_flight.len());
-        for batch in &self.batches {
-            if now < batch.empty_until || now >= batch.row.expires_at {
-                continue;
-            }
-            for priority in [Priority::Interactive, Priority::NonInteractive] {
-                let window = self.windows.get(&(batch.row.model.clone(), priority));
-                let window = match window {
-                    Some(window) => window.free(now),
-                    None => SendWindow::new(self.concurrency_max).free(now),
-                };
-                let quota = self.quota(batch, priority, in_flight);
-                let count = free.min(window).min(CLAIM_LINES_MAX);
-                let count = count.min(usize::try_from(quota).unwrap_or(usize::MAX));
-                if count > 0 {
-                    return Some(WantedLines {
-                        batch: batch.row.id.clone(),
-                        priority,
-                        count,
-                    });
-                }
-            }
+        if !in_flight.has_owner(owner) {
+            return free;
         }
-        None
+        let has_none = |other: &&&str| !in_flight.has_owner(other);
+        free.saturating_sub(waiting.by_owner.keys().filter(has_none).count())
+    }
+
+    /// Lines of a batch that may be sent now, within the places of its owner, beside other owners with lines for the model.
+    fn wanted_lines(
+        &self,
+        now: Moment,
+        batch: &ActiveBatch,
+        (places, owners): (usize, usize),
+        in_flight: &InFlight,
+    ) -> Option<WantedLines> {
+        let lane = Lane::of(&batch.row);
+        let claims = [Priority::Interactive, Priority::NonInteractive].map(|priority| {
+            let lane = (&lane, priority);
+            let window = self.windows.free(now.steady, lane, owners, in_flight);
+            let quota = self.quota(batch, priority, in_flight);
+            let quota = usize::try_from(quota).unwrap_or(usize::MAX);
+            (priority, places.min(window).min(CLAIM_LINES_MAX).min(quota))
+        });
+        let (priority, count) = claims.into_iter().find(|(_, count)| *count > 0)?;
+        Some(WantedLines {
+            batch: batch.row.id.clone(),
+            priority,
+            count,
+        })
     }
 
     /// Lines of a batch that may be sent with a priority.
@@ -293,7 +291,7 @@ impl Plan {
     }
 
     /// Learns how many lines a claim brought.
-    pub(super) fn claimed(&mut self, now: UnixMs, wanted: &WantedLines, count: usize) {
+    pub(super) fn claimed(&mut self, now: SteadyMs, wanted: &WantedLines, count: usize) {
         if count >= wanted.count {
             return;
         }
@@ -306,7 +304,7 @@ impl Plan {
         }
     }
 
-    pub(super) fn pause_claims(&mut self, now: UnixMs) {
+    pub(super) fn pause_claims(&mut self, now: SteadyMs) {
         self.paused_until = now.saturating_add(FAILURE_PAUSE_MS);
     }
 
@@ -315,30 +313,27 @@ impl Plan {
         batch.map(|batch| &batch.row)
     }
 
-    /// The window of a model and a priority.
-    pub(super) fn window(&mut self, model: &str, priority: Priority) -> &mut SendWindow {
-        let size_max = self.concurrency_max;
-        let window = self.windows.entry((model.to_owned(), priority));
-        window.or_insert_with(|| SendWindow::new(size_max))
+    /// Counts a line that is being sent.
+    pub(super) fn sent(&mut self, lane: &Lane, priority: Priority) {
+        self.windows.sent(lane, priority);
     }
 
-    /// Learns from the answer to a line. Returns whether the gateway has served other requests lately.
+    /// Ends a line: its result is stored, or it waits for another attempt.
+    pub(super) fn ended(&mut self, lane: &Lane, priority: Priority) {
+        self.windows.ended(lane, priority);
+    }
+
+    /// Learns from the answer to a line. Returns whether the gateway has served any line for the model lately.
     pub(super) fn learn(
         &mut self,
-        (model, priority): (&str, Priority),
-        (now, sent_at): (UnixMs, UnixMs),
+        (lane, priority): (&Lane, Priority),
+        (now, sent_at): (SteadyMs, SteadyMs),
         feedback: Option<Feedback>,
     ) -> bool {
-        if feedback == Some(Feedback::Served)
-            && priority == Priority::NonInteractive
-            && let Some(rate) = self.rates.get_mut(model)
-        {
-            rate.ended = rate.ended.saturating_add(1);
+        if feedback == Some(Feedback::Served) && priority == Priority::NonInteractive {
+            self.rates.ended(&lane.model);
         }
-        let window = self.window(model, priority);
-        if let Some(feedback) = feedback {
-            window.learn(now, sent_at, feedback);
-        }
-        window.has_served_lately(now)
+        self.windows
+            .learn((lane, priority), (now, sent_at), feedback)
     }
 }

@@ -35,6 +35,7 @@ pub(super) async fn run(
             match timeout(STEP_TIME_MAX, store.write_updates(&worker, &group)).await {
                 Ok(Ok(())) => break,
                 Ok(Err(error)) => {
+                    store.note(&error);
                     tracing::warn!(%error, results = group.len(), "results wait for the database");
                 }
                 Err(_) => tracing::warn!(results = group.len(), "the database does not answer"),

@@ -10,7 +10,8 @@ use super::validation::{ValidBatch, validate};
 use crate::limits::Limits;
 use crate::output::{MissingResponse, error_line};
 use crate::store::{
-    BatchRow, BatchStatus, LineKey, LineUpdate, ResultKind, StewardTask, Store, StoreResult,
+    BatchRow, BatchStatus, LineKey, LineUpdate, ResultKind, StewardTask, StewardTurn, Store,
+    StoreResult,
 };
 
 /// Pause while no batch has a step to take.
@@ -33,6 +34,8 @@ pub(super) struct Steward {
     name: String,
     limits: Limits,
     only: Option<String>,
+    /// Owner of the batch of the last step.
+    last_owner: String,
 }
 
 impl Steward {
@@ -42,22 +45,25 @@ impl Steward {
             name,
             limits: config.limits.clone(),
             only: config.only.clone(),
+            last_owner: String::new(),
         }
     }
 
-    pub(super) async fn run(self, stop: CancellationToken) {
-        let mut cleaned_at: Option<Instant> = None;
+    pub(super) async fn run(mut self, stop: CancellationToken) {
+        // Nothing is removed at the start: the clock may be wrong.
+        let mut cleaned_at = Instant::now();
         while !stop.is_cancelled() {
             let pause = match self.step().await {
                 Ok(true) => continue,
                 Ok(false) => IDLE_PAUSE,
                 Err(error) => {
+                    self.store.note(&error);
                     tracing::warn!(%error, "no batch can be validated or ended");
                     FAILURE_PAUSE
                 }
             };
-            if cleaned_at.is_none_or(|at| at.elapsed() >= CLEAN_INTERVAL) {
-                cleaned_at = Some(Instant::now());
+            if cleaned_at.elapsed() >= CLEAN_INTERVAL && self.store.is_time_confirmed() {
+                cleaned_at = Instant::now();
                 if let Err(error) = self.clean().await {
                     tracing::warn!(%error, "old files and batches cannot be removed");
                 }
@@ -70,15 +76,20 @@ impl Steward {
     }
 
     /// Takes one step of one batch. Returns whether there was one.
-    async fn step(&self) -> StoreResult<bool> {
+    async fn step(&mut self) -> StoreResult<bool> {
+        let turn = StewardTurn {
+            name: &self.name,
+            last_owner: &self.last_owner,
+        };
         let task = self
             .store
-            .claim_steward_task(&self.name, self.only.as_deref(), LEASE_MS)
+            .claim_steward_task(&turn, self.only.as_deref(), LEASE_MS)
             .await?;
-        match task {
-            None => return Ok(false),
-            Some(StewardTask::Validate(batch)) => self.validate(&batch).await?,
-            Some(StewardTask::Finish(batch)) => self.finish(&batch).await?,
+        let Some(task) = task else { return Ok(false) };
+        self.last_owner.clone_from(&task.batch().owner);
+        match &task {
+            StewardTask::Validate(batch) => self.validate(batch).await?,
+            StewardTask::Finish(batch) => self.finish(batch).await?,
         }
         Ok(true)
     }

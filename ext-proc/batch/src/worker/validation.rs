@@ -65,7 +65,7 @@ pub(super) async fn validate(
             .iter()
             .filter_map(|(number, line)| checker.check(batch, *number, line))
             .collect();
-        if checker.mistakes.len() >= ERRORS_MAX {
+        if checker.mistakes.len() >= ERRORS_MAX || checker.has_encoding_mistake() {
             break;
         }
         if checker.mistakes.is_empty() {
@@ -88,7 +88,7 @@ pub(super) async fn validate(
 impl Checker {
     /// Checks a line; `None` for a blank line and for one with a mistake.
     fn check(&mut self, batch: &BatchRow, number: i64, line: &[u8]) -> Option<NewRequest> {
-        if is_blank(line) {
+        if is_blank(line) || self.has_encoding_mistake() {
             return None;
         }
         let request = match RequestLine::parse(line) {
@@ -135,6 +135,12 @@ impl Checker {
             number,
             custom_id: request.custom_id,
         })
+    }
+
+    /// Whether the file is in another encoding: then every line has the same mistake, and one is enough.
+    fn has_encoding_mistake(&self) -> bool {
+        let code = LineError::Encoding.code();
+        self.mistakes.iter().any(|mistake| mistake.code == code)
     }
 
     fn line_mistake(&mut self, number: i64, error: &LineError) {

@@ -70,6 +70,7 @@ pub(crate) struct FakeGateway {
     pub(crate) address: SocketAddr,
     behaviour: Arc<Mutex<Behaviour>>,
     served: Arc<Mutex<BTreeMap<String, Vec<ServedRequest>>>>,
+    arrived: Arc<Mutex<Vec<String>>>,
     random: Arc<Mutex<StdRng>>,
 }
 
@@ -80,6 +81,7 @@ impl FakeGateway {
             address: listener.local_addr().unwrap(),
             behaviour: Arc::new(Mutex::new(behaviour)),
             served: Arc::default(),
+            arrived: Arc::default(),
             random: Arc::new(Mutex::new(StdRng::seed_from_u64(seed))),
         };
         let accepting = gateway.clone();
@@ -100,6 +102,11 @@ impl FakeGateway {
         self.served.lock().unwrap().clone()
     }
 
+    /// `x-client-request-id` of each request, in the order of arrival.
+    pub(crate) fn arrived(&self) -> Vec<String> {
+        self.arrived.lock().unwrap().clone()
+    }
+
     async fn serve(self, stream: TcpStream) {
         let service = service_fn(|request| self.clone().answer(request));
         let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
@@ -116,6 +123,12 @@ impl FakeGateway {
             .await
             .map_err(std::io::Error::other)?
             .to_bytes();
+        let header = |name: &str| {
+            let value = head.headers.get(name)?;
+            Some(value.to_str().unwrap().to_owned())
+        };
+        let id = header("x-client-request-id").unwrap();
+        self.arrived.lock().unwrap().push(id.clone());
         let behaviour = *self.behaviour.lock().unwrap();
         let (dice, time_ms) = {
             let mut random = self.random.lock().unwrap();
@@ -142,14 +155,10 @@ impl FakeGateway {
         if dice < behaviour.refused + behaviour.failed {
             return status(503, "no healthy upstream");
         }
-        let header = |name: &str| {
-            let value = head.headers.get(name)?;
-            Some(value.to_str().unwrap().to_owned())
-        };
         self.served
             .lock()
             .unwrap()
-            .entry(header("x-client-request-id").unwrap())
+            .entry(id)
             .or_default()
             .push(ServedRequest {
                 tier: header("x-tier").unwrap(),
@@ -160,11 +169,15 @@ impl FakeGateway {
             return Err(std::io::Error::other("broken by the test"));
         }
         let body: Value = serde_json::from_slice(&body).unwrap();
+        match body["answer"].as_str() {
+            Some("nothing") => std::future::pending::<()>().await,
+            Some("break") => return Err(std::io::Error::other("broken by the line")),
+            _ => {}
+        }
+        let text = body["answer"].as_str();
         if let Some(code) = body["answer_status"].as_u64() {
-            return status(
-                u16::try_from(code).unwrap(),
-                "{\"error\":{\"message\":\"bad\"}}",
-            );
+            let text = text.unwrap_or("{\"error\":{\"message\":\"bad\"}}");
+            return status(u16::try_from(code).unwrap(), text);
         }
         let answer = json!({ "echo": body["n"] }).to_string();
         Ok(Response::new(Full::from(answer)))
@@ -199,11 +212,16 @@ pub(crate) fn line(number: usize) -> String {
     format!("{line}\n")
 }
 
-/// Stores an input file, and makes a batch of it.
+/// Stores an input file of the owner `o`, and makes a batch of it.
 pub(crate) async fn submit(store: &Store, input: &str, window: &str) -> String {
+    submit_as(store, "o", input, window).await
+}
+
+/// Stores an input file of an owner, and makes a batch of it.
+pub(crate) async fn submit_as(store: &Store, owner: &str, input: &str, window: &str) -> String {
     let file = NewFile {
         id: format!("file-{:016x}", rand::random::<u64>()),
-        owner: "o".to_owned(),
+        owner: owner.to_owned(),
         name: "input.jsonl".to_owned(),
     };
     let mut sink = FileSink::begin(store, &file, &Limits::default())
@@ -214,7 +232,7 @@ pub(crate) async fn submit(store: &Store, input: &str, window: &str) -> String {
     let window: CompletionWindow = window.parse().unwrap();
     let batch = NewBatch {
         id: format!("batch_{:016x}", rand::random::<u64>()),
-        owner: "o".to_owned(),
+        owner: owner.to_owned(),
         endpoint: Endpoint::Completions,
         input_file_id: file.id,
         window,
@@ -243,7 +261,15 @@ pub(crate) async fn wait_for_end(store: &Store, id: &str) -> BatchRow {
 pub(crate) async fn lines(store: &Store, file: Option<&str>) -> Vec<Value> {
     let Some(file) = file else { return Vec::new() };
     let file = store.file("o", file).await.unwrap().unwrap();
-    let lines = store.file_lines(&file, 0, 100_000).await.unwrap();
+    let mut lines = Vec::new();
+    loop {
+        let after = lines.last().map_or(0, |(number, _)| *number);
+        let page = store.file_lines(&file, after, 100).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        lines.extend(page);
+    }
     let total: usize = lines.iter().map(|(_, line)| line.len()).sum();
     assert_eq!(file.bytes, total as u64);
     lines

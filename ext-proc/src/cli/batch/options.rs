@@ -26,14 +26,22 @@ pub(super) struct Database {
 }
 
 impl Database {
-    /// Opens the database.
+    /// Opens the database, and makes it where it is missing.
     pub(super) async fn open(&self) -> anyhow::Result<Store> {
-        let database = match &self.database_file {
+        Ok(Store::open(self.address()?.trim()).await?)
+    }
+
+    /// Opens the database, which must be there.
+    pub(super) async fn open_existing(&self) -> anyhow::Result<Store> {
+        Ok(Store::open_existing(self.address()?.trim()).await?)
+    }
+
+    fn address(&self) -> anyhow::Result<String> {
+        Ok(match &self.database_file {
             Some(file) => std::fs::read_to_string(file)
                 .with_context(|| format!("cannot read {}", file.display()))?,
             None => self.database.clone(),
-        };
-        Ok(Store::open(database.trim()).await?)
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, bail};
 use clap::Args;
 use isotherm_batch::completion_window::CompletionWindow;
+use isotherm_batch::gateway::Gateway;
 use isotherm_batch::limits::Limits;
 use isotherm_batch::store::{BatchRow, Store};
 use isotherm_batch::submission::{InputFile, Submission, SubmissionError};
@@ -51,14 +52,17 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
     log::init(&args.log)?;
     let limits = Limits::default();
     // Mistakes in the options come before any work.
-    args.sending.worker(limits.clone(), None)?;
+    let mut worker = args.sending.worker(limits.clone(), None)?;
+    let gateway = worker.gateway.clone();
     let store = args.database.open().await?;
-    let batch = submit(&store, &args, &limits).await?;
-    let worker = args.sending.worker(limits, Some(batch.id.clone()))?;
+    let submitted = submit(&store, &args, &limits);
+    let (batch, ()) = tokio::join!(submitted, gateway.probe());
+    let batch = batch?;
+    worker.only = Some(batch.id.clone());
     let stop = stop_on_signal()?;
     let work = stop.child_token();
     let working = tokio::spawn(worker::run(store.clone(), worker, work.clone()));
-    let ended = follow(&store, &batch.id, &stop).await;
+    let ended = follow(&store, &batch.id, &gateway, &stop).await;
     work.cancel();
     working.await.context("the worker failed")?;
     let code = match ended? {
@@ -117,13 +121,14 @@ fn check_writable(file: &Path) -> anyhow::Result<()> {
 async fn follow(
     store: &Store,
     id: &str,
+    gateway: &Gateway,
     stop: &CancellationToken,
 ) -> anyhow::Result<Option<BatchRow>> {
     let mut progress = ProgressReport::new();
     loop {
         match store.batch(None, id).await {
             Ok(Some(batch)) => {
-                progress.show(&batch, store.now());
+                progress.show(&batch, store.now(), gateway.unreachable_cause());
                 if batch.status.is_final() {
                     progress.end();
                     return Ok(Some(batch));

@@ -53,7 +53,7 @@ pub(super) struct Serve {
     /// and batches. Needed beyond loopback.
     #[arg(long, value_name = "FILE")]
     keys_file: Option<PathBuf>,
-    /// Most bytes of all uploaded files together.
+    /// Most bytes of all files and results together. Where --keys-file names several owners, each has a share of them.
     #[arg(long, value_name = "BYTES", default_value_t = Limits::default().storage_bytes_max)]
     storage_bytes_max: u64,
 }

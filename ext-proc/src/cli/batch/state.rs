@@ -39,7 +39,7 @@ pub(super) struct Cancel {
 }
 
 pub(super) async fn list(args: List) -> anyhow::Result<ExitCode> {
-    let store = args.database.open().await?;
+    let store = args.database.open_existing().await?;
     let batches = store.batches(None, None, args.limit).await?;
     let now = store.now();
     let rows = batches.iter().map(|batch| {
@@ -66,14 +66,17 @@ pub(super) async fn list(args: List) -> anyhow::Result<ExitCode> {
         "left",
         "owner",
     ];
+    store.close().await;
     print(&table(&header, rows.collect()))?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(super) async fn show(args: Show) -> anyhow::Result<ExitCode> {
-    let store = args.database.open().await?;
-    let batch = find(&store, &args.id).await?;
+    let store = args.database.open_existing().await?;
+    let batch = find(&store, &args.id).await;
     let now = store.now();
+    store.close().await;
+    let batch = batch?;
     let age = |time: Option<UnixMs>| or_dash(time.map(|time| duration(now.saturating_sub(time))));
     let rows = [
         ("batch", batch.id.clone()),
@@ -102,7 +105,7 @@ pub(super) async fn show(args: Show) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn cancel(args: Cancel) -> anyhow::Result<ExitCode> {
-    let store = args.database.open().await?;
+    let store = args.database.open_existing().await?;
     find(&store, &args.id).await?;
     store.cancel_batch(&args.id).await?;
     let batch = find(&store, &args.id).await?;

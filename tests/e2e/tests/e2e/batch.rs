@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use isotherm_batch::store::Store;
+use isotherm_batch::limits::Limits;
+use isotherm_batch::store::{FileSink, NewFile, Store};
 use isotherm_e2e::{MODEL, WAIT_MAX, permit};
 use isotherm_harness::process::Process;
 use isotherm_harness::{EngineOptions, Pool, Postgres, Stack, port, wait_for};
@@ -363,6 +364,50 @@ async fn three_workers_share_a_postgresql_that_is_killed() -> anyhow::Result<()>
         lines,
     )?;
     repeated_requests(&stack).await?;
+    Ok(())
+}
+
+/// Needs Debian's package `postgresql`; skipped without it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_postgresql_that_took_no_writes_takes_them_again() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let Some(postgres) = Postgres::start("batch-read-only").await? else {
+        eprintln!("SKIPPED: PostgreSQL is not installed (Debian: postgresql)");
+        return Ok(());
+    };
+    let store = Store::open(&postgres.url()).await?;
+    let change = |setting: &str| {
+        let statement =
+            format!("ALTER DATABASE postgres SET default_transaction_read_only = {setting}");
+        let psql = Command::new("psql")
+            .args([&postgres.url(), "-c", &statement])
+            .env("PGOPTIONS", "-c default_transaction_read_only=off")
+            .output()?;
+        check_success(&psql)
+    };
+    let file = |name: &str| NewFile {
+        id: format!("file-{name}"),
+        owner: "o".to_owned(),
+        name: name.to_owned(),
+    };
+    change("on")?;
+    // The connections of this store open in a database that takes no writes, and stay so.
+    let late = Store::open_existing(&postgres.url()).await?;
+    let refused = FileSink::begin(&late, &file("refused"), &Limits::default()).await;
+    ensure!(refused.is_err(), "a read-only database took a file");
+    change("off")?;
+    for store in [&late, &store] {
+        let name = format!("taken-{}", store.now());
+        FileSink::begin(store, &file(&name), &Limits::default()).await?;
+    }
+    ensure!(
+        late.file("o", "file-\0").await?.is_none(),
+        "a file has a NUL in its name"
+    );
+    ensure!(
+        late.batch(None, "batch_\0").await?.is_none(),
+        "a batch has a NUL in its name"
+    );
     Ok(())
 }
 

@@ -1,0 +1,76 @@
+//! A transaction that writes.
+//!
+//! SQLite rolls a transaction back by itself when the disk is full, an I/O operation fails or memory is short. Then sqlx
+//! cannot roll back, counts the transaction as open for ever, and every later use of the connection fails. So a connection
+//! whose transaction does not end in order is closed, and the pool opens another.
+
+use std::ops::{Deref, DerefMut};
+
+use sqlx::pool::PoolConnection;
+use sqlx::{Any, AnyConnection, Executor as _};
+
+use super::address::Dialect;
+use super::{Store, StoreResult};
+
+/// A transaction that writes. Dropped without its end, it closes its connection, and the database rolls it back.
+pub(super) struct WriteTransaction {
+    connection: PoolConnection<Any>,
+    has_ended: bool,
+}
+
+impl Store {
+    /// Begins a transaction that writes.
+    pub(super) async fn begin(&self) -> StoreResult<WriteTransaction> {
+        let statement = match self.dialect {
+            // A transaction that reads first and writes later could not get the lock then.
+            Dialect::Sqlite => "BEGIN IMMEDIATE",
+            Dialect::Postgres => "BEGIN",
+        };
+        let mut transaction = WriteTransaction {
+            connection: self.pool.acquire().await?,
+            has_ended: false,
+        };
+        transaction.connection.execute(statement).await?;
+        Ok(transaction)
+    }
+}
+
+impl WriteTransaction {
+    /// Makes the changes durable.
+    pub(super) async fn commit(self) -> StoreResult<()> {
+        self.end("COMMIT").await
+    }
+
+    /// Takes the changes back.
+    pub(super) async fn roll_back(self) -> StoreResult<()> {
+        self.end("ROLLBACK").await
+    }
+
+    async fn end(mut self, statement: &'static str) -> StoreResult<()> {
+        self.connection.execute(statement).await?;
+        self.has_ended = true;
+        Ok(())
+    }
+}
+
+impl Deref for WriteTransaction {
+    type Target = AnyConnection;
+
+    fn deref(&self) -> &AnyConnection {
+        &self.connection
+    }
+}
+
+impl DerefMut for WriteTransaction {
+    fn deref_mut(&mut self) -> &mut AnyConnection {
+        &mut self.connection
+    }
+}
+
+impl Drop for WriteTransaction {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.connection.close_on_drop();
+        }
+    }
+}
