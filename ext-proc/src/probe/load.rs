@@ -18,11 +18,13 @@ const RANKS_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PageError {
     /// The page has the metrics of no known engine.
-    #[error("no metrics of a known engine: are its metrics enabled? Set the pool's `engine`")]
+    #[error(
+        "no metrics of a known engine: enable the engine's metrics, or name the path of its page in `probe.path`"
+    )]
     Unknown,
     /// The page does not have the metrics of the pool's engine.
     #[error(
-        "no usable value of {}: is it {engine}, are its metrics enabled?",
+        "no usable value of {}: is it {engine}, are its metrics enabled, has it served a request?",
         engine.waiting_names().next().unwrap_or_default()
     )]
     Missing { engine: Engine },

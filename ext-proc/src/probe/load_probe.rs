@@ -33,17 +33,22 @@ impl LoadProbe {
         }
     }
 
-    pub(super) async fn probe(&mut self, config: &PoolConfig) -> Result<PageReport, ProbeError> {
+    /// Probes the replica. Calls `on_late` when an answer is late.
+    pub(super) async fn probe(
+        &mut self,
+        config: &PoolConfig,
+        on_late: &(dyn Fn() + Send + Sync),
+    ) -> Result<PageReport, ProbeError> {
         let (engine, path) = match (config.engine, &self.detected) {
             (Some(engine), _) => {
                 let own = || engine.table().path.to_owned();
                 (engine, config.probe.path.clone().unwrap_or_else(own))
             }
             (None, Some(detected)) => detected.clone(),
-            (None, None) => return self.detect(config).await,
+            (None, None) => return self.detect(config, on_late).await,
         };
         let client = self.client()?;
-        let page = fetch(&client, self.addr, &path, config.probe.timeout).await;
+        let page = fetch(&client, self.addr, &path, config.probe.timeout, on_late).await;
         let report = page.and_then(|page| Ok(parse_page(engine, &page)?));
         self.engine = Some(engine);
         if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = report {
@@ -93,7 +98,11 @@ impl LoadProbe {
     }
 
     /// Tries the paths of all engines until a page has the metrics of one.
-    async fn detect(&mut self, config: &PoolConfig) -> Result<PageReport, ProbeError> {
+    async fn detect(
+        &mut self,
+        config: &PoolConfig,
+        on_late: &(dyn Fn() + Send + Sync),
+    ) -> Result<PageReport, ProbeError> {
         let mut paths = Vec::from_iter(config.probe.path.as_deref());
         if paths.is_empty() {
             for path in Engine::ALL.iter().map(|engine| engine.table().path) {
@@ -103,28 +112,28 @@ impl LoadProbe {
             }
         }
         let client = self.client()?;
-        let mut failure = ProbeError::Page(PageError::Unknown);
+        let mut failure: Option<ProbeError> = None;
         for path in paths {
-            let page = match fetch(&client, self.addr, path, config.probe.timeout).await {
-                Ok(page) => page,
-                // A replica without this page may have the next one.
-                Err(error @ ProbeError::Status { .. }) => {
-                    failure = error;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            match detect_engine(&page) {
-                Ok(engine) => {
+            let page = fetch(&client, self.addr, path, config.probe.timeout, on_late).await;
+            let error = match page.and_then(|page| Ok((detect_engine(&page)?, page))) {
+                Ok((engine, page)) => {
                     let report = parse_page(engine, &page)?;
                     tracing::info!(replica = %self.addr, %engine, path, "detected the engine");
                     self.detected = Some((engine, path.to_owned()));
                     self.engine = Some(engine);
                     return Ok(report);
                 }
-                Err(error) => failure = error.into(),
+                // A replica without this page may have the next one.
+                Err(error @ (ProbeError::Status { .. } | ProbeError::Page(_))) => error,
+                Err(error) => return Err(error),
+            };
+            if failure
+                .as_ref()
+                .is_none_or(|known| known.weight() < error.weight())
+            {
+                failure = Some(error);
             }
         }
-        Err(failure)
+        Err(failure.unwrap_or(ProbeError::Page(PageError::Unknown)))
     }
 }

@@ -80,12 +80,20 @@ async fn probe_replica(
         return;
     };
     let mut schedule = ProbeSchedule::default();
+    let mut is_late = false;
     // The standard library seeds its hashers from the system.
     let mut random = SmallRng::seed_from_u64(RandomState::new().hash_one(addr));
     loop {
         let current = Arc::clone(&config.borrow_and_update());
         let start = Instant::now();
-        let result = probe.probe(&current).await;
+        // A replica that was late before is slow. It is down only when no answer comes at all.
+        let on_late = || {
+            if !is_late && let Some(pool) = pool.upgrade() {
+                pool.probe_failed(id);
+            }
+        };
+        let result = probe.probe(&current, &on_late).await;
+        is_late = matches!(result, Err(ProbeError::Late { .. }));
         let took = start.elapsed();
         metrics.observe(took, result.as_ref().err());
         let jitter = random.random_range(JITTER);
@@ -112,7 +120,7 @@ async fn probe_replica(
             &strong,
             (id, addr),
             result,
-            clock.time_of(start),
+            (clock.time_of(start), clock.now()),
             &mut schedule,
         );
         drop(strong);
@@ -129,12 +137,12 @@ async fn probe_replica(
     }
 }
 
-/// Reports the result of a probe that was sent at `sent`.
+/// Reports the result of a probe that was sent and answered at these times.
 fn apply(
     pool: &Pool,
     (id, addr): (ReplicaId, SocketAddr),
     result: Result<PageReport, ProbeError>,
-    sent: Time,
+    (sent, answered): (Time, Time),
     schedule: &mut ProbeSchedule,
 ) {
     match result {
@@ -162,13 +170,14 @@ fn apply(
             }
         }
         Err(error) if error.is_without_metrics() => {
-            if schedule.answered_without_metrics() {
+            if schedule.answered_without_metrics(error.is_costly()) {
                 tracing::warn!(
                     pool = %pool.name(), replica = %addr, %error,
-                    "replica has no metrics: it gets requests by the number of its outstanding ones"
+                    "replica has no usable metrics: it gets requests by the number of its outstanding ones"
                 );
             }
-            pool.answered_without_metrics(id, sent);
+            // The answer shows that the replica is up now, and nothing of the requests that it has.
+            pool.answered_without_metrics(id, answered);
         }
         Err(error) => {
             if schedule.failed() {
