@@ -4,6 +4,7 @@
 //! ([`PoolCollector`]). So nothing is counted twice, and a removed replica leaves the page. [`Metrics`] counts only what
 //! the cores do not know.
 
+mod log;
 mod page;
 mod pools;
 pub(crate) mod probe;
@@ -124,6 +125,7 @@ pub enum RequestResult {
 impl Metrics {
     /// Registers the metrics with a registry whose prefix is [`PREFIX`].
     pub fn register(registry: &mut Registry) -> Self {
+        registry.register_collector(Box::new(log::LogCollector));
         let mut register = Registrar(registry);
         Self {
             open_requests: register.metric(

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hyper::body::Incoming;
-use hyper::header::{ACCEPT, AUTHORIZATION, HOST, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, USER_AGENT};
 use hyper::{Request, Response, StatusCode};
 use tokio::time;
 
@@ -137,6 +137,7 @@ async fn send(
     ReplicaClient {
         http,
         authorization,
+        keeps_connection,
     }: &ReplicaClient,
     addr: SocketAddr,
     path: &str,
@@ -147,6 +148,9 @@ async fn send(
         .header(HOST, addr.to_string())
         .header(USER_AGENT, "isotherm")
         .header(ACCEPT, accept);
+    if !keeps_connection {
+        request = request.header(CONNECTION, "close");
+    }
     if let Some(authorization) = authorization {
         request = request.header(AUTHORIZATION, authorization);
     }

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::client::{LoadedClient, ReplicaClient};
+use super::connections::ProbedReplica;
 use super::fetch::{ProbeError, fetch};
 use super::load::{PageError, PageReport, detect_engine, parse_page};
 use super::models::AdapterList;
@@ -20,17 +21,28 @@ pub(super) struct LoadProbe {
     /// The engine of the last successful probe.
     engine: Option<Engine>,
     adapters: AdapterList,
+    replica: ProbedReplica,
 }
 
 impl LoadProbe {
-    pub(super) fn new(client: watch::Receiver<LoadedClient>, addr: SocketAddr) -> Self {
+    pub(super) fn new(
+        client: watch::Receiver<LoadedClient>,
+        addr: SocketAddr,
+        replica: ProbedReplica,
+    ) -> Self {
         Self {
             client,
             addr,
             detected: None,
             engine: None,
             adapters: AdapterList::default(),
+            replica,
         }
+    }
+
+    /// Waits until another probe may be under way.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.replica.turn().await
     }
 
     /// Probes the replica. Calls `on_late` when an answer is late.
@@ -94,7 +106,9 @@ impl LoadProbe {
 
     fn client(&self) -> Result<ReplicaClient, HttpError> {
         let client = self.client.borrow().clone();
-        client.map_err(|error| HttpError::Connection(error.to_string().into()))
+        let mut client = client.map_err(|error| HttpError::Connection(error.to_string().into()))?;
+        client.keeps_connection = self.replica.keeps_connection();
+        Ok(client)
     }
 
     /// Tries the paths of all engines until a page has the metrics of one.

@@ -15,6 +15,7 @@
 
 mod adapter_series;
 mod client;
+mod connections;
 mod counter_series;
 mod counters;
 mod engine;
@@ -34,9 +35,11 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
+use crate::descriptors;
 use crate::http_client::HttpClient;
 use crate::metrics::ProbeMetrics;
 use crate::pool::{PoolRegistry, for_each_pool};
+use connections::ProbeConnections;
 use threads::ProbeThreads;
 
 pub(crate) use adapter_series::ReportedAdapters;
@@ -49,7 +52,9 @@ pub(crate) use models::parse as parse_model_list;
 pub fn spawn(pools: &PoolRegistry, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
     let http = HttpClient::new();
     let threads = Arc::new(ProbeThreads::start()?);
-    Ok(for_each_pool(pools, move |pool| {
-        prober::probe_pool(pool, http.clone(), metrics.clone(), Arc::clone(&threads))
+    let connections = ProbeConnections::new(descriptors::limit());
+    Ok(for_each_pool(pools, "probes", move |pool| {
+        let shared = (Arc::clone(&threads), Arc::clone(&connections));
+        prober::probe_pool(pool, http.clone(), metrics.clone(), shared)
     }))
 }

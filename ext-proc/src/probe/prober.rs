@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::client::{self, ReplicaClient};
+use super::connections::ProbeConnections;
 use super::fetch::ProbeError;
 use super::load::PageReport;
 use super::load_probe::LoadProbe;
@@ -27,7 +28,7 @@ use crate::http_client::HttpClient;
 use crate::metrics::ProbeMetrics;
 use crate::metrics::probe::PoolProbeMetrics;
 use crate::pool::Pool;
-use crate::tasks::KeyedTasks;
+use crate::tasks::{KeyedTasks, vital};
 
 /// The jitter of pauses, as factors of the interval.
 const JITTER: Range<f64> = 0.9..1.1;
@@ -37,7 +38,7 @@ pub(super) async fn probe_pool(
     pool: Weak<Pool>,
     http: HttpClient,
     metrics: ProbeMetrics,
-    threads: Arc<ProbeThreads>,
+    (threads, connections): (Arc<ProbeThreads>, Arc<ProbeConnections>),
 ) {
     let Some(strong) = pool.upgrade() else {
         return;
@@ -49,7 +50,10 @@ pub(super) async fn probe_pool(
     let (clients, client) = watch::channel(loaded);
     // Dropping the set ends its task.
     let mut follower = JoinSet::new();
-    follower.spawn(client::follow(config, http, clients));
+    follower.spawn(vital(
+        "files of probes",
+        client::follow(config, http, clients),
+    ));
     let metrics = Arc::new(metrics.pool(&name));
     let mut tasks = KeyedTasks::new();
     loop {
@@ -57,10 +61,10 @@ pub(super) async fn probe_pool(
         tasks.keep(|id| current.iter().any(|member| member.id == *id));
         for member in current.iter() {
             tasks.ensure(member.id, || {
-                let probe = LoadProbe::new(client.clone(), member.addr);
+                let probe = LoadProbe::new(client.clone(), member.addr, connections.add_replica());
                 let replica = (member.id, member.addr);
                 let task = probe_replica(pool.clone(), replica, probe, Arc::clone(&metrics));
-                threads.spawn(member.id, task)
+                threads.spawn(member.id, vital("probe", task))
             });
         }
         if members.changed().await.is_err() {
@@ -85,6 +89,7 @@ async fn probe_replica(
     let mut random = SmallRng::seed_from_u64(RandomState::new().hash_one(addr));
     loop {
         let current = Arc::clone(&config.borrow_and_update());
+        let turn = probe.turn().await;
         let start = Instant::now();
         // A replica that was late before is slow. It is down only when no answer comes at all.
         let on_late = || {
@@ -130,6 +135,7 @@ async fn probe_replica(
             };
             pool.adapters_listed(id, adapters);
         }
+        drop(turn);
         let pause = schedule.pause(current.probe.interval, took, jitter);
         if has_changed_within(pause, &mut config).await {
             probe.forget();

@@ -1,5 +1,7 @@
 //! The admin interface, as programs and people use it.
 
+use std::time::Duration;
+
 use crate::fake::service::{Service, TOKEN};
 use crate::fake::{FakeEngine, vllm, wait_until};
 use isotherm_ext_proc::pool::ReplicaLease;
@@ -587,4 +589,79 @@ async fn slow_uploads_keep_no_explanation_waiting() {
     let asked = tokio::time::timeout(std::time::Duration::from_secs(8), asked);
     let (status, body) = asked.await.expect("an explanation while others upload");
     assert_eq!(status, 200, "{body}");
+}
+
+/// Two pools, and a third one where `more` is.
+fn pools(more: &str) -> String {
+    format!("admin: {{ token_file: token }}\npools:\n  - model: a\n  - model: b\n{more}")
+}
+
+#[tokio::test]
+async fn a_configuration_file_that_is_written_in_steps_takes_no_pool_away() {
+    let service = Service::start(&pools("")).await;
+    let b = service.pool_registry.pool_for("b").unwrap();
+    service.write("# Managed by a slow writer.\n");
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert!(service.pool_registry.pool_for("b").is_some());
+    service.write("pools:\n  - model: a\n");
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    service.write(&pools("  - model: c\n"));
+    wait_until("the whole file is applied", || {
+        service.pool_registry.pool_for("c").is_some()
+    })
+    .await;
+    let kept = service.pool_registry.pool_for("b").unwrap();
+    assert!(std::sync::Arc::ptr_eq(&b, &kept), "it has learned much");
+}
+
+#[tokio::test]
+async fn a_reload_removes_every_pool_only_where_the_file_says_so() {
+    let service = Service::start(&pools("")).await;
+    let reload = async |text: &str| {
+        service.write(text);
+        let reload = service.request("POST", "/api/reload", Some(TOKEN), "");
+        let (status, body) = reload.await;
+        (status, body["error"]["message"].to_string())
+    };
+    let token = "admin: { token_file: token }\n";
+    for part in [
+        String::new(),
+        "# comment\n".into(),
+        token.into(),
+        format!("{token}pools:\n"),
+    ] {
+        let (status, message) = reload(&part).await;
+        assert_eq!(status, 422, "{part}");
+        assert!(message.contains("write `"), "{message}");
+        assert_eq!(service.pool_registry.pools().len(), 2, "{part}");
+    }
+    assert_eq!(reload(&format!("{token}pools: []\n")).await.0, 200);
+    assert!(service.pool_registry.pool_for("b").is_none());
+    assert_eq!(reload(token).await.0, 200);
+    assert_eq!(reload(&pools("")).await.0, 200);
+    assert_eq!(reload("{}").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_configuration_file_that_is_a_pipe_for_a_while_is_followed_again() {
+    let service = Service::start(&pools("")).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    std::fs::remove_file(&service.file).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(&service.file)
+        .status();
+    assert!(made.unwrap().success());
+    let (status, body) = service
+        .request("POST", "/api/reload", Some(TOKEN), "")
+        .await;
+    assert_eq!(status, 422, "{body}");
+    assert!(body.to_string().contains("not a regular file"), "{body}");
+    // The watcher has looked at the pipe by then.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    std::fs::remove_file(&service.file).unwrap();
+    service.write(&pools("  - model: c\n"));
+    wait_until("the file is applied", || {
+        service.pool_registry.pool_for("c").is_some()
+    })
+    .await;
 }
