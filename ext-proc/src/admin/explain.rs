@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
+use axum::http::{StatusCode, header::CONTENT_TYPE};
 use axum::response::Json;
 use isotherm_fingerprint::names;
 use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
@@ -46,10 +47,28 @@ static PERMITS: Semaphore = Semaphore::const_new(REQUESTS_MAX);
 
 type Headers = Vec<(String, Vec<u8>)>;
 
+/// Rejects a body that is not sent as JSON. A browser sends such a one for any page; JSON needs a permission that this interface never
+/// gives.
+fn check_type(request: &Request) -> Result<(), ApiError> {
+    let given = request.headers().get(CONTENT_TYPE);
+    let given = given.and_then(|given| given.to_str().ok());
+    let essence = given.and_then(|given| given.split(';').next());
+    if essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    let message = "send the request with the header `content-type: application/json`";
+    Err(ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "not_json",
+        message,
+    ))
+}
+
 pub(super) async fn explain(
     State(admin): AdminState,
     request: Request,
 ) -> Result<Json<view::ExplainResponse>, ApiError> {
+    check_type(&request)?;
     // The semaphores are never closed.
     let _body = BODIES.acquire().await;
     let body = timeout(BODY_TIME_MAX, Bytes::from_request(request, &())).await;

@@ -591,6 +591,36 @@ async fn slow_uploads_keep_no_explanation_waiting() {
     assert_eq!(status, 200, "{body}");
 }
 
+#[tokio::test]
+async fn a_page_of_another_site_cannot_post_to_explain() {
+    let service = Service::start("pools: [{model: m}]").await;
+    let body = json!({ "path": "/v1/chat/completions", "body": "{}" }).to_string();
+    let post = async |content_type: Option<&str>| {
+        let request = axum::http::Request::post(format!("http://{}/api/explain", service.admin));
+        let request = match content_type {
+            Some(content_type) => request.header("content-type", content_type),
+            None => request,
+        };
+        let client =
+            hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+                .build_http();
+        let body = http_body_util::Full::new(bytes::Bytes::from(body.clone()));
+        let response = client.request(request.body(body).unwrap()).await.unwrap();
+        response.status().as_u16()
+    };
+    for simple in [
+        None,
+        Some("text/plain"),
+        Some("application/x-www-form-urlencoded"),
+        Some("multipart/form-data; boundary=application/json"),
+    ] {
+        assert_eq!(post(simple).await, 415, "{simple:?}");
+    }
+    for json in ["application/json", "Application/JSON; charset=utf-8"] {
+        assert_ne!(post(Some(json)).await, 415, "{json}");
+    }
+}
+
 /// Two pools, and a third one where `more` is.
 fn pools(more: &str) -> String {
     format!("admin: {{ token_file: token }}\npools:\n  - model: a\n  - model: b\n{more}")
