@@ -28,6 +28,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use strum::IntoStaticStr;
 
 use crate::tier::{self, TIERS};
+use page::escape;
 
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
@@ -198,6 +199,7 @@ impl Metrics {
 
     /// Returns the metrics of one pool, so that no request looks them up.
     pub(crate) fn pool(&self, pool: &str) -> PoolMetrics {
+        let pool = &*escape(pool);
         let label = [("pool", pool.to_owned())];
         PoolMetrics {
             queue_wait: self.queue_wait.get_or_create(&label).clone(),
@@ -211,6 +213,7 @@ impl Metrics {
 
     /// Removes the metrics of a pool.
     pub(crate) fn forget_pool(&self, pool: &str) {
+        let pool = &*escape(pool);
         let label = [("pool", pool.to_owned())];
         self.queue_wait.remove(&label);
         self.ttft.remove(&label);
