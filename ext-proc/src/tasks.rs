@@ -1,6 +1,6 @@
 //! Tasks that serving needs, and tasks for a changing set of keys.
 //!
-//! Nobody waits for the end of most tasks, so a task that panics would be missing for ever while the process looks healthy. A panic in
+//! The service waits for the end of few tasks, so a task that panics would be missing for ever while the process looks healthy. A panic in
 //! a task that serving needs therefore ends the process: Envoys go on by ring hash, and a supervisor starts the service again.
 //! Rejected: to start the task again, since what it shares with others may be half changed.
 

@@ -107,7 +107,7 @@ pub(super) async fn explain(
             format!("passed on to cluster `{cluster}` at once")
         }
         RouteTarget::PassThrough(None) => "passed on by Envoy's routes".into(),
-        RouteTarget::ModelList | RouteTarget::Model(_) => "answered with the models".into(),
+        RouteTarget::ModelList | RouteTarget::Model(..) => "answered with the models".into(),
         RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
         RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
         RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
@@ -247,18 +247,32 @@ fn in_pool(
         },
     };
     let prompt_bytes = request.prompt_bytes;
+    let learned = learned_view(pool);
     let candidates = candidates.iter();
     let mut candidates = Vec::from_iter(candidates.map(|c| candidate_view(c, prompt_bytes)));
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
     let regions = peers.iter().map(|peer| region_view(peer, prompt_bytes));
     view::ExplainResponse {
-        request,
+        request: with_learned_length(request, &learned),
         outcome,
         pool: Some(pool.name().to_string()),
         policy: Some(pool.config().borrow().router.policy.to_string()),
-        learned: Some(learned_view(pool)),
+        learned: Some(learned),
         candidates,
         regions: regions.collect(),
+    }
+}
+
+/// Counts the tokens of the prompt by their learned length.
+fn with_learned_length(
+    request: view::RequestView,
+    learned: &view::LearnedView,
+) -> view::RequestView {
+    let tokens = f64::from(request.prompt_bytes) / learned.bytes_per_token;
+    view::RequestView {
+        // A cast from float saturates.
+        prompt_tokens: tokens.round() as u32,
+        ..request
     }
 }
 

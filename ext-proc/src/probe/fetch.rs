@@ -17,7 +17,7 @@ use crate::http_client::{HttpError, read};
 /// The largest metrics page, in bytes. vLLM's has about 50 kB for each data-parallel rank.
 const PAGE_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// How many times as long as it may take an answer of a probe is waited for: a busy engine may be slow, and one that hangs is silent.
+/// The service waits for an answer this many times as long as a probe may take: a busy engine is slow, and one that hangs is silent.
 const LATE_FACTOR: u32 = 3;
 
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub(crate) enum ProbeError {
     Page(#[from] PageError),
 }
 
-/// What a status tells about the metrics of an engine.
+/// Advice for a status of a metrics page.
 const fn advice(status: u16) -> &'static str {
     match status {
         // llama.cpp has metrics only with an option.
@@ -72,8 +72,9 @@ impl ProbeError {
     pub(super) const fn is_without_metrics(&self) -> bool {
         match self {
             Self::Status { status, .. } => !matches!(*status, 502..=504),
+            // A request to an engine that sleeps waits until it is awake.
+            Self::Http(_) | Self::Page(PageError::Asleep) => false,
             Self::Page(_) | Self::Body { .. } | Self::Late { .. } => true,
-            Self::Http(_) => false,
         }
     }
 
@@ -82,7 +83,7 @@ impl ProbeError {
         matches!(self, Self::Body { .. })
     }
 
-    /// How much the error tells about a replica that has several pages.
+    /// Rank of the error among those of a replica's several pages: the largest one tells most.
     pub(super) const fn weight(&self) -> u8 {
         match self {
             Self::Status { status: 404, .. } => 1,

@@ -8,7 +8,7 @@ use super::client::{LoadedClient, ReplicaClient};
 use super::connections::ProbedReplica;
 use super::fetch::{ProbeError, fetch};
 use super::load::{PageError, PageReport, detect_engine, parse_page};
-use super::models::AdapterList;
+use super::models::{AdapterList, ListedModels};
 use crate::config::{Engine, PoolConfig};
 use crate::http_client::HttpError;
 
@@ -21,6 +21,8 @@ pub(super) struct LoadProbe {
     /// The engine of the last successful probe.
     engine: Option<Engine>,
     adapters: AdapterList,
+    /// Whether the last answer was late.
+    is_slow: bool,
     replica: ProbedReplica,
 }
 
@@ -36,6 +38,7 @@ impl LoadProbe {
             detected: None,
             engine: None,
             adapters: AdapterList::default(),
+            is_slow: false,
             replica,
         }
     }
@@ -45,8 +48,25 @@ impl LoadProbe {
         self.replica.turn().await
     }
 
-    /// Probes the replica. Calls `on_late` when an answer is late.
+    /// Probes the replica. Calls `on_late` when the answer is late, and the one before was not: a replica that was late is slow, and is down
+    /// only when no answer comes at all.
     pub(super) async fn probe(
+        &mut self,
+        config: &PoolConfig,
+        on_late: &(dyn Fn() + Send + Sync),
+    ) -> Result<PageReport, ProbeError> {
+        let is_slow = std::mem::take(&mut self.is_slow);
+        let on_late = || {
+            if !is_slow {
+                on_late();
+            }
+        };
+        let report = self.load(config, &on_late).await;
+        self.is_slow = matches!(report, Err(ProbeError::Late { .. }));
+        report
+    }
+
+    async fn load(
         &mut self,
         config: &PoolConfig,
         on_late: &(dyn Fn() + Send + Sync),
@@ -80,12 +100,12 @@ impl LoadProbe {
         self.adapters.expire();
     }
 
-    /// Asks the replica for its adapters when it is time; returns them if they have changed.
+    /// Asks the replica for its list of models when it is time; returns it if it has changed.
     pub(super) async fn list_adapters(
         &mut self,
         config: &PoolConfig,
         jitter: f64,
-    ) -> Option<Vec<String>> {
+    ) -> Option<ListedModels> {
         let client = self.client().ok()?;
         let to = (&client, self.addr);
         let timeout = config.probe.timeout;

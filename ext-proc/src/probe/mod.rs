@@ -45,7 +45,7 @@ use threads::ProbeThreads;
 pub(crate) use adapter_series::ReportedAdapters;
 pub(crate) use fetch::ProbeError;
 pub(crate) use load::parse_page;
-pub(crate) use models::parse as parse_model_list;
+pub(crate) use models::{ListedModels, parse as parse_model_list};
 
 /// Probes every replica of every pool, across reloads, until the registry is dropped or the task is aborted.
 /// Fails when no thread can be started.

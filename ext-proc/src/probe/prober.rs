@@ -84,21 +84,18 @@ async fn probe_replica(
         return;
     };
     let mut schedule = ProbeSchedule::default();
-    let mut is_late = false;
     // The standard library seeds its hashers from the system.
     let mut random = SmallRng::seed_from_u64(RandomState::new().hash_one(addr));
     loop {
         let current = Arc::clone(&config.borrow_and_update());
         let turn = probe.turn().await;
         let start = Instant::now();
-        // A replica that was late before is slow. It is down only when no answer comes at all.
         let on_late = || {
-            if !is_late && let Some(pool) = pool.upgrade() {
+            if let Some(pool) = pool.upgrade() {
                 pool.probe_failed(id);
             }
         };
         let result = probe.probe(&current, &on_late).await;
-        is_late = matches!(result, Err(ProbeError::Late { .. }));
         let took = start.elapsed();
         metrics.observe(took, result.as_ref().err());
         let jitter = random.random_range(JITTER);
@@ -115,25 +112,20 @@ async fn probe_replica(
         let Some(strong) = pool.upgrade() else {
             return;
         };
-        if let Some(adapters) = listed {
-            strong.adapters_listed(id, adapters);
+        if let Some(listed) = listed {
+            strong.models_listed(id, listed);
         }
         if let Some(engine) = probe.engine() {
             strong.engine_found(engine);
         }
-        apply(
-            &strong,
-            (id, addr),
-            result,
-            (clock.time_of(start), clock.now()),
-            &mut schedule,
-        );
+        let times = (clock.time_of(start), clock.now());
+        apply(&strong, (id, addr), result, times, &mut schedule);
         drop(strong);
-        if is_up && let Some(adapters) = probe.list_adapters(&current, jitter).await {
+        if is_up && let Some(listed) = probe.list_adapters(&current, jitter).await {
             let Some(pool) = pool.upgrade() else {
                 return;
             };
-            pool.adapters_listed(id, adapters);
+            pool.models_listed(id, listed);
         }
         drop(turn);
         let pause = schedule.pause(current.probe.interval, took, jitter);
@@ -163,6 +155,7 @@ fn apply(
             if let Some(adapters) = adapters {
                 pool.adapters_reported(id, &adapters, sent);
             }
+            pool.running_reported(id, load.running);
             pool.probed(id, load, sent);
             if let Some(counters) = counters {
                 let has_several = pool.counters_reported(id, counters, sent);

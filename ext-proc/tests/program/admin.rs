@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use crate::fake::service::{Service, TOKEN};
 use crate::fake::{FakeEngine, vllm, wait_until};
-use isotherm_ext_proc::pool::ReplicaLease;
+use isotherm_ext_proc::pool::{PoolDecision, ReplicaLease, RouteRequest, Submission};
+use isotherm_fingerprint::outcome::Outcome;
 use isotherm_fingerprint::session::SessionSecret;
 use isotherm_router::PeerReport;
 use serde_json::{Value, json};
@@ -694,4 +695,72 @@ async fn a_configuration_file_that_is_a_pipe_for_a_while_is_followed_again() {
         service.pool_registry.pool_for("c").is_some()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_load_report_without_running_requests_leaves_those_of_the_last_page_in_the_list() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let service = Service::start(
+        "pools: [{ model: m, probe: { interval_ms: 60000, stale_after_ms: 600000 } }]",
+    )
+    .await;
+    let pool = service.pool_registry.pool_for("m").unwrap();
+    let replica = pool.add_replica(engine.addr).unwrap();
+    wait_until("probed", || pool.unprobed().is_none()).await;
+    let report = isotherm_router::Load {
+        pending: 0,
+        running: None,
+        kv_usage: Some(0.75),
+        kv_capacity_tokens: None,
+    };
+    pool.probed(replica, report, pool.clock().now());
+    let (_, list) = service.request("GET", "/api/replicas", None, "").await;
+    assert_eq!(
+        (&list[0]["running"], &list[0]["kv_usage"]),
+        (&json!(2), &json!(0.75))
+    );
+}
+
+#[tokio::test]
+async fn an_explanation_counts_tokens_by_the_learned_length() {
+    let service = Service::start("pools: [{ model: m, push: blind }]").await;
+    let pool = service.pool_registry.pool_for("m").unwrap();
+    pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
+    let explain = async || {
+        let text = "x".repeat(6_000);
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": text }] });
+        let request = json!({ "path": "/v1/chat/completions", "body": body }).to_string();
+        let explained = service.request("POST", "/api/explain", None, &request);
+        explained.await.1
+    };
+    // An engine whose tokens have eight bytes.
+    for session in 0..200_u64 {
+        let block = isotherm_fingerprint::BlockHash {
+            hash: session + 1,
+            end_bytes: 256,
+        };
+        let fingerprint = isotherm_fingerprint::Fingerprint::new(vec![block], 4_000).unwrap();
+        let request = RouteRequest {
+            fingerprint: std::sync::Arc::new(fingerprint),
+            prompt_tokens: 1_000,
+            ..RouteRequest::default()
+        };
+        let (mut guard, submission) = pool.submit(&request);
+        let Submission::Decided(PoolDecision::Dispatch(route)) = submission else {
+            panic!("the replica takes everything");
+        };
+        guard.dispatch(&route);
+        guard.finish(&Outcome {
+            status: 200,
+            prompt_tokens: Some(500),
+            completion_tokens: Some(1),
+            ..Outcome::default()
+        });
+    }
+    let explained = explain().await;
+    let learned = explained["learned"]["bytes_per_token"].as_f64().unwrap();
+    let bytes = explained["request"]["prompt_bytes"].as_f64().unwrap();
+    let tokens = explained["request"]["prompt_tokens"].as_f64().unwrap();
+    assert!(learned > 5.0, "{explained}");
+    assert_eq!(tokens, (bytes / learned).round());
 }

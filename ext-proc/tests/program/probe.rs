@@ -249,6 +249,26 @@ async fn an_engine_of_another_kind_than_the_configured_one_gets_requests() {
 }
 
 #[tokio::test]
+async fn an_engine_that_sleeps_gets_no_request_until_it_is_awake() {
+    let FakeResponse::Page(path, page) = vllm(0) else {
+        unreachable!("it is one page");
+    };
+    let asleep = "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} 0\n";
+    let engine = FakeEngine::start(FakeResponse::Page(path, page + asleep)).await;
+    let probed = ProbedReplica::start(FAST);
+    probed.pool().add_replica(engine.addr).unwrap();
+    wait_until("left out", || {
+        probed.availability(engine.addr) == Availability::ProbeFailed
+    })
+    .await;
+    engine.set_response(vllm(0));
+    wait_until("available", || {
+        probed.availability(engine.addr) == Availability::Available
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_engine_whose_page_is_late_gets_requests_until_it_hangs() {
     let FakeResponse::Page(path, page) = vllm(0) else {
         unreachable!("it is one page");
@@ -342,6 +362,42 @@ async fn the_adapters_of_a_replica_are_known_before_its_first_load() {
     .await;
     pool.remove_replica(engine.addr).unwrap();
     assert_eq!(pool.adapters().len(), 0);
+}
+
+/// An engine whose list of models has these members in the entry of its model.
+fn vllm_with_card(card: &str) -> FakeResponse {
+    let FakeResponse::Page(path, page) = vllm(0) else {
+        unreachable!("it is one page");
+    };
+    let models = format!(r#"{{"object":"list","data":[{{"id":"m",{card}}}]}}"#);
+    FakeResponse::Pages(vec![(path, page), ("/v1/models", models)])
+}
+
+#[tokio::test]
+async fn what_all_engines_say_of_their_model_is_known_of_the_pool() {
+    let cards = [
+        r#""root":"one","max_model_len":8192,"permission":[{"id":"x"}]"#,
+        r#""root":"other","max_model_len":8192,"permission":[{"id":"y"}]"#,
+    ];
+    let probed = ProbedReplica::start(FAST);
+    let pool = probed.pool();
+    assert!(pool.model_card().is_empty());
+    let mut engines = Vec::new();
+    for card in cards {
+        let engine = FakeEngine::start(vllm_with_card(card)).await;
+        pool.add_replica(engine.addr).unwrap();
+        wait_until("available", || {
+            probed.availability(engine.addr) == Availability::Available
+        })
+        .await;
+        engines.push(engine);
+    }
+    let card = serde_json::Value::Object(pool.model_card());
+    assert_eq!(card, serde_json::json!({ "max_model_len": 8192 }));
+    pool.remove_replica(engines[1].addr).unwrap();
+    let card = serde_json::Value::Object(pool.model_card());
+    let one = serde_json::json!({ "root": "one", "max_model_len": 8192 });
+    assert_eq!(card, one);
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The program's own process, with too little of what a process needs: a log that nobody reads, and few file descriptors.
+//! The program's own process, with too little of what a process needs: a log without a reader, and few file descriptors.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -75,7 +75,7 @@ impl Process {
         panic!("never happened: {what}; the last page: {last}");
     }
 
-    /// How many replicas are available.
+    /// Waits until so many replicas are available.
     async fn wait_for_available(&self, count: usize) {
         let available = |page: &str| {
             let page: Value = serde_json::from_str(page).unwrap_or_default();
