@@ -276,3 +276,36 @@ fn describe(spool: &Spool, estimated: usize, end: Option<&RecordingSummary>) -> 
     }
     parts.join("; ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_that_make_room_on_a_full_disk_give_the_same_trace() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = folder.path().join("trace.jsonl");
+        let mut spool = Spool::create(&output).unwrap();
+        for at_ms in (0..3_000_u32).rev() {
+            let request = RecordedRequest {
+                at_ms: at_ms.into(),
+                session: None,
+                region: None,
+                blocks: vec![(at_ms.into(), 256)],
+                bytes: 300,
+                prompt_tokens: Some(75),
+                output_tokens: None,
+                output_tokens_max: None,
+            };
+            spool.push(&request).unwrap();
+        }
+        assert!(spool.bytes > 0 && !spool.tail.is_empty());
+        let written = spool.write_trace(&output).unwrap();
+        assert_eq!((written.requests, written.estimated), (3_000, 3_000));
+        let before = fs::read(&output).unwrap();
+        spool.move_into_memory().unwrap();
+        assert_eq!(fs::metadata(&spool.path).unwrap().len(), 0);
+        spool.write_trace(&output).unwrap();
+        assert_eq!(fs::read(&output).unwrap(), before);
+    }
+}
