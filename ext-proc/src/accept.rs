@@ -16,6 +16,7 @@ pub(crate) async fn accept_next<T, F: Future<Output = io::Result<T>>>(
     places: &Arc<Semaphore>,
     accept: impl Fn() -> F,
 ) -> (T, OwnedSemaphorePermit) {
+    let mut has_failed = false;
     loop {
         let place = Arc::clone(places).acquire_owned().await;
         let accepted = match place {
@@ -24,7 +25,12 @@ pub(crate) async fn accept_next<T, F: Future<Output = io::Result<T>>>(
         };
         match accepted {
             Ok(accepted) => return accepted,
-            Err(error) => tracing::warn!(%error, "cannot accept a connection"),
+            // The next attempts follow within a fraction of a second.
+            Err(error) if !has_failed => {
+                tracing::warn!(%error, "cannot accept connections for now");
+                has_failed = true;
+            }
+            Err(_) => {}
         }
         sleep(ACCEPT_PAUSE).await;
     }

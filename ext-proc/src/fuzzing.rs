@@ -29,7 +29,7 @@ pub fn parse_metrics_page(page: &[u8]) -> Vec<(Load, Option<EngineCounters>)> {
 /// Parses a replica's list of models; returns the names of the adapters.
 #[must_use]
 pub fn parse_models_page(page: &[u8]) -> Option<Vec<String>> {
-    parse_model_list(page)
+    parse_model_list(page).map(|listed| listed.adapters)
 }
 
 /// Decodes a message of a peer, and encodes it again.

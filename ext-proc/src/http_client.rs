@@ -3,11 +3,12 @@
 use std::error::Error;
 use std::io;
 use std::iter::successors;
+use std::pin::pin;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::{Request, Response};
 use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -86,11 +87,7 @@ impl HttpClient {
     ) -> Result<Response<Bytes>, HttpError> {
         let fetch = async {
             let (head, body) = self.send(request).await?.into_parts();
-            match Limited::new(body, bytes_max).collect().await {
-                Ok(body) => Ok(Response::from_parts(head, body.to_bytes())),
-                Err(error) if error.is::<LengthLimitError>() => Err(HttpError::TooLarge(bytes_max)),
-                Err(error) => Err(HttpError::Connection(error)),
-            }
+            Ok(Response::from_parts(head, read(body, bytes_max).await?))
         };
         let fetched = tokio::time::timeout(timeout, fetch).await;
         fetched.unwrap_or(Err(HttpError::Timeout(timeout)))
@@ -108,6 +105,27 @@ impl HttpClient {
         };
         response.map_err(|error| HttpError::Connection(error.into()))
     }
+}
+
+/// Reads a whole body of at most `bytes_max` bytes. The pieces are copied into one buffer, since a piece of one byte holds more memory
+/// than it has bytes.
+pub(crate) async fn read<B>(body: B, bytes_max: usize) -> Result<Bytes, HttpError>
+where
+    B: Body<Data = Bytes>,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    let mut body = pin!(Limited::new(body, bytes_max));
+    let mut whole = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) => whole.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data)),
+            Err(error) if error.is::<LengthLimitError>() => {
+                return Err(HttpError::TooLarge(bytes_max));
+            }
+            Err(error) => return Err(HttpError::Connection(error)),
+        }
+    }
+    Ok(whole.freeze())
 }
 
 fn connector() -> HttpConnector {
@@ -140,4 +158,50 @@ pub(crate) fn causes<'a>(
             None => error.source(),
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::stream::iter;
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+
+    use super::*;
+
+    /// A piece of a body that is alive as long as the reader holds it.
+    struct Piece {
+        _alive: Arc<()>,
+    }
+
+    impl AsRef<[u8]> for Piece {
+        fn as_ref(&self) -> &[u8] {
+            b"x"
+        }
+    }
+
+    #[tokio::test]
+    async fn the_pieces_of_a_body_are_not_kept() {
+        let alive = Arc::new(());
+        let counted = Arc::clone(&alive);
+        let pieces = (0..1_000).map(move |_| {
+            assert!(Arc::strong_count(&counted) <= 3, "an earlier piece is kept");
+            let piece = Bytes::from_owner(Piece {
+                _alive: Arc::clone(&counted),
+            });
+            Ok::<_, io::Error>(Frame::data(piece))
+        });
+        let whole = read(StreamBody::new(iter(pieces)), 1_000).await.unwrap();
+        assert_eq!(whole, vec![b'x'; 1_000]);
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_too_large_is_an_error() {
+        let body = || Full::new(Bytes::from_static(b"four"));
+        assert_eq!(read(body(), 4).await.unwrap(), "four");
+        let error = read(body(), 3).await.unwrap_err();
+        assert!(matches!(error, HttpError::TooLarge(3)), "{error}");
+    }
 }

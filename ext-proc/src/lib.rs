@@ -13,7 +13,7 @@
 //! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
 //! | [`config`], `file_watcher` | the configuration and its reloads |
 //! | `decision_log`, `spans` | decisions for the live page, spans for a collector |
-//! | [`clock`], `sans_io`, `tasks`, `tier`, `http_client`, `streaming_server`, [`shutdown`] | time, the driver of sans-I/O cores, tasks, names of tiers, HTTP, gRPC, signals |
+//! | [`clock`], `sans_io`, `tasks`, `tier`, `http_client`, `streaming_server`, [`shutdown`], `descriptors` | time, the driver of sans-I/O cores, tasks, names of tiers, HTTP, gRPC, signals, open files |
 
 mod accept;
 pub mod admin;
@@ -22,6 +22,7 @@ pub mod cli;
 pub mod clock;
 pub mod config;
 mod decision_log;
+mod descriptors;
 pub mod eds;
 mod file_watcher;
 mod frontends;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::RwLock;
 
 use crate::file_watcher::FileWatcher;
+use crate::tasks::AbortOnPanic;
 
 /// A value from files. While the files are invalid, the previous value stays in use.
 pub(crate) struct ReloadedValue<T> {
@@ -53,7 +54,11 @@ impl<T: Send + Sync + 'static> ReloadedValue<T> {
         loop {
             watcher.changed().await;
             let this = Arc::clone(&self);
-            let read = tokio::task::spawn_blocking(move || (this.read)()).await;
+            let read = tokio::task::spawn_blocking(move || {
+                let _abort = AbortOnPanic("TLS files");
+                (this.read)()
+            });
+            let read = read.await;
             // The runtime is shutting down.
             let Ok(read) = read else { return };
             let files = &self.files;

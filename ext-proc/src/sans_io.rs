@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep_until;
 
 use crate::clock::Clock;
+use crate::tasks::AbortOnPanic;
 
 /// A core with its lock, its clock and its timer.
 #[derive(Debug)]
@@ -54,18 +55,6 @@ impl<C> Drop for DrivenCore<C> {
     }
 }
 
-/// Ends the process when a panic drops it.
-struct AbortOnPanic;
-
-impl Drop for AbortOnPanic {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!("the core panicked and may be half changed; the service ends");
-            std::process::abort();
-        }
-    }
-}
-
 /// Feeds events to one core and carries out its effects.
 pub(crate) trait Driver {
     /// The state behind the lock.
@@ -91,7 +80,7 @@ pub(crate) trait Driver {
     fn drive<T>(&self, step: impl FnOnce(&mut Self::Core, Time) -> T) -> T {
         let driven = self.driven_core();
         let mut core = driven.lock();
-        let abort = AbortOnPanic;
+        let abort = AbortOnPanic("core");
         let before = Self::poll_timeout(&core);
         let result = step(&mut core, driven.clock.now());
         let deferred = self.take_effects(&mut core);

@@ -14,6 +14,7 @@ pub fn signal() -> std::io::Result<impl Future<Output = ()> + Send> {
         tokio::spawn(async move {
             either(&mut terminate, &mut interrupt).await;
             tracing::warn!("second signal: stopping without draining");
+            crate::log::finish();
             std::process::exit(FORCED_EXIT_CODE);
         });
     })

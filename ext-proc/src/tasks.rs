@@ -1,8 +1,45 @@
-//! Tasks for a changing set of keys.
+//! Tasks that serving needs, and tasks for a changing set of keys.
+//!
+//! The service waits for the end of few tasks, so a task that panics would be missing for ever while the process looks healthy. A panic in
+//! a task that serving needs therefore ends the process: Envoys go on by ring hash, and a supervisor starts the service again.
+//! Rejected: to start the task again, since what it shares with others may be half changed.
 
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::thread::panicking;
 
+use futures_util::FutureExt as _;
 use tokio::task::{AbortHandle, JoinHandle};
+
+use crate::log;
+
+/// Ends the process when a panic drops it; the name is of what panicked.
+pub(crate) struct AbortOnPanic(pub(crate) &'static str);
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        if panicking() {
+            abort(self.0);
+        }
+    }
+}
+
+fn abort(name: &'static str) -> ! {
+    tracing::error!(
+        task = name,
+        "a part of the service panicked and may be half changed; the service ends"
+    );
+    log::finish();
+    std::process::abort();
+}
+
+/// Runs a task that serving needs: a panic in it ends the process.
+pub(crate) async fn vital<T>(name: &'static str, task: impl Future<Output = T>) -> T {
+    #[cfg(test)]
+    let task = vital_tests::panic_if_chosen(name, task);
+    let ended = AssertUnwindSafe(task).catch_unwind().await;
+    ended.unwrap_or_else(|_| abort(name))
+}
 
 /// A task for each key. Dropping the set aborts all tasks.
 #[derive(Debug)]
@@ -34,6 +71,9 @@ impl<K: Ord> KeyedTasks<K> {
             .or_insert_with(|| AbortOnDrop(start().abort_handle()));
     }
 }
+
+#[cfg(test)]
+mod vital_tests;
 
 #[cfg(test)]
 mod tests {

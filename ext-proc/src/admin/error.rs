@@ -85,9 +85,10 @@ impl From<ReloadError> for ApiError {
     fn from(error: ReloadError) -> Self {
         let (status, code) = match error {
             ReloadError::NoFile => (StatusCode::CONFLICT, "no_file"),
-            ReloadError::Empty(_) | ReloadError::Config(_) => {
+            ReloadError::Empty(_) | ReloadError::NoPools(_) | ReloadError::Config(_) => {
                 (StatusCode::UNPROCESSABLE_ENTITY, "bad_configuration")
             }
+            ReloadError::Timeout => (StatusCode::SERVICE_UNAVAILABLE, "timeout"),
             ReloadError::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
         };
         Self::new(status, code, error.to_string())

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
+use axum::http::{StatusCode, header::CONTENT_TYPE};
 use axum::response::Json;
 use isotherm_fingerprint::names;
 use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
@@ -46,10 +47,28 @@ static PERMITS: Semaphore = Semaphore::const_new(REQUESTS_MAX);
 
 type Headers = Vec<(String, Vec<u8>)>;
 
+/// Rejects a body that is not sent as JSON. A browser sends such a one for any page; JSON needs a permission that this interface never
+/// gives.
+fn check_type(request: &Request) -> Result<(), ApiError> {
+    let given = request.headers().get(CONTENT_TYPE);
+    let given = given.and_then(|given| given.to_str().ok());
+    let essence = given.and_then(|given| given.split(';').next());
+    if essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    let message = "send the request with the header `content-type: application/json`";
+    Err(ApiError::new(
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "not_json",
+        message,
+    ))
+}
+
 pub(super) async fn explain(
     State(admin): AdminState,
     request: Request,
 ) -> Result<Json<view::ExplainResponse>, ApiError> {
+    check_type(&request)?;
     // The semaphores are never closed.
     let _body = BODIES.acquire().await;
     let body = timeout(BODY_TIME_MAX, Bytes::from_request(request, &())).await;
@@ -88,7 +107,7 @@ pub(super) async fn explain(
             format!("passed on to cluster `{cluster}` at once")
         }
         RouteTarget::PassThrough(None) => "passed on by Envoy's routes".into(),
-        RouteTarget::ModelList | RouteTarget::Model(_) => "answered with the models".into(),
+        RouteTarget::ModelList | RouteTarget::Model(..) => "answered with the models".into(),
         RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
         RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
         RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
@@ -228,18 +247,32 @@ fn in_pool(
         },
     };
     let prompt_bytes = request.prompt_bytes;
+    let learned = learned_view(pool);
     let candidates = candidates.iter();
     let mut candidates = Vec::from_iter(candidates.map(|c| candidate_view(c, prompt_bytes)));
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
     let regions = peers.iter().map(|peer| region_view(peer, prompt_bytes));
     view::ExplainResponse {
-        request,
+        request: with_learned_length(request, &learned),
         outcome,
         pool: Some(pool.name().to_string()),
         policy: Some(pool.config().borrow().router.policy.to_string()),
-        learned: Some(learned_view(pool)),
+        learned: Some(learned),
         candidates,
         regions: regions.collect(),
+    }
+}
+
+/// Counts the tokens of the prompt by their learned length.
+fn with_learned_length(
+    request: view::RequestView,
+    learned: &view::LearnedView,
+) -> view::RequestView {
+    let tokens = f64::from(request.prompt_bytes) / learned.bytes_per_token;
+    view::RequestView {
+        // A cast from float saturates.
+        prompt_tokens: tokens.round() as u32,
+        ..request
     }
 }
 

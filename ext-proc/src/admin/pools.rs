@@ -13,7 +13,7 @@ use serde::Deserialize;
 use super::error::ApiError;
 use super::{AdminState, view};
 use crate::clock::millis;
-use crate::pool::{Pool, PoolRegistry, sources};
+use crate::pool::{CountedTokens, Pool, PoolRegistry, sources};
 use crate::tier;
 
 /// The query that names a pool.
@@ -88,7 +88,7 @@ fn pool_view(pool: &Pool) -> view::PoolView {
         index_nodes: stats.index.nodes,
         index_bytes: stats.index.bytes,
         tiers: tier_views(pool),
-        counters: counters_view(&stats),
+        counters: counters_view(&stats, pool.counted_tokens()),
         learned: learned_view(pool),
     }
 }
@@ -108,7 +108,7 @@ pub(super) fn learned_view(pool: &Pool) -> view::LearnedView {
     }
 }
 
-fn counters_view(stats: &Stats) -> view::CountersView {
+fn counters_view(stats: &Stats, counted: CountedTokens) -> view::CountersView {
     fn by_reason<R: Copy + Into<&'static str>>(counts: &BTreeMap<R, u64>) -> BTreeMap<String, u64> {
         let counts = counts.iter();
         let counts = counts.map(|(reason, count)| ((*reason).into(), *count));
@@ -127,6 +127,9 @@ fn counters_view(stats: &Stats) -> view::CountersView {
         measured_prompt_tokens: counters.measured_prompt_tokens,
         measured_cached_tokens: counters.measured_cached_tokens,
         predicted_cached_tokens: counters.predicted_cached_tokens,
+        // A cast from float saturates.
+        counted_prompt_tokens: counted.prompt as u64,
+        counted_cached_tokens: counted.cached as u64,
     }
 }
 

@@ -33,9 +33,13 @@ pub(super) async fn list(
             let region = leased.get(&status.id).map(ToString::to_string);
             let adapters = status.adapters.as_ref();
             let adapters = adapters.map(|status| adapters_view(pool.adapter_names(status)));
+            let has_load = status.load.is_some();
+            let running = pool.running_of(status.id).filter(|_| has_load);
+            let mut replica = replica_view(pool.name(), status, region, now);
+            replica.running = replica.running.or(running);
             view::ReplicaView {
                 adapters,
-                ..replica_view(pool.name(), status, region, now)
+                ..replica
             }
         }));
     }

@@ -80,11 +80,13 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
     let places = AdminConnections::default();
     let mut connections = JoinSet::new();
     let mut stop = pin!(stop);
+    let mut has_failed = false;
     loop {
         tokio::select! {
             () = &mut stop => break,
             accepted = listener.accept() => match accepted {
                 Ok((stream, from)) => {
+                    has_failed = false;
                     let Some(place) = places.take() else {
                         tracing::warn!(%from, "the admin interface has too many connections");
                         continue;
@@ -93,7 +95,9 @@ pub(super) async fn serve(listener: TcpListener, router: Router, stop: impl Futu
                     connections.spawn(serve_connection(stream, place, router, stopped.clone()));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the admin interface cannot accept a connection");
+                    if !std::mem::replace(&mut has_failed, true) {
+                        tracing::warn!(%error, "the admin interface cannot accept connections for now");
+                    }
                     sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -9,6 +9,7 @@ use clap::Args;
 
 use super::{mesh, output};
 use crate::config::{self, AdminConfig, Config, PoolConfig, RegionConfig};
+use crate::descriptors;
 use crate::peering::Credentials;
 
 #[derive(Debug, Args)]
@@ -36,6 +37,13 @@ fn check_configuration(file: &Path) -> anyhow::Result<ExitCode> {
         Ok(config) => {
             let file = file.display();
             output::print(&format!("{file}: no mistakes\n\n{}", summary(&config)))?;
+            let replicas = config
+                .pools
+                .iter()
+                .map(|pool| pool.sources.fixed.len() as u64);
+            if let Some(advice) = descriptors::advice(replicas.sum(), descriptors::limit()) {
+                eprintln!("warning: {advice}");
+            }
             Ok(ExitCode::SUCCESS)
         }
         Err(errors) => {

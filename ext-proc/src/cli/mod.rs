@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::{self, Config, reference};
-use crate::{log, server};
+use crate::{descriptors, log, server};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -83,6 +83,9 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => {
             log::init(&args.log)?;
+            if let Err(error) = descriptors::raise_limit() {
+                tracing::warn!(%error, "the limit of file descriptors cannot be raised");
+            }
             let config = match &args.config {
                 Some(file) => config::load(file)?,
                 None => Config::default(),

@@ -128,7 +128,7 @@ impl Window {
     }
 
     /// Returns the dispatched requests per second of `pool`, and the share of prompt tokens that engines found in their
-    /// caches, if an engine reports it. With one snapshot only, that share covers the time since the service's start.
+    /// caches, if an engine reports it: by the usage of answers, else by its counters. With one snapshot only, that share covers the time since the service's start.
     fn rates(&self, pool: &PoolView) -> (f64, Option<f64>) {
         let none = CountersView::default();
         let (since, before) = match self.before.front() {
@@ -142,8 +142,12 @@ impl Window {
             count(&pool.counters).saturating_sub(count(before)) as f64
         };
         let decisions = growth(|counters| counters.decisions.values().sum());
-        let prompt = growth(|counters| counters.measured_prompt_tokens);
-        let cached = growth(|counters| counters.measured_cached_tokens);
+        let mut prompt = growth(|counters| counters.measured_prompt_tokens);
+        let mut cached = growth(|counters| counters.measured_cached_tokens);
+        if prompt == 0.0 {
+            prompt = growth(|counters| counters.counted_prompt_tokens);
+            cached = growth(|counters| counters.counted_cached_tokens);
+        }
         let decisions_per_s = match since.is_zero() {
             true => 0.0,
             false => decisions / since.as_secs_f64(),
@@ -302,6 +306,16 @@ mod tests {
         let (decisions_per_s, hit_ratio) = window.rates(&window.now.pools[0]);
         assert!((decisions_per_s - 10.0).abs() < 1e-9, "{decisions_per_s}");
         assert_eq!(hit_ratio, Some(1.0));
+    }
+
+    #[test]
+    fn the_counters_of_engines_give_the_hit_ratio_where_no_usage_does() {
+        let mut now = snapshot(Instant::now(), 0, 0);
+        now.pools[0].counters.counted_prompt_tokens = 1_000;
+        now.pools[0].counters.counted_cached_tokens = 610;
+        let window = Window::new(now);
+        assert_eq!(window.rates(&window.now.pools[0]).1, Some(0.61));
+        assert!(window.text().contains("61%"));
     }
 
     #[test]

@@ -147,7 +147,13 @@ impl Default for Config {
 /// Reads and resolves a file.
 /// The error has every mistake in it, or the reason why it cannot be read.
 pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
-    let text = read(path).map_err(ConfigErrors::unreadable);
+    let text = File::open(path).map_err(unreadable).and_then(read);
+    load_text(path, text)
+}
+
+/// Resolves the text of the file at `path`, or fails with the reason why there is none.
+fn load_text(path: &Path, text: Result<String, String>) -> Result<Config, ConfigErrors> {
+    let text = text.map_err(ConfigErrors::unreadable);
     let mut config = text
         .and_then(|text| parse(&text))
         .map_err(|errors| ConfigErrors {
@@ -181,15 +187,18 @@ pub fn load(path: &Path) -> Result<Config, ConfigErrors> {
     Ok(config)
 }
 
-fn read(path: &Path) -> Result<String, String> {
+fn read(file: File) -> Result<String, String> {
     let mut text = Vec::new();
-    File::open(path)
-        .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text))
-        .map_err(|error| format!("cannot be read: {error}"))?;
+    let read = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut text);
+    read.map_err(unreadable)?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("larger than {FILE_BYTES_MAX} bytes"));
     }
     String::from_utf8(text).map_err(|_| "not UTF-8 text".into())
+}
+
+fn unreadable(error: std::io::Error) -> String {
+    format!("cannot be read: {error}")
 }
 
 /// Resolves the text of a file.

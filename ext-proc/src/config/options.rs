@@ -263,7 +263,7 @@ section! {
     pub struct ProbeConfig {
         /// The time between two probes of a replica.
         interval as "interval_ms": Duration = Duration::from_millis(100), millis(10..=60_000);
-        /// The longest duration of a probe.
+        /// The longest duration of a probe. A slow engine's answer may begin up to three times as late; the replica then counts as one without metrics.
         timeout as "timeout_ms": Duration = Duration::from_secs(1), millis(10..=60_000);
         /// A replica whose last successful probe is older gets no new request.
         stale_after as "stale_after_ms": Duration = RouterConfig::default().probe_stale_after, millis(20..=600_000);
@@ -319,7 +319,7 @@ section! {
     pub(super) struct RawSources {
         /// Fixed addresses, each alone or in a section with its role.
         fixed as "static": Vec<StaticReplica> = Vec::new(), list(static_replica(), REPLICAS_MAX);
-        /// A DNS name whose addresses are the replicas.
+        /// A DNS name whose addresses are the replicas: those of one family, IPv4 if it has any.
         dns as "dns": Option<DnsSource> = None, optional(section_kind());
         /// Replicas that the API server of Kubernetes lists: those of an InferencePool, of a selector, or of a Service. The service reaches it as its pod's ServiceAccount, or else by KUBECONFIG.
         kubernetes as "kubernetes": Option<RawKubernetes> = None, optional(section_kind());

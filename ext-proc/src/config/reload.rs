@@ -1,11 +1,13 @@
 //! Follows the configuration file, and applies it again when it changes.
 //!
 //! A reload happens when the contents of the file change, on SIGHUP, and at the request of the admin interface. A file
-//! with mistakes is refused as a whole: the service logs every mistake, and keeps its configuration.
+//! with mistakes is refused as a whole: the service logs every mistake, and keeps its configuration. So is a file that no longer names
+//! the pools: a beginning of a file is a valid file, and pools that leave lose all that they have learned.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -13,8 +15,14 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::{Config, ConfigErrors, RegionConfig, load};
-use crate::file_watcher::FileWatcher;
+use super::errors::Reader;
+use super::tree::{self, Data};
+use super::{Config, ConfigErrors, RegionConfig, load_text, read, unreadable};
+use crate::file_watcher::{FileWatcher, open_regular};
+use crate::tasks::{AbortOnPanic, vital};
+
+/// The longest reload: a file on a mount that is gone may never be read.
+const RELOAD_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// Applies the configuration file, one reload at a time.
 pub struct Reloader {
@@ -42,9 +50,15 @@ pub enum ReloadError {
         "the service runs without a configuration file: start it with --config FILE to be able to reload"
     )]
     NoFile,
-    /// The file is empty; more likely an editor is writing it than that it means the defaults.
+    /// The file has no option; more likely it is being written than that it means the defaults.
     #[error("{}: empty; write `{{}}` where the defaults are meant", .0.display())]
     Empty(PathBuf),
+    /// The file does not name the pools any more; more likely it is being written than that it means to remove them all.
+    #[error("{}: has no `pools`, and the service has some; write `pools: []` where none are meant", .0.display())]
+    NoPools(PathBuf),
+    /// The file is not read in time.
+    #[error("not read within {} s: is the file on a mount that does not answer?", RELOAD_TIME_MAX.as_secs())]
+    Timeout,
     /// The file has mistakes.
     #[error(transparent)]
     Config(#[from] ConfigErrors),
@@ -72,9 +86,10 @@ impl Reloader {
     pub fn follow(self: &Arc<Self>) -> JoinSet<()> {
         let mut tasks = JoinSet::new();
         if let Some(file) = &self.file {
-            tasks.spawn(follow_file(file.clone(), Arc::clone(self)));
+            let follow = follow_file(file.clone(), Arc::clone(self));
+            tasks.spawn(vital("configuration file", follow));
             match on_signal(Arc::clone(self)) {
-                Ok(reloads) => drop(tasks.spawn(reloads)),
+                Ok(reloads) => drop(tasks.spawn(vital("SIGHUP", reloads))),
                 Err(error) => tracing::warn!(
                     %error,
                     "SIGHUP cannot be watched: reload through the file or the admin interface"
@@ -96,8 +111,14 @@ impl Reloader {
         cause: &'static str,
     ) -> Result<ReloadResult, ReloadError> {
         let this = Arc::clone(self);
-        let result = tokio::task::spawn_blocking(move || this.reload_blocking()).await;
-        let result = result.unwrap_or(Err(ReloadError::Stopping));
+        let result = tokio::task::spawn_blocking(move || {
+            let _abort = AbortOnPanic("reload");
+            this.reload_blocking()
+        });
+        let result = match tokio::time::timeout(RELOAD_TIME_MAX, result).await {
+            Ok(result) => result.unwrap_or(Err(ReloadError::Stopping)),
+            Err(_) => Err(ReloadError::Timeout),
+        };
         match &result {
             Ok(ReloadResult { changed: false, .. }) => {
                 tracing::debug!(cause, "configuration unchanged")
@@ -119,13 +140,15 @@ impl Reloader {
     }
 
     fn reload_blocking(&self) -> Result<ReloadResult, ReloadError> {
-        let _guard = self.reload.lock();
+        let guard = self.reload.try_lock_for(RELOAD_TIME_MAX);
+        let _guard = guard.ok_or(ReloadError::Timeout)?;
         let path = self.file.as_ref().ok_or(ReloadError::NoFile)?;
         let old = Arc::clone(&self.config.borrow());
-        let new = load(path)?;
+        let text = open_regular(path).map_err(unreadable).and_then(read);
+        let new = load_text(path, text.clone())?;
         let changed = *old != new;
-        if changed && std::fs::metadata(path).is_ok_and(|file| file.len() == 0) {
-            return Err(ReloadError::Empty(path.clone()));
+        if changed {
+            check_is_whole(path, &text.unwrap_or_default(), &old)?;
         }
         if changed {
             (self.apply)(&new);
@@ -144,6 +167,21 @@ impl fmt::Debug for Reloader {
         let mut fields = f.debug_struct("Reloader");
         fields.field("file", &self.file).finish_non_exhaustive()
     }
+}
+
+/// Fails for a text that looks like the beginning of a file: without any option, or without pools where there were some.
+fn check_is_whole(path: &Path, text: &str, old: &Config) -> Result<(), ReloadError> {
+    let root = tree::read(text, &mut Reader::default());
+    let Some(Data::Section(members)) = root.map(|root| root.data) else {
+        return Err(ReloadError::Empty(path.to_owned()));
+    };
+    let mut pools = members.iter().filter(|(name, _, _)| name == "pools");
+    let names_pools = pools.any(|(_, _, value)| !matches!(value.data, Data::Null));
+    let had_pools = !old.pools.is_empty() && old.pools != Config::default().pools;
+    if names_pools || members.is_empty() || !had_pools {
+        return Ok(());
+    }
+    Err(ReloadError::NoPools(path.to_owned()))
 }
 
 /// Returns the changed options that the service reads only at its start.

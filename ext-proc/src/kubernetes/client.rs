@@ -16,7 +16,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 const SILENCE_MAX: Duration = Duration::from_secs(75);
 /// First pause after an error, and longest pause. A server that comes back is followed again within the latter.
 const RETRY_MIN: Duration = Duration::from_millis(200);
-const RETRY_MAX: Duration = Duration::from_millis(1_500);
+pub(super) const RETRY_MAX: Duration = Duration::from_millis(1_500);
 /// The environment variable that Kubernetes sets in each container.
 const IN_CLUSTER: &str = "KUBERNETES_SERVICE_HOST";
 

@@ -17,7 +17,7 @@ use super::view::{PodQuery, SourceView, ViewEvent};
 use super::watch::{EVENTS_MAX, WatchQuery, watch};
 use super::{Follower, SourceReport};
 use crate::config::{KubernetesSource, KubernetesTarget};
-use crate::tasks::AbortOnDrop;
+use crate::tasks::{AbortOnDrop, vital};
 
 /// The label that names the Service of an EndpointSlice.
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
@@ -157,7 +157,10 @@ impl Follow {
                 };
                 let read = |pool: InferencePool| PodQuery::of(&pool);
                 let message = message(WatchId::Source, ViewEvent::Pool);
-                tokio::spawn(watch(connection, query, read, sender, message))
+                tokio::spawn(vital(
+                    "Kubernetes watch",
+                    watch(connection, query, read, sender, message),
+                ))
             }
             KubernetesTarget::Service { name, .. } => {
                 let query = WatchQuery {
@@ -166,7 +169,10 @@ impl Follow {
                 };
                 let read = |slice: EndpointSlice| SliceState::of(slice);
                 let message = message(WatchId::Source, ViewEvent::Slices);
-                tokio::spawn(watch(connection, query, read, sender, message))
+                tokio::spawn(vital(
+                    "Kubernetes watch",
+                    watch(connection, query, read, sender, message),
+                ))
             }
         };
         self.source = Some(AbortOnDrop(task.abort_handle()));
@@ -190,7 +196,10 @@ impl Follow {
             let read = |pod: Pod| PodState::of(&pod);
             let message = message(WatchId::Pods(self.pods_watch), ViewEvent::Pods);
             let (connection, sender) = (self.connection.clone(), self.sender.clone());
-            let task = tokio::spawn(watch(connection, query, read, sender, message));
+            let task = tokio::spawn(vital(
+                "Kubernetes watch",
+                watch(connection, query, read, sender, message),
+            ));
             (selector, AbortOnDrop(task.abort_handle()))
         });
     }

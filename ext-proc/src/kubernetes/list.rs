@@ -1,7 +1,8 @@
 //! A list of the API server that a watch keeps up to date.
 //!
 //! A list that arrives again replaces the known one only when it is whole: a server that restarts may send a part of its
-//! list, or an empty first page, and then disconnect.
+//! list, or an empty first page, and then disconnect. A whole list without any object is no knowledge either: the known objects
+//! stay until there is another one, or each is deleted.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Values;
@@ -30,6 +31,8 @@ pub(super) struct List<T> {
     objects: BTreeMap<String, T>,
     incoming: Option<BTreeMap<String, T>>,
     is_whole: bool,
+    /// Whether the objects are those of an earlier list, since the last one was empty.
+    is_kept: bool,
     has_overflowed: bool,
 }
 
@@ -39,13 +42,14 @@ impl<T> Default for List<T> {
             objects: BTreeMap::new(),
             incoming: None,
             is_whole: false,
+            is_kept: false,
             has_overflowed: false,
         }
     }
 }
 
 impl<T> List<T> {
-    /// Applies a change. Returns whether the list became whole.
+    /// Applies a change. Returns whether the objects are those of another list from now on.
     pub(super) fn handle(&mut self, event: ListEvent<T>) -> bool {
         match event {
             ListEvent::Start => self.incoming = Some(BTreeMap::new()),
@@ -55,6 +59,10 @@ impl<T> List<T> {
             }
             ListEvent::Whole => {
                 if let Some(incoming) = self.incoming.take() {
+                    self.is_kept = incoming.is_empty() && !self.objects.is_empty();
+                    if self.is_kept {
+                        return false;
+                    }
                     self.has_overflowed = incoming.len() >= OBJECTS_MAX && self.has_overflowed;
                     self.objects = incoming;
                     self.is_whole = true;
@@ -62,7 +70,12 @@ impl<T> List<T> {
                 }
             }
             ListEvent::Changed(name, object) => {
+                let is_other = std::mem::take(&mut self.is_kept);
+                if is_other {
+                    self.objects.clear();
+                }
                 self.has_overflowed |= !insert(&mut self.objects, name, object);
+                return is_other;
             }
             ListEvent::Removed(name) => {
                 self.objects.remove(&name);
@@ -79,6 +92,11 @@ impl<T> List<T> {
     /// Whether the list has arrived as a whole.
     pub(super) fn is_whole(&self) -> bool {
         self.is_whole
+    }
+
+    /// Whether the last list was empty, and the objects before it are kept.
+    pub(super) fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Whether objects were left out because of [`OBJECTS_MAX`].
@@ -134,13 +152,29 @@ mod tests {
             ListEvent::Whole,
         ];
         let broken = vec![ListEvent::Start, item("a", 1), ListEvent::Start];
-        let mut list = list(whole.into_iter().chain(broken).collect());
+        let list = list(whole.into_iter().chain(broken).collect());
         assert_eq!(values(&list), [1, 2]);
-        list.handle(ListEvent::Whole);
-        assert!(
-            values(&list).is_empty(),
-            "the second list came whole, and is empty"
-        );
+    }
+
+    #[test]
+    fn an_empty_list_keeps_the_objects_until_there_is_another_one() {
+        let whole = |value| vec![ListEvent::Start, item("a", value), ListEvent::Whole];
+        let mut kept = list(whole(1));
+        kept.handle(ListEvent::Start);
+        assert!(!kept.handle(ListEvent::Whole));
+        assert!(kept.is_kept());
+        assert_eq!(values(&kept), [1]);
+        assert!(kept.handle(ListEvent::Changed("b".into(), 2)));
+        assert_eq!((values(&kept), kept.is_kept()), (vec![2], false));
+
+        let mut first = List::<u32>::default();
+        first.handle(ListEvent::Start);
+        assert!(first.handle(ListEvent::Whole));
+        assert!(first.is_whole() && !first.is_kept());
+
+        let mut deleted = list(whole(1));
+        deleted.handle(ListEvent::Removed("a".into()));
+        assert!(values(&deleted).is_empty());
     }
 
     #[test]

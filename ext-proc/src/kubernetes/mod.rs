@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch::{Receiver, Sender, channel};
 
-use crate::tasks::AbortOnDrop;
+use crate::tasks::{AbortOnDrop, vital};
 
 #[cfg(feature = "kubernetes")]
 pub(crate) use client::KubernetesClient;
@@ -82,7 +82,7 @@ impl Follower {
         F: Future<Output = ()> + Send + 'static,
     {
         let (sender, reports) = channel(SourceReport::default());
-        let task = tokio::spawn(follow(sender));
+        let task = tokio::spawn(vital("Kubernetes source", follow(sender)));
         Self {
             reports,
             _task: AbortOnDrop(task.abort_handle()),

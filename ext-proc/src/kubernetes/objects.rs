@@ -45,6 +45,7 @@ pub(super) struct Pod {
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) is_terminating: bool,
+    pub(super) containers: Vec<Container>,
     pub(super) status: PodStatus,
 }
 
@@ -53,7 +54,30 @@ struct RawPod {
     #[serde(default)]
     metadata: RawMetadata,
     #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
     status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodSpec {
+    containers: Vec<Container>,
+}
+
+/// A container that a pod asks for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Container {
+    pub(super) name: String,
+    #[serde(deserialize_with = "null_as_empty")]
+    pub(super) ports: Vec<ContainerPort>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ContainerPort {
+    pub(super) container_port: u16,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -75,6 +99,7 @@ pub(super) struct PodCondition {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ContainerStatus {
+    pub(super) name: String,
     pub(super) restart_count: u32,
 }
 
@@ -151,6 +176,7 @@ impl From<RawPod> for Pod {
             annotations,
             labels,
             metadata: raw.metadata.into_identity(),
+            containers: raw.spec.containers,
             status: raw.status,
         }
     }
@@ -265,6 +291,8 @@ mod tests {
         assert_eq!(pod.annotations["k"], "v");
         assert_eq!(pod.labels["app"], "vllm");
         assert_eq!(pod.status.pod_ip.as_deref(), Some("10.0.0.1"));
+        assert_eq!(pod.containers[0].name, "vllm");
+        assert_eq!(pod.status.container_statuses[0].name, "vllm");
         assert_eq!(pod.status.container_statuses[0].restart_count, 2);
     }
 

@@ -30,10 +30,18 @@ const ACTIVE_PORTS_MAX: usize = 64;
 pub(super) struct PodState {
     ip: Option<IpAddr>,
     is_ready: bool,
-    /// Hash that another process at the same address does not share: of the pod's id and its containers' restarts.
-    incarnation: u64,
+    uid: Option<String>,
+    /// The containers, as the pod asks for them.
+    containers: Vec<ContainerState>,
     active_ports: Option<Vec<u16>>,
     role: PodRole,
+}
+
+/// A container with the ports that it names, and the number of its restarts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct ContainerState {
+    ports: Vec<u16>,
+    restarts: u32,
 }
 
 /// The value of the label [`ROLE`].
@@ -64,23 +72,44 @@ impl PodState {
         let is_ready = |condition: &super::objects::PodCondition| {
             condition.kind == "Ready" && condition.status == "True"
         };
-        let mut hasher = DefaultHasher::new();
-        pod.meta().uid.hash(&mut hasher);
-        let containers = pod.status.container_statuses.iter();
-        let restarts: u64 = containers
-            .map(|container| u64::from(container.restart_count))
-            .sum();
-        restarts.hash(&mut hasher);
+        let restarts = |name: &str| {
+            let mut statuses = pod.status.container_statuses.iter();
+            let status = statuses.find(|status| status.name == name);
+            status.map_or(0, |status| status.restart_count)
+        };
+        let containers = pod.containers.iter().map(|container| ContainerState {
+            ports: container
+                .ports
+                .iter()
+                .map(|port| port.container_port)
+                .collect(),
+            restarts: restarts(&container.name),
+        });
         let annotations = ACTIVE_PORTS
             .iter()
             .find_map(|name| pod.annotations.get(*name));
         Self {
             ip: pod.status.pod_ip.as_ref().and_then(|ip| ip.parse().ok()),
             is_ready: !pod.is_terminating && pod.status.conditions.iter().any(is_ready),
-            incarnation: hasher.finish(),
+            uid: pod.meta().uid.clone(),
+            containers: containers.collect(),
             active_ports: annotations.map(|ports| parse_ports(ports)),
             role: PodRole::of(pod.labels.get(ROLE).map(String::as_str)),
         }
+    }
+
+    /// Hash that another process at the same address does not share: of the pod's id, and of the restarts of the container that
+    /// serves the port. The restart of a sidecar is none of the engine. Where no container names the port, the first one serves it.
+    fn incarnation(&self, port: u16) -> u64 {
+        let mut containers = self.containers.iter();
+        let named = containers.find(|container| container.ports.contains(&port));
+        let container = named.or(self.containers.first());
+        let mut hasher = DefaultHasher::new();
+        self.uid.hash(&mut hasher);
+        container
+            .map(|container| container.restarts)
+            .hash(&mut hasher);
+        hasher.finish()
     }
 
     /// Whether the pod gets no request because nothing is known of its role.
@@ -99,7 +128,7 @@ impl PodState {
         };
         for port in ports.iter().filter(is_active) {
             let endpoint = DiscoveredReplica {
-                incarnation: self.incarnation,
+                incarnation: self.incarnation(*port),
                 is_draining: !self.is_ready,
                 role,
             };
@@ -123,10 +152,14 @@ mod tests {
     fn pod(change: impl FnOnce(&mut Value)) -> PodState {
         let mut pod = json!({
             "metadata": { "name": "a", "uid": "1" },
+            "spec": { "containers": [
+                { "name": "istio-proxy", "ports": [{ "containerPort": 15090 }] },
+                { "name": "vllm", "ports": [{ "containerPort": 8000 }] }
+            ] },
             "status": {
                 "podIP": "10.0.0.1",
                 "conditions": [{ "type": "PodScheduled", "status": "True" }, { "type": "Ready", "status": "True" }],
-                "containerStatuses": [{ "restartCount": 0 }]
+                "containerStatuses": [{ "name": "istio-proxy", "restartCount": 0 }, { "name": "vllm", "restartCount": 0 }]
             }
         });
         change(&mut pod);
@@ -208,13 +241,25 @@ mod tests {
     }
 
     #[test]
-    fn a_recreated_pod_and_a_restarted_container_are_other_processes() {
-        let first = pod(|_| {}).incarnation;
-        let recreated = pod(|pod| pod["metadata"]["uid"] = "2".into()).incarnation;
-        let restarted =
-            pod(|pod| pod["status"]["containerStatuses"][0]["restartCount"] = 1.into()).incarnation;
-        assert!(first != recreated && first != restarted);
+    fn a_recreated_pod_and_a_restarted_engine_are_other_processes() {
+        let first = pod(|_| {}).incarnation(8000);
+        let recreated = pod(|pod| pod["metadata"]["uid"] = "2".into());
+        let restarted = pod(|pod| pod["status"]["containerStatuses"][1]["restartCount"] = 1.into());
+        assert_ne!(first, recreated.incarnation(8000));
+        assert_ne!(first, restarted.incarnation(8000));
         let unready = pod(|pod| pod["status"]["conditions"][1]["status"] = "False".into());
-        assert_eq!(first, unready.incarnation);
+        assert_eq!(first, unready.incarnation(8000));
+    }
+
+    #[test]
+    fn the_restart_of_a_sidecar_is_none_of_the_engine() {
+        let restarted = pod(|pod| pod["status"]["containerStatuses"][0]["restartCount"] = 3.into());
+        assert_eq!(
+            pod(|_| {}).incarnation(8000),
+            restarted.incarnation(8000),
+            "another container names the port"
+        );
+        // No container names this port, so the first one is the engine.
+        assert_ne!(pod(|_| {}).incarnation(8001), restarted.incarnation(8001));
     }
 }

@@ -1,7 +1,8 @@
 //! The replicas of a pool as the watches of its source show them.
 //!
-//! Events go in, the wanted watch of pods and the replicas come out. Two rules keep the replicas steady. A list counts
-//! when it is whole. And a changed selector keeps the old pods, at their old ports, until the new list is whole.
+//! Events go in, the wanted watch of pods and the replicas come out. Three rules keep the replicas steady. A list counts
+//! when it is whole. An empty list shows nothing, as a name without addresses does: the known replicas stay, and an engine that is gone
+//! fails its probes. And a changed selector keeps the old pods, at their old ports, until the new list is whole.
 
 use super::DiscoveredReplicas;
 use super::list::{List, ListEvent, OBJECTS_MAX};
@@ -121,7 +122,8 @@ impl SourceView {
                 let (replicas, problem) = slices::replicas(self.slices.objects(), port.as_ref());
                 // A port that no slice has says nothing about the replicas.
                 let is_known = problem.is_none() || replicas.iter().next().is_some();
-                (self.slices.is_whole() && self.has_synced && is_known).then_some(replicas)
+                let has_slices = self.slices.objects().next().is_some();
+                (self.slices.is_whole() && has_slices && is_known).then_some(replicas)
             }
             KubernetesTarget::InferencePool(_) if self.is_pool_missing() => {
                 self.has_synced.then(DiscoveredReplicas::default)
@@ -139,21 +141,22 @@ impl SourceView {
 
     /// Why the lists of the API server give no replicas, or not all.
     pub(super) fn problem(&self, namespace: &str) -> Option<String> {
+        let has_no_slice = self.slices.is_kept() || self.slices.objects().next().is_none();
         match &self.target {
-            KubernetesTarget::InferencePool(name) if self.is_pool_missing() => {
+            KubernetesTarget::InferencePool(name)
+                if self.is_pool_missing() || self.pool.is_kept() =>
+            {
                 Some(match self.pool.objects().next() {
-                    None => format!(
+                    Some(_) if !self.pool.is_kept() => format!(
+                        "InferencePool `{name}` in namespace `{namespace}` selects no label: give it `spec.selector.matchLabels`"
+                    ),
+                    _ => format!(
                         "there is no InferencePool `{name}` in namespace `{namespace}`: create it, or correct \
                      `replicas.kubernetes`"
                     ),
-                    Some(_) => format!(
-                        "InferencePool `{name}` in namespace `{namespace}` selects no label: give it `spec.selector.matchLabels`"
-                    ),
                 })
             }
-            KubernetesTarget::Service { name, .. }
-                if self.slices.is_whole() && self.slices.objects().next().is_none() =>
-            {
+            KubernetesTarget::Service { name, .. } if self.slices.is_whole() && has_no_slice => {
                 Some(format!(
                     "there is no EndpointSlice of Service `{name}` in namespace `{namespace}`: create the Service, \
                      with a selector, or correct its name in the configuration"
@@ -163,6 +166,14 @@ impl SourceView {
                 let (replicas, problem) = slices::replicas(self.slices.objects(), port.as_ref());
                 let problem = problem.map(|problem| format!("Service `{name}`: {problem}"));
                 problem.or_else(|| self.overflow(&replicas))
+            }
+            KubernetesTarget::InferencePool(_) | KubernetesTarget::Pods { .. }
+                if self.pods.is_kept() =>
+            {
+                Some(format!(
+                    "no pod in namespace `{namespace}` has the labels `{}`: start the pods, or correct the selector",
+                    self.selector().unwrap_or_default()
+                ))
             }
             KubernetesTarget::InferencePool(_) | KubernetesTarget::Pods { .. } => self
                 .overflow(&self.replicas()?)
@@ -380,6 +391,44 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_list_of_pods_keeps_the_replicas_until_a_pod_has_the_labels() {
+        let mut view = two_pods();
+        handle(&mut view, ViewEvent::Pods, whole(vec![]));
+        assert_eq!(shown(&view).unwrap(), ["10.0.0.1:80", "10.0.0.2:80"]);
+        assert!(view.problem("prod").unwrap().contains("`app=a`"));
+
+        let typo = ListEvent::Changed("llm".into(), query("app=typo", &[90]));
+        view.handle(ViewEvent::Pool(typo));
+        handle(&mut view, ViewEvent::Pods, whole(vec![]));
+        assert_eq!(shown(&view).unwrap(), ["10.0.0.1:80", "10.0.0.2:80"]);
+        assert!(view.problem("prod").unwrap().contains("`app=typo`"));
+        view.handle(ViewEvent::Pods(ListEvent::Changed(
+            "z".into(),
+            pod(3, true),
+        )));
+        assert_eq!(shown(&view).unwrap(), ["10.0.0.3:90"]);
+        assert_eq!(view.problem("prod"), None);
+    }
+
+    #[test]
+    fn pods_that_are_deleted_one_by_one_leave() {
+        let mut view = two_pods();
+        for name in ["x", "y"] {
+            view.handle(ViewEvent::Pods(ListEvent::Removed(name.into())));
+        }
+        assert_eq!((shown(&view), view.problem("prod")), (Some(vec![]), None));
+    }
+
+    #[test]
+    fn an_empty_list_of_pools_keeps_the_replicas() {
+        let mut view = two_pods();
+        handle(&mut view, ViewEvent::Pool, whole(vec![]));
+        assert_eq!(view.selector(), Some("app=a"));
+        assert_eq!(shown(&view).unwrap(), ["10.0.0.1:80", "10.0.0.2:80"]);
+        assert!(view.problem("prod").unwrap().contains("no InferencePool"));
+    }
+
+    #[test]
     fn a_pool_without_labels_selects_no_pod() {
         let mut view = pool_view();
         handle(
@@ -404,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_without_slices_is_a_problem_and_one_that_loses_them_has_no_replicas() {
+    fn a_service_without_slices_is_a_problem_and_keeps_the_known_replicas() {
         let service = |port| KubernetesTarget::Service {
             name: "engines".into(),
             port,
@@ -421,8 +470,15 @@ mod tests {
         let slice = || SliceState::of(serde_json::from_value(slice.clone()).unwrap());
         handle(&mut view, ViewEvent::Slices, whole(vec![("s", slice())]));
         assert_eq!(shown(&view).unwrap(), ["10.0.0.1:80"]);
-        view.handle(ViewEvent::Slices(ListEvent::Removed("s".into())));
-        assert_eq!(shown(&view), Some(vec![]));
+        let deleted = vec![ListEvent::Removed("s".into())];
+        for no_slice in [whole(vec![]), deleted] {
+            handle(&mut view, ViewEvent::Slices, no_slice);
+            assert_ne!(shown(&view), Some(vec![]));
+            assert!(view.problem("prod").unwrap().contains("no EndpointSlice"));
+        }
+        let empty = SliceState::of(serde_json::from_value(json!({ "endpoints": [] })).unwrap());
+        view.handle(ViewEvent::Slices(ListEvent::Changed("t".into(), empty)));
+        assert_eq!((shown(&view), view.problem("prod")), (Some(vec![]), None));
 
         let mut view = SourceView::new(service(Some(ServicePort::Number(81))));
         handle(&mut view, ViewEvent::Slices, whole(vec![("s", slice())]));

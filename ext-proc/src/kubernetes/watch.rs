@@ -5,17 +5,22 @@
 //! a resumed watch is silent until something changes, and a service could not tell that its problem is over.
 
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::StreamExt as _;
+use kube::client::Body;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
+use tower::service_fn;
 
-use super::client::{Connection, retry_backoff};
+use super::client::{Connection, RETRY_MAX, retry_backoff};
 use super::list::ListEvent;
 use super::problem::{Problem, Subject};
+use crate::backoff::Backoff;
 
 /// Limit of events that wait for the core. A watch with a full queue reads no more.
 pub(super) const EVENTS_MAX: usize = 64;
@@ -55,7 +60,8 @@ pub(super) async fn watch<K, T, M>(
         namespace: query.namespace.clone(),
         server: connection.server,
     };
-    let api: Api<K> = Api::namespaced(connection.client, &query.namespace);
+    let client = spaced(connection.client, &query.namespace);
+    let api: Api<K> = Api::namespaced(client, &query.namespace);
     let mut config = watcher::Config::default().timeout(WATCH_SECONDS);
     config.label_selector = query.labels;
     config.field_selector = query.name.map(|name| format!("metadata.name={name}"));
@@ -85,6 +91,39 @@ pub(super) async fn watch<K, T, M>(
         }
         backoff.wait().await;
     }
+}
+
+/// A client whose watches do not follow one another at once. The watcher of `kube` resumes a watch that ends in order without a pause, and
+/// a server may end each of them at its beginning.
+fn spaced(client: Client, namespace: &str) -> Client {
+    let last: Option<Instant> = None;
+    let watches = Arc::new(Mutex::new((last, retry_backoff())));
+    let send = move |request: hyper::Request<Body>| {
+        let (client, watches) = (client.clone(), Arc::clone(&watches));
+        async move {
+            if is_watch(request.uri()) {
+                let (last, backoff) = &mut *watches.lock().await;
+                pause(last.as_ref(), backoff).await;
+                *last = Some(Instant::now());
+            }
+            client.send(request).await
+        }
+    };
+    Client::new(service_fn(send), namespace)
+}
+
+/// Waits before a watch, if the `last` one began only just now.
+async fn pause(last: Option<&Instant>, backoff: &mut Backoff) {
+    if last.is_some_and(|last| last.elapsed() < RETRY_MAX) {
+        backoff.wait().await;
+    } else {
+        backoff.reset();
+    }
+}
+
+fn is_watch(uri: &hyper::Uri) -> bool {
+    let mut parameters = uri.query().unwrap_or_default().split('&');
+    parameters.any(|parameter| parameter == "watch=true" || parameter == "watch=1")
 }
 
 /// Reads an event; `None` for an object without a name.

@@ -4,6 +4,7 @@
 //! ([`PoolCollector`]). So nothing is counted twice, and a removed replica leaves the page. [`Metrics`] counts only what
 //! the cores do not know.
 
+mod log;
 mod page;
 mod pools;
 pub(crate) mod probe;
@@ -27,6 +28,7 @@ use prometheus_client::registry::{Metric, Registry, Unit};
 use strum::IntoStaticStr;
 
 use crate::tier::{self, TIERS};
+use page::escape;
 
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
@@ -124,6 +126,7 @@ pub enum RequestResult {
 impl Metrics {
     /// Registers the metrics with a registry whose prefix is [`PREFIX`].
     pub fn register(registry: &mut Registry) -> Self {
+        registry.register_collector(Box::new(log::LogCollector));
         let mut register = Registrar(registry);
         Self {
             open_requests: register.metric(
@@ -196,6 +199,7 @@ impl Metrics {
 
     /// Returns the metrics of one pool, so that no request looks them up.
     pub(crate) fn pool(&self, pool: &str) -> PoolMetrics {
+        let pool = &*escape(pool);
         let label = [("pool", pool.to_owned())];
         PoolMetrics {
             queue_wait: self.queue_wait.get_or_create(&label).clone(),
@@ -209,6 +213,7 @@ impl Metrics {
 
     /// Removes the metrics of a pool.
     pub(crate) fn forget_pool(&self, pool: &str) {
+        let pool = &*escape(pool);
         let label = [("pool", pool.to_owned())];
         self.queue_wait.remove(&label);
         self.ttft.remove(&label);

@@ -1,8 +1,9 @@
 //! Writes the metrics of collectors: a family's description, then one sample for each set of labels.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
@@ -23,30 +24,32 @@ impl<'a> Page<'a> {
         Self(encoder)
     }
 
-    pub(super) fn counters<L: EncodeLabelSet>(
+    pub(super) fn counters<'l, V: AsRef<str>, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        samples: impl IntoIterator<Item = (L, u64)>,
+        samples: impl IntoIterator<Item = ([(&'l str, V); N], u64)>,
     ) -> fmt::Result {
         self.family(name, help, MetricType::Counter, |family| {
             samples.into_iter().try_for_each(|(labels, value)| {
+                let labels = escaped(&labels);
                 let mut sample = family.encode_family(&labels)?;
                 sample.encode_counter::<NoLabelSet, _, u64>(&value, None)
             })
         })
     }
 
-    pub(super) fn gauges<L: EncodeLabelSet>(
+    pub(super) fn gauges<'l, V: AsRef<str>, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        samples: impl IntoIterator<Item = (L, f64)>,
+        samples: impl IntoIterator<Item = ([(&'l str, V); N], f64)>,
     ) -> fmt::Result {
         self.family(name, help, MetricType::Gauge, |family| {
-            samples
-                .into_iter()
-                .try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+            samples.into_iter().try_for_each(|(labels, value)| {
+                let labels = escaped(&labels);
+                family.encode_family(&labels)?.encode_gauge(&value)
+            })
         })
     }
 
@@ -69,6 +72,23 @@ impl<'a> Page<'a> {
         let (name, unit) = with_unit.map_or((name, None), |(name, unit)| (name, Some(unit)));
         encode(&mut self.0.encode_descriptor(name, help, unit, kind)?)
     }
+}
+
+fn escaped<'a, V: AsRef<str>, const N: usize>(
+    labels: &'a [(&'a str, V); N],
+) -> [(&'a str, Cow<'a, str>); N] {
+    labels
+        .each_ref()
+        .map(|(name, value)| (*name, escape(value.as_ref())))
+}
+
+/// Escapes the value of a label as the text format asks for; the library writes it as it is.
+pub(super) fn escape(value: &str) -> Cow<'_, str> {
+    if !value.contains(['\\', '"', '\n']) {
+        return value.into();
+    }
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+    value.replace('\n', "\\n").into()
 }
 
 /// The value of a gauge that is 1 or 0.

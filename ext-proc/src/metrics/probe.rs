@@ -11,6 +11,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use super::page::escape;
 use super::{HistogramFamily, PoolLabel, Registrar};
 use crate::probe::ProbeError;
 
@@ -44,7 +45,7 @@ impl ProbeMetrics {
     pub(crate) fn pool(&self, pool: &Arc<str>) -> PoolProbeMetrics {
         let metrics = PoolProbeMetrics {
             all: self.clone(),
-            pool: pool.to_string(),
+            pool: escape(pool).into_owned(),
         };
         // A counter that begins with its first failure hides that failure from `rate()`.
         for reason in ProbeError::REASONS {

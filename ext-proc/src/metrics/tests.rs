@@ -29,7 +29,8 @@ const INTRODUCTION: &str = "# Metrics
 
 `GET /metrics` of the admin interface serves these metrics in the OpenMetrics text format. `pool` is the pool's model,
 `replica` is `ip:port`, `region` is the name of a region. Metrics of replicas, peers and siblings have no sample while
-their value is unknown. The filter's own counters (`isotherm_filter_*`) are among Envoy's statistics.
+their value is unknown. The label `tenant` has at most `tracked_max` values at a time, and others as tenants come and go: a server that stores the
+metrics keeps a series for each tenant that there ever was. Drop the label there where clients choose their tenants. The filter's own counters (`isotherm_filter_*`) are among Envoy's statistics.
 
 This page is generated from the service's metrics registry: `UPDATE_DOCS=1 cargo test -p isotherm-ext-proc --lib`.
 
@@ -52,6 +53,24 @@ async fn the_metrics_reference_is_generated_from_the_registry() {
     let mut page = String::new();
     text::encode(&mut page, &registry).unwrap();
     assert_generated("docs/metrics.md", &format!("{INTRODUCTION}{}", rows(&page)));
+}
+
+#[tokio::test]
+async fn the_values_of_labels_are_escaped() {
+    let mut registry = Registry::with_prefix(PREFIX);
+    let metrics = Arc::new(Metrics::register(&mut registry));
+    let config = config::parse(r#"pools: [{ model: 'a"b\c' }]"#).unwrap();
+    let pools = Arc::new(PoolRegistry::new(&config, metrics, Clock::start()));
+    registry.register_collector(Box::new(PoolCollector(pools)));
+    let probes = ProbeMetrics::register(&mut registry).pool(&Arc::from(r#"a"b\c"#));
+    probes.observe(Duration::ZERO, None);
+    let mut page = String::new();
+    text::encode(&mut page, &registry).unwrap();
+    let named: Vec<_> = page.lines().filter(|line| line.contains("pool=")).collect();
+    assert!(named.len() > 50, "{page}");
+    for line in named {
+        assert!(line.contains(r#"pool="a\"b\\c""#), "{line}");
+    }
 }
 
 /// Formats each family of an OpenMetrics page as a row of a Markdown table.

@@ -23,7 +23,7 @@ use crate::backoff::Backoff;
 use crate::clock::Clock;
 use crate::config::{Address, HEARTBEATS_MISSED_MAX};
 use crate::http_client::HttpClient;
-use crate::tasks::AbortOnDrop;
+use crate::tasks::{AbortOnDrop, vital};
 
 /// The most messages that wait to be sent.
 const MESSAGES_MAX: usize = 64;
@@ -101,9 +101,14 @@ impl LinkClient {
             up: Mutex::default(),
         });
         let (queue, queued) = mpsc::channel(MESSAGES_MAX);
-        let sender = tokio::spawn(send_queued(Arc::clone(&caller), queued));
+        let sender = tokio::spawn(vital(
+            "messages to a peer",
+            send_queued(Arc::clone(&caller), queued),
+        ));
         let pinging = Arc::clone(&caller);
-        let pinger = tokio::spawn(async move { pinging.run(clock, on_event).await });
+        let pinger = tokio::spawn(vital("pings of a peer", async move {
+            pinging.run(clock, on_event).await
+        }));
         Self {
             caller,
             queue,

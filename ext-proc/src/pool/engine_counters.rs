@@ -16,6 +16,7 @@ impl Pool {
     ) -> bool {
         self.drive(|state, now| {
             if state.membership.addr_of(replica).is_some() {
+                self.page_reports.on_counters(replica, &counters);
                 let event = Event::CountersReported {
                     replica,
                     counters,

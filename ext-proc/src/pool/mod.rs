@@ -12,6 +12,7 @@ mod endpoint;
 mod engine_counters;
 mod in_flight;
 mod membership;
+mod page_reports;
 mod peer_table;
 #[cfg(test)]
 mod region_tests;
@@ -59,6 +60,8 @@ pub(crate) use demand::{DemandMeter, DemandParts, MeterModel};
 pub use endpoint::Endpoint;
 pub use in_flight::InFlightGuard;
 pub use membership::{Member, MembershipError, REPLICAS_MAX, ReplicaLease};
+pub(crate) use page_reports::CountedTokens;
+use page_reports::PageReports;
 pub use peer_table::{PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
 pub(crate) use request::tenant_id;
@@ -83,6 +86,7 @@ pub struct Pool {
     source_problem: Mutex<Option<Arc<str>>>,
     state: DrivenCore<PoolState>,
     adapters: AdapterNames,
+    page_reports: PageReports,
     metrics: PoolMetrics,
     recorder: Arc<Recorder>,
     signal_check: SignalCheck,
@@ -113,6 +117,7 @@ impl Pool {
             source_problem: Mutex::default(),
             state: DrivenCore::new(PoolState::new(router), clock),
             adapters: AdapterNames::default(),
+            page_reports: PageReports::default(),
             metrics,
             recorder: Arc::default(),
             signal_check: SignalCheck::default(),
@@ -232,6 +237,7 @@ impl Pool {
             let replica = state.membership.remove(addr)?;
             state.on_replica_removed(now, replica);
             self.adapters.remove(replica);
+            self.page_reports.remove(replica);
             Ok(replica)
         })
     }

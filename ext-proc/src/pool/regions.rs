@@ -60,6 +60,7 @@ impl Pool {
             let replica = state.membership.release(addr, to)?;
             state.on_replica_removed(now, replica);
             self.adapters.remove(replica);
+            self.page_reports.remove(replica);
             Ok(replica)
         })
     }

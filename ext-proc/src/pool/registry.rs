@@ -17,6 +17,7 @@ use crate::config::{Config, PoolConfig, RegionConfig};
 use crate::decision_log::DecisionLog;
 use crate::metrics::Metrics;
 use crate::sans_io::run_timer;
+use crate::tasks::vital;
 
 /// Model name of the pool that serves every model without a pool of its own.
 pub const ANY_MODEL: &str = "*";
@@ -244,7 +245,7 @@ impl PoolRegistry {
         let changes = [self.revision.clone(), self.hangs.clone()];
         let pool = Pool::new(config, self.clock, rand::random(), metrics, changes);
         let pool = Arc::new(pool);
-        tokio::spawn(run_timer(Arc::downgrade(&pool)));
+        tokio::spawn(vital("timer", run_timer(Arc::downgrade(&pool))));
         pool
     }
 }

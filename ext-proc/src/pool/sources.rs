@@ -216,8 +216,11 @@ impl ResolvedName {
         self.problem.clone()
     }
 
+    /// The addresses of one family: both of a name with two lead to the same engines. IPv4 comes first, as with Kubernetes.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        self.misses.keys().copied()
+        let has_ipv4 = self.misses.keys().any(SocketAddr::is_ipv4);
+        let all = self.misses.keys().copied();
+        all.filter(move |address| address.is_ipv4() == has_ipv4)
     }
 }
 
@@ -259,6 +262,21 @@ mod tests {
         );
         let returned = [Ok(both), Ok(one), Ok(one), Ok(both), Ok(one), Ok(one)];
         assert_eq!(resolve_all(&returned), [addr(1), addr(2)]);
+    }
+
+    #[test]
+    fn a_name_with_addresses_of_two_families_has_those_of_one() {
+        let v6: SocketAddr = "[::1]:80".parse().unwrap();
+        let mut resolved = ResolvedName::default();
+        let mut shown = |answer: &[SocketAddr]| {
+            resolved.update(&dns("a"), Ok(answer.to_vec()));
+            Vec::from_iter(resolved.addresses())
+        };
+        assert_eq!(shown(&[v6, addr(1)]), [addr(1)]);
+        // One answer without the family is a miss, and three are a change.
+        assert_eq!(shown(&[v6]), [addr(1)]);
+        assert_eq!(shown(&[v6]), [addr(1)]);
+        assert_eq!(shown(&[v6]), [v6]);
     }
 
     #[test]

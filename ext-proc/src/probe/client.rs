@@ -27,6 +27,8 @@ pub(super) struct ReplicaClient {
     pub(super) http: HttpClient,
     /// The header `authorization` of each request.
     pub(super) authorization: Option<HeaderValue>,
+    /// Whether a connection stays open after its request.
+    pub(super) keeps_connection: bool,
 }
 
 /// A client, or the reason why there is none.
@@ -43,6 +45,7 @@ impl ReplicaClient {
         Ok(Self {
             http,
             authorization: token.map(authorization).transpose()?,
+            keeps_connection: true,
         })
     }
 }

@@ -24,6 +24,10 @@ pub(super) enum Quantity {
     CapacityBlocks,
     /// Tokens in a block of the KV cache.
     BlockTokens,
+    /// Whether the engine is awake: 0 while it sleeps.
+    Awake,
+    /// Whether the engine sleeps.
+    Asleep,
     /// A series whose labels `block_size` and `num_gpu_blocks` give the capacity.
     CacheInfo,
 }
@@ -86,6 +90,10 @@ const VLLM: MetricTable = MetricTable {
         // The name until version 0.10.
         series("vllm:gpu_cache_usage_perc", Quantity::Usage),
         series("vllm:cache_config_info", Quantity::CacheInfo),
+        Series {
+            only: Some(("sleep_state", "awake")),
+            ..series("vllm:engine_sleep_state", Quantity::Awake)
+        },
     ],
     rank: "engine",
     adapters: Some("vllm:lora_requests_info"),

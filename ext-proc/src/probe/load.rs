@@ -18,14 +18,19 @@ const RANKS_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PageError {
     /// The page has the metrics of no known engine.
-    #[error("no metrics of a known engine: are its metrics enabled? Set the pool's `engine`")]
+    #[error(
+        "no metrics of a known engine: enable the engine's metrics, or name the path of its page in `probe.path`"
+    )]
     Unknown,
     /// The page does not have the metrics of the pool's engine.
     #[error(
-        "no usable value of {}: is it {engine}, are its metrics enabled?",
+        "no usable value of {}: is it {engine}, are its metrics enabled, has it served a request?",
         engine.waiting_names().next().unwrap_or_default()
     )]
     Missing { engine: Engine },
+    /// The engine sleeps: it has given up its memory, and requests wait until it is awake.
+    #[error("the engine sleeps: wake it (vLLM: POST /wake_up)")]
+    Asleep,
     /// The page has too many ranks for one replica.
     #[error("more than {RANKS_MAX} data-parallel ranks: is this the page of one replica?")]
     TooManyRanks,
@@ -79,6 +84,9 @@ pub(crate) fn parse_page(engine: Engine, page: &[u8]) -> Result<PageReport, Page
         }
         let rank = ranks.entry(key).or_default();
         rank.record(quantity, table.merge, labels, value);
+    }
+    if ranks.values().any(Rank::sleeps) {
+        return Err(PageError::Asleep);
     }
     Ok(PageReport {
         load: total(&ranks).ok_or(PageError::Missing { engine })?,
@@ -140,6 +148,7 @@ impl Rank {
                 };
                 (Quantity::CapacityTokens, blocks * tokens)
             }
+            Quantity::Awake => (Quantity::Asleep, f64::from(value == 0.0)),
             other => (other, value),
         };
         let known = self.0.entry(quantity).or_default();
@@ -151,6 +160,11 @@ impl Rank {
 
     fn get(&self, quantity: Quantity) -> Option<f64> {
         self.0.get(&quantity).copied()
+    }
+
+    fn sleeps(&self) -> bool {
+        self.get(Quantity::Asleep)
+            .is_some_and(|asleep| asleep > 0.0)
     }
 
     fn capacity(&self) -> Option<f64> {
@@ -315,6 +329,21 @@ nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="tensorrt
             parse_load(Engine::Vllm, b"sglang:num_queue_reqs 0\n"),
             missing
         );
+    }
+
+    #[test]
+    fn a_rank_of_vllm_that_sleeps_is_no_load() {
+        let page = |awake: u32| {
+            format!(
+                "vllm:num_requests_waiting{{engine=\"0\"}} 0\n\
+                 vllm:engine_sleep_state{{engine=\"0\",sleep_state=\"awake\"}} 1\n\
+                 vllm:engine_sleep_state{{engine=\"1\",sleep_state=\"weights_offloaded\"}} 0\n\
+                 vllm:engine_sleep_state{{engine=\"1\",sleep_state=\"awake\"}} {awake}\n"
+            )
+        };
+        let read = |awake| parse_load(Engine::Vllm, page(awake).as_bytes());
+        assert_eq!(read(0), Err(PageError::Asleep));
+        assert_eq!(read(1).map(|load| load.pending), Ok(0));
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::net::SocketAddr;
 
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::client::{LoadedClient, ReplicaClient};
+use super::connections::ProbedReplica;
 use super::fetch::{ProbeError, fetch};
 use super::load::{PageError, PageReport, detect_engine, parse_page};
-use super::models::AdapterList;
+use super::models::{AdapterList, ListedModels};
 use crate::config::{Engine, PoolConfig};
 use crate::http_client::HttpError;
 
@@ -20,30 +21,66 @@ pub(super) struct LoadProbe {
     /// The engine of the last successful probe.
     engine: Option<Engine>,
     adapters: AdapterList,
+    /// Whether the last answer was late.
+    is_slow: bool,
+    replica: ProbedReplica,
 }
 
 impl LoadProbe {
-    pub(super) fn new(client: watch::Receiver<LoadedClient>, addr: SocketAddr) -> Self {
+    pub(super) fn new(
+        client: watch::Receiver<LoadedClient>,
+        addr: SocketAddr,
+        replica: ProbedReplica,
+    ) -> Self {
         Self {
             client,
             addr,
             detected: None,
             engine: None,
             adapters: AdapterList::default(),
+            is_slow: false,
+            replica,
         }
     }
 
-    pub(super) async fn probe(&mut self, config: &PoolConfig) -> Result<PageReport, ProbeError> {
+    /// Waits until another probe may be under way.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        self.replica.turn().await
+    }
+
+    /// Probes the replica. Calls `on_late` when the answer is late, and the one before was not: a replica that was late is slow, and is down
+    /// only when no answer comes at all.
+    pub(super) async fn probe(
+        &mut self,
+        config: &PoolConfig,
+        on_late: &(dyn Fn() + Send + Sync),
+    ) -> Result<PageReport, ProbeError> {
+        let is_slow = std::mem::take(&mut self.is_slow);
+        let on_late = || {
+            if !is_slow {
+                on_late();
+            }
+        };
+        let report = self.load(config, &on_late).await;
+        self.is_slow = matches!(report, Err(ProbeError::Late { .. }));
+        report
+    }
+
+    async fn load(
+        &mut self,
+        config: &PoolConfig,
+        on_late: &(dyn Fn() + Send + Sync),
+    ) -> Result<PageReport, ProbeError> {
         let (engine, path) = match (config.engine, &self.detected) {
             (Some(engine), _) => {
                 let own = || engine.table().path.to_owned();
                 (engine, config.probe.path.clone().unwrap_or_else(own))
             }
             (None, Some(detected)) => detected.clone(),
-            (None, None) => return self.detect(config).await,
+            (None, None) => return self.detect(config, on_late).await,
         };
         let client = self.client()?;
-        let page = fetch(&client, self.addr, &path, config.probe.timeout).await;
+        let page = fetch(&client, self.addr, &path, config.probe.timeout, on_late).await;
         let report = page.and_then(|page| Ok(parse_page(engine, &page)?));
         self.engine = Some(engine);
         if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = report {
@@ -63,12 +100,12 @@ impl LoadProbe {
         self.adapters.expire();
     }
 
-    /// Asks the replica for its adapters when it is time; returns them if they have changed.
+    /// Asks the replica for its list of models when it is time; returns it if it has changed.
     pub(super) async fn list_adapters(
         &mut self,
         config: &PoolConfig,
         jitter: f64,
-    ) -> Option<Vec<String>> {
+    ) -> Option<ListedModels> {
         let client = self.client().ok()?;
         let to = (&client, self.addr);
         let timeout = config.probe.timeout;
@@ -89,11 +126,17 @@ impl LoadProbe {
 
     fn client(&self) -> Result<ReplicaClient, HttpError> {
         let client = self.client.borrow().clone();
-        client.map_err(|error| HttpError::Connection(error.to_string().into()))
+        let mut client = client.map_err(|error| HttpError::Connection(error.to_string().into()))?;
+        client.keeps_connection = self.replica.keeps_connection();
+        Ok(client)
     }
 
     /// Tries the paths of all engines until a page has the metrics of one.
-    async fn detect(&mut self, config: &PoolConfig) -> Result<PageReport, ProbeError> {
+    async fn detect(
+        &mut self,
+        config: &PoolConfig,
+        on_late: &(dyn Fn() + Send + Sync),
+    ) -> Result<PageReport, ProbeError> {
         let mut paths = Vec::from_iter(config.probe.path.as_deref());
         if paths.is_empty() {
             for path in Engine::ALL.iter().map(|engine| engine.table().path) {
@@ -103,28 +146,28 @@ impl LoadProbe {
             }
         }
         let client = self.client()?;
-        let mut failure = ProbeError::Page(PageError::Unknown);
+        let mut failure: Option<ProbeError> = None;
         for path in paths {
-            let page = match fetch(&client, self.addr, path, config.probe.timeout).await {
-                Ok(page) => page,
-                // A replica without this page may have the next one.
-                Err(error @ ProbeError::Status { .. }) => {
-                    failure = error;
-                    continue;
-                }
-                Err(error) => return Err(error),
-            };
-            match detect_engine(&page) {
-                Ok(engine) => {
+            let page = fetch(&client, self.addr, path, config.probe.timeout, on_late).await;
+            let error = match page.and_then(|page| Ok((detect_engine(&page)?, page))) {
+                Ok((engine, page)) => {
                     let report = parse_page(engine, &page)?;
                     tracing::info!(replica = %self.addr, %engine, path, "detected the engine");
                     self.detected = Some((engine, path.to_owned()));
                     self.engine = Some(engine);
                     return Ok(report);
                 }
-                Err(error) => failure = error.into(),
+                // A replica without this page may have the next one.
+                Err(error @ (ProbeError::Status { .. } | ProbeError::Page(_))) => error,
+                Err(error) => return Err(error),
+            };
+            if failure
+                .as_ref()
+                .is_none_or(|known| known.weight() < error.weight())
+            {
+                failure = Some(error);
             }
         }
-        Err(failure)
+        Err(failure.unwrap_or(ProbeError::Page(PageError::Unknown)))
     }
 }

@@ -15,6 +15,7 @@
 
 mod adapter_series;
 mod client;
+mod connections;
 mod counter_series;
 mod counters;
 mod engine;
@@ -34,22 +35,26 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
+use crate::descriptors;
 use crate::http_client::HttpClient;
 use crate::metrics::ProbeMetrics;
 use crate::pool::{PoolRegistry, for_each_pool};
+use connections::ProbeConnections;
 use threads::ProbeThreads;
 
 pub(crate) use adapter_series::ReportedAdapters;
 pub(crate) use fetch::ProbeError;
 pub(crate) use load::parse_page;
-pub(crate) use models::parse as parse_model_list;
+pub(crate) use models::{ListedModels, parse as parse_model_list};
 
 /// Probes every replica of every pool, across reloads, until the registry is dropped or the task is aborted.
 /// Fails when no thread can be started.
 pub fn spawn(pools: &PoolRegistry, metrics: ProbeMetrics) -> io::Result<JoinHandle<()>> {
     let http = HttpClient::new();
     let threads = Arc::new(ProbeThreads::start()?);
-    Ok(for_each_pool(pools, move |pool| {
-        prober::probe_pool(pool, http.clone(), metrics.clone(), Arc::clone(&threads))
+    let connections = ProbeConnections::new(descriptors::limit());
+    Ok(for_each_pool(pools, "probes", move |pool| {
+        let shared = (Arc::clone(&threads), Arc::clone(&connections));
+        prober::probe_pool(pool, http.clone(), metrics.clone(), shared)
     }))
 }

@@ -1,4 +1,4 @@
-//! The adapters that a replica can serve, from its list of models.
+//! The adapters that a replica can serve, and what it says of its model, from its list of models.
 //!
 //! vLLM and SGLang list each adapter beside the base model, with the base model as its `parent`. Adapters come and go
 //! while an engine runs, and seldom: the service asks every few seconds, and keeps the last list when a request fails.
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use isotherm_router::ADAPTERS_LISTED_MAX;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::adapter_series::NAME_BYTES_MAX;
 use super::client::ReplicaClient;
@@ -22,10 +22,32 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// The time until the next request to a replica that has no list.
 const INTERVAL_WITHOUT_LIST: Duration = Duration::from_secs(30);
 
+/// The most members of a model's entry that are kept, and the longest of them as JSON, in bytes.
+const MEMBERS_MAX: usize = 16;
+const MEMBER_BYTES_MAX: usize = 1_024;
+/// Members of an entry that the service writes itself, or that differ from answer to answer.
+const OWN_MEMBERS: [&str; 6] = [
+    "id",
+    "object",
+    "created",
+    "owned_by",
+    "parent",
+    "permission",
+];
+
+/// The part of a list of models that the service keeps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct ListedModels {
+    /// Names of the adapters.
+    pub(crate) adapters: Vec<String>,
+    /// Further members of the base model's entry, such as `max_model_len`.
+    pub(crate) card: Map<String, Value>,
+}
+
 /// The list of one replica.
 #[derive(Debug, Default)]
 pub(super) struct AdapterList {
-    known: Option<Vec<String>>,
+    known: Option<ListedModels>,
     /// When to ask next; `None` for now.
     next: Option<Instant>,
 }
@@ -41,14 +63,14 @@ impl AdapterList {
         self.next = None;
     }
 
-    /// Asks the replica when it is time; returns the adapters if they have changed. `jitter` is about 1.
+    /// Asks the replica when it is time; returns the list if it has changed. `jitter` is about 1.
     pub(super) async fn update(
         &mut self,
         engine: Engine,
         (client, addr): (&ReplicaClient, SocketAddr),
         timeout: Duration,
         jitter: f64,
-    ) -> Option<Vec<String>> {
+    ) -> Option<ListedModels> {
         let path = engine.table().models_path?;
         if self.next.is_some_and(|next| Instant::now() < next) {
             return None;
@@ -78,23 +100,38 @@ struct ModelCard {
     /// Base model of an adapter.
     #[serde(default)]
     parent: Value,
+    #[serde(flatten)]
+    members: Map<String, Value>,
 }
 
-/// Returns the names of the adapters; `None` for another page.
-pub(crate) fn parse(page: &[u8]) -> Option<Vec<String>> {
+impl ModelCard {
+    fn is_adapter(&self) -> bool {
+        let parent = self.parent.as_str();
+        parent.is_some_and(|parent| !parent.is_empty())
+    }
+}
+
+/// Returns the adapters and the entry of the first base model; `None` for another page.
+pub(crate) fn parse(page: &[u8]) -> Option<ListedModels> {
     let list: ModelList = serde_json::from_slice(page).ok()?;
-    let adapters = list.data.into_iter().filter(|card| {
-        let is_adapter = card
-            .parent
-            .as_str()
-            .is_some_and(|parent| !parent.is_empty());
-        is_adapter && (1..=NAME_BYTES_MAX).contains(&card.id.len())
-    });
-    let mut names: Vec<String> = adapters.map(|card| card.id).collect();
+    let (adapters, bases): (Vec<_>, Vec<_>) =
+        list.data.into_iter().partition(ModelCard::is_adapter);
+    let members = bases.into_iter().next().map(|card| card.members);
+    let is_kept = |(name, value): &(String, Value)| {
+        let bytes = name.len() + value.to_string().len();
+        !OWN_MEMBERS.contains(&name.as_str()) && !value.is_null() && bytes <= MEMBER_BYTES_MAX
+    };
+    let members = members.unwrap_or_default().into_iter().filter(is_kept);
+    let adapters = adapters.into_iter().map(|card| card.id);
+    let adapters = adapters.filter(|id| (1..=NAME_BYTES_MAX).contains(&id.len()));
+    let mut names: Vec<String> = adapters.collect();
     names.sort_unstable();
     names.dedup();
     names.truncate(ADAPTERS_LISTED_MAX);
-    Some(names)
+    Some(ListedModels {
+        adapters: names,
+        card: members.take(MEMBERS_MAX).collect(),
+    })
 }
 
 #[cfg(test)]
@@ -108,14 +145,17 @@ mod tests {
             {"id":"sql","object":"model","root":"/adapters/sql","parent":"meta-llama/Llama-3.1-8B","max_model_len":null},
             {"id":"chat","root":"/adapters/chat","parent":"meta-llama/Llama-3.1-8B"},
             {"id":"other-base"}]}"#;
-        assert_eq!(parse(page), Some(vec!["chat".into(), "sql".into()]));
+        let listed = parse(page).unwrap();
+        assert_eq!(listed.adapters, ["chat", "sql"]);
+        let card = serde_json::json!({"root": "meta-llama/Llama-3.1-8B", "max_model_len": 8192});
+        assert_eq!(Value::Object(listed.card), card);
     }
 
     #[test]
     fn pages_of_other_engines_list_none() {
         let llamacpp =
             br#"{"models":[{"name":"m"}],"object":"list","data":[{"id":"m","meta":{}}]}"#;
-        assert_eq!(parse(llamacpp), Some(Vec::new()));
+        assert!(parse(llamacpp).is_some_and(|listed| listed.adapters.is_empty()));
         for page in ["", "[]", "{}", r#"{"data":[{"name":"x"}]}"#, "<html>"] {
             assert_eq!(parse(page.as_bytes()), None, "{page}");
         }
@@ -128,7 +168,7 @@ mod tests {
         data.push(card("x".repeat(1_000)));
         data.push(card(String::new()));
         let page = serde_json::json!({ "data": data }).to_string();
-        let names = parse(page.as_bytes()).unwrap();
+        let names = parse(page.as_bytes()).unwrap().adapters;
         assert_eq!(names.len(), ADAPTERS_LISTED_MAX);
         assert!(names.iter().all(|name| (1..6).contains(&name.len())));
     }

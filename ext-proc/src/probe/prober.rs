@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::client::{self, ReplicaClient};
+use super::connections::ProbeConnections;
 use super::fetch::ProbeError;
 use super::load::PageReport;
 use super::load_probe::LoadProbe;
@@ -27,7 +28,7 @@ use crate::http_client::HttpClient;
 use crate::metrics::ProbeMetrics;
 use crate::metrics::probe::PoolProbeMetrics;
 use crate::pool::Pool;
-use crate::tasks::KeyedTasks;
+use crate::tasks::{KeyedTasks, vital};
 
 /// The jitter of pauses, as factors of the interval.
 const JITTER: Range<f64> = 0.9..1.1;
@@ -37,7 +38,7 @@ pub(super) async fn probe_pool(
     pool: Weak<Pool>,
     http: HttpClient,
     metrics: ProbeMetrics,
-    threads: Arc<ProbeThreads>,
+    (threads, connections): (Arc<ProbeThreads>, Arc<ProbeConnections>),
 ) {
     let Some(strong) = pool.upgrade() else {
         return;
@@ -49,7 +50,10 @@ pub(super) async fn probe_pool(
     let (clients, client) = watch::channel(loaded);
     // Dropping the set ends its task.
     let mut follower = JoinSet::new();
-    follower.spawn(client::follow(config, http, clients));
+    follower.spawn(vital(
+        "files of probes",
+        client::follow(config, http, clients),
+    ));
     let metrics = Arc::new(metrics.pool(&name));
     let mut tasks = KeyedTasks::new();
     loop {
@@ -57,10 +61,10 @@ pub(super) async fn probe_pool(
         tasks.keep(|id| current.iter().any(|member| member.id == *id));
         for member in current.iter() {
             tasks.ensure(member.id, || {
-                let probe = LoadProbe::new(client.clone(), member.addr);
+                let probe = LoadProbe::new(client.clone(), member.addr, connections.add_replica());
                 let replica = (member.id, member.addr);
                 let task = probe_replica(pool.clone(), replica, probe, Arc::clone(&metrics));
-                threads.spawn(member.id, task)
+                threads.spawn(member.id, vital("probe", task))
             });
         }
         if members.changed().await.is_err() {
@@ -84,8 +88,14 @@ async fn probe_replica(
     let mut random = SmallRng::seed_from_u64(RandomState::new().hash_one(addr));
     loop {
         let current = Arc::clone(&config.borrow_and_update());
+        let turn = probe.turn().await;
         let start = Instant::now();
-        let result = probe.probe(&current).await;
+        let on_late = || {
+            if let Some(pool) = pool.upgrade() {
+                pool.probe_failed(id);
+            }
+        };
+        let result = probe.probe(&current, &on_late).await;
         let took = start.elapsed();
         metrics.observe(took, result.as_ref().err());
         let jitter = random.random_range(JITTER);
@@ -102,26 +112,22 @@ async fn probe_replica(
         let Some(strong) = pool.upgrade() else {
             return;
         };
-        if let Some(adapters) = listed {
-            strong.adapters_listed(id, adapters);
+        if let Some(listed) = listed {
+            strong.models_listed(id, listed);
         }
         if let Some(engine) = probe.engine() {
             strong.engine_found(engine);
         }
-        apply(
-            &strong,
-            (id, addr),
-            result,
-            clock.time_of(start),
-            &mut schedule,
-        );
+        let times = (clock.time_of(start), clock.now());
+        apply(&strong, (id, addr), result, times, &mut schedule);
         drop(strong);
-        if is_up && let Some(adapters) = probe.list_adapters(&current, jitter).await {
+        if is_up && let Some(listed) = probe.list_adapters(&current, jitter).await {
             let Some(pool) = pool.upgrade() else {
                 return;
             };
-            pool.adapters_listed(id, adapters);
+            pool.models_listed(id, listed);
         }
+        drop(turn);
         let pause = schedule.pause(current.probe.interval, took, jitter);
         if has_changed_within(pause, &mut config).await {
             probe.forget();
@@ -129,12 +135,12 @@ async fn probe_replica(
     }
 }
 
-/// Reports the result of a probe that was sent at `sent`.
+/// Reports the result of a probe that was sent and answered at these times.
 fn apply(
     pool: &Pool,
     (id, addr): (ReplicaId, SocketAddr),
     result: Result<PageReport, ProbeError>,
-    sent: Time,
+    (sent, answered): (Time, Time),
     schedule: &mut ProbeSchedule,
 ) {
     match result {
@@ -149,6 +155,7 @@ fn apply(
             if let Some(adapters) = adapters {
                 pool.adapters_reported(id, &adapters, sent);
             }
+            pool.running_reported(id, load.running);
             pool.probed(id, load, sent);
             if let Some(counters) = counters {
                 let has_several = pool.counters_reported(id, counters, sent);
@@ -162,13 +169,14 @@ fn apply(
             }
         }
         Err(error) if error.is_without_metrics() => {
-            if schedule.answered_without_metrics() {
+            if schedule.answered_without_metrics(error.is_costly()) {
                 tracing::warn!(
                     pool = %pool.name(), replica = %addr, %error,
-                    "replica has no metrics: it gets requests by the number of its outstanding ones"
+                    "replica has no usable metrics: it gets requests by the number of its outstanding ones"
                 );
             }
-            pool.answered_without_metrics(id, sent);
+            // The answer shows that the replica is up now, and nothing of the requests that it has.
+            pool.answered_without_metrics(id, answered);
         }
         Err(error) => {
             if schedule.failed() {

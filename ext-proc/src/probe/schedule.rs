@@ -16,6 +16,8 @@ const REST_SHARE: u32 = 2;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ProbeSchedule {
     failures: u32,
+    /// Consecutive answers that cost much and had no metrics.
+    costly: u32,
     /// Whether the last answer had no metrics.
     without_metrics: bool,
     /// Whether the last counters were those of several processes.
@@ -31,12 +33,17 @@ impl ProbeSchedule {
     /// Records a successful probe. Returns whether it is the first one after a failure.
     pub(super) fn succeeded(&mut self) -> bool {
         self.without_metrics = false;
+        self.costly = 0;
         std::mem::take(&mut self.failures) > 0
     }
 
-    /// Records an answer without metrics. Returns whether it is the first one in a row.
-    pub(super) const fn answered_without_metrics(&mut self) -> bool {
+    /// Records an answer without metrics, and whether it cost much. Returns whether it is the first one in a row.
+    pub(super) const fn answered_without_metrics(&mut self, is_costly: bool) -> bool {
         self.failures = 0;
+        self.costly = match is_costly {
+            true => self.costly.saturating_add(1),
+            false => 0,
+        };
         !std::mem::replace(&mut self.without_metrics, true)
     }
 
@@ -54,7 +61,8 @@ impl ProbeSchedule {
 
     /// Returns the pause after a probe that took `took`; `jitter` is about 1.
     pub(super) fn pause(&self, interval: Duration, took: Duration, jitter: f64) -> Duration {
-        let doublings = self.failures.saturating_sub(FAILURES_FREE).min(16);
+        let unread = self.failures.max(self.costly);
+        let doublings = unread.saturating_sub(FAILURES_FREE).min(16);
         let backoff = match doublings {
             0 => interval,
             _ => interval
@@ -106,16 +114,31 @@ mod tests {
     }
 
     #[test]
+    fn pages_that_cost_much_and_tell_nothing_are_asked_for_seldom() {
+        let mut schedule = ProbeSchedule::default();
+        for _ in 0..8 {
+            schedule.answered_without_metrics(true);
+        }
+        assert_eq!(
+            schedule.pause(INTERVAL, Duration::ZERO, 1.0),
+            BACKOFF_MAX,
+            "each of them may have eight megabytes"
+        );
+        schedule.answered_without_metrics(false);
+        assert_eq!(schedule.pause(INTERVAL, Duration::ZERO, 1.0), INTERVAL);
+    }
+
+    #[test]
     fn only_the_first_success_or_failure_counts_as_a_change() {
         let mut schedule = ProbeSchedule::default();
         assert!(!schedule.succeeded());
         assert!(schedule.failed());
         assert!(!schedule.failed());
         assert!(schedule.succeeded());
-        assert!(schedule.answered_without_metrics());
-        assert!(!schedule.answered_without_metrics());
+        assert!(schedule.answered_without_metrics(false));
+        assert!(!schedule.answered_without_metrics(false));
         assert!(!schedule.succeeded(), "it answered before");
-        assert!(schedule.answered_without_metrics());
+        assert!(schedule.answered_without_metrics(false));
         let told = [false, true, true, false, true].map(|several| schedule.counted(several));
         assert_eq!(told, [false, true, false, false, true]);
     }

@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::pools::pool_of;
 use crate::pool::{Member, Pool, PoolRegistry, PoolTable, ReplicaLease};
+use crate::tasks::vital;
 
 /// Name of a pool and address of a replica in it.
 type ReplicaKey = (Arc<str>, SocketAddr);
@@ -158,7 +159,8 @@ impl LeasedReplicas {
         for (pool, member) in self.members_of(owner) {
             let is_wanted = wanted.contains(&(Arc::clone(pool.name()), member.addr));
             if !is_wanted && !member.draining && pool.drain_replica(member.addr).is_ok() {
-                tokio::spawn(remove_drained(pool, member, owner, self.drain_max));
+                let remove = remove_drained(pool, member, owner, self.drain_max);
+                tokio::spawn(vital("end of a lease", remove));
             }
         }
     }

@@ -41,6 +41,7 @@ use crate::config::{Address, Config, RegionConfig};
 use crate::peering::{Credentials, LinkServer, LocalIdentity, TransportSecurity};
 use crate::pool::PoolRegistry;
 use crate::sans_io::run_timer;
+use crate::tasks::vital;
 use driver::RegionsDriver;
 use leased::LeasedReplicas;
 use state::DriverState;
@@ -138,17 +139,25 @@ impl RegionsServer {
         let identity = &driver.identity;
         let (stopping, handler) = (CancellationToken::new(), Arc::clone(&driver));
         let server = LinkServer::new(Arc::clone(identity), handler, stopping.clone());
-        let server = JoinSet::from_iter([server.run(self.listener)]);
+        let server = JoinSet::from_iter([vital("links of peers", server.run(self.listener))]);
         let current = config.borrow_and_update().region.clone();
         let current = current.unwrap_or(self.config);
         tasks::apply(&driver, &current);
         let mut tasks = JoinSet::new();
-        tasks.spawn(run_timer(Arc::downgrade(&driver)));
-        tasks.spawn(tasks::follow(Arc::clone(&driver), current, config, envoys));
-        tasks.spawn(placements::follow(Arc::downgrade(&driver)));
+        tasks.spawn(vital(
+            "timer of regions",
+            run_timer(Arc::downgrade(&driver)),
+        ));
+        let follow = tasks::follow(Arc::clone(&driver), current, config, envoys);
+        tasks.spawn(vital("changes of regions", follow));
+        let follow = placements::follow(Arc::downgrade(&driver));
+        tasks.spawn(vital("placements", follow));
         if let TransportSecurity::Tls(credentials) = identity.security() {
             let credentials = Arc::clone(credentials);
-            tasks.spawn(async move { credentials.follow().await });
+            tasks.spawn(vital(
+                "credentials",
+                async move { credentials.follow().await },
+            ));
         }
         RegionsRuntime {
             driver,

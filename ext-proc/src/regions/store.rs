@@ -19,6 +19,7 @@ use super::RegionsDriver;
 use crate::config::StoreConfig;
 use crate::kubernetes::LeaseObjects;
 use crate::lease_store::{StoreError, StoredEntries};
+use crate::tasks::vital;
 use etcd::Etcd;
 
 /// A store of records.
@@ -92,7 +93,8 @@ impl StoreCalls {
         sent: Time,
         effect: LeaseEffect,
     ) {
-        self.running.clone().spawn(async move {
+        let running = self.running.clone();
+        let call = async move {
             match effect {
                 LeaseEffect::List => {
                     let listed = self.list().await;
@@ -104,7 +106,8 @@ impl StoreCalls {
                 }
             }
             Some(())
-        });
+        };
+        running.spawn(vital("lease store", call));
     }
 
     /// Waits until all calls have ended.

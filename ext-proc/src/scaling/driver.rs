@@ -20,7 +20,7 @@ use crate::config::{Config, PoolScalingConfig, ScalingMode, WebhookConfig};
 use crate::peering::PoolShare;
 use crate::pool::{DemandParts, Pool, PoolRegistry};
 use crate::regions::{ReceivedShare, RegionsHandle};
-use crate::tasks::AbortOnDrop;
+use crate::tasks::{AbortOnDrop, vital};
 
 /// Time between two plans.
 const TICK: Duration = Duration::from_secs(1);
@@ -372,7 +372,7 @@ impl ScaledPool {
             .is_none_or(|running| running.config != *wanted)
         {
             let (calls, receiver) = watch::channel(None);
-            let task = tokio::spawn(webhook::run(wanted.clone(), receiver));
+            let task = tokio::spawn(vital("webhook", webhook::run(wanted.clone(), receiver)));
             self.webhook = Some(RunningWebhook {
                 config: wanted.clone(),
                 calls,

@@ -25,6 +25,7 @@ use tokio::task::JoinHandle;
 use crate::config::Config;
 use crate::pool::PoolRegistry;
 use crate::regions::RegionsHandle;
+use crate::tasks::vital;
 use driver::ScalingTask;
 
 pub(crate) use status::{PoolScalingStatus, ScalingStatus};
@@ -46,7 +47,7 @@ impl ScalingHandle {
         stopped: watch::Receiver<bool>,
     ) -> JoinHandle<()> {
         let task = ScalingTask::new(self, pool_registry, regions.as_ref(), config);
-        tokio::spawn(task.run(stopped))
+        tokio::spawn(vital("plans", task.run(stopped)))
     }
 
     /// The state after the last plan.

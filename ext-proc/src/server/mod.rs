@@ -40,6 +40,7 @@ use crate::regions::{RegionsRuntime, RegionsServer};
 use crate::scaling::{ScalingHandle, keda};
 use crate::shutdown;
 use crate::spans::Spans;
+use crate::tasks::vital;
 use envoys::EnvoyConnections;
 use listen::{Listeners, Socket};
 use workers::Workers;
@@ -195,7 +196,7 @@ impl Server {
             envoys,
         )?;
         if let Some(tls) = self.listeners.tls.clone() {
-            reloads.spawn(tls.follow());
+            reloads.spawn(vital("TLS files", tls.follow()));
         }
         let keda = self.keda.map(|keda| (self.scaling.clone(), keda));
         let listeners = listen_all(self.listeners, keda, &services, &stopped)?;
@@ -260,9 +261,9 @@ fn serve_admin(
         admin.serve_metrics(listener, is_true(stopped.clone()))
     });
     let admin = admin.serve(listener, is_true(stopped));
-    tokio::spawn(async move {
+    tokio::spawn(vital("admin interface", async move {
         tokio::join!(admin, OptionFuture::from(metrics));
-    })
+    }))
 }
 
 /// Starts the threads that serve connections, and the tasks that accept them.

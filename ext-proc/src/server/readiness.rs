@@ -21,6 +21,7 @@ use tonic_health::server::{HealthReporter, HealthService};
 use super::is_true;
 use crate::frontends::ext_proc::ExtProcServer;
 use crate::pool::{Pool, PoolRegistry};
+use crate::tasks::vital;
 
 /// Interval of the checks until the service is ready.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
@@ -40,7 +41,7 @@ pub(super) async fn announce(
         .set_service_status(LIVENESS, ServingStatus::Serving)
         .await;
     report(&reporter, ServingStatus::NotServing).await;
-    tokio::spawn(async move {
+    tokio::spawn(vital("readiness", async move {
         tokio::select! {
             () = ready(&pool_registry) => {
                 tracing::info!("ready");
@@ -56,7 +57,7 @@ pub(super) async fn announce(
         for name in READY_NAMES.iter().chain([&LIVENESS]) {
             reporter.clear_service_status(name).await;
         }
-    });
+    }));
     service
 }
 

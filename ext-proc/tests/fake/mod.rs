@@ -37,6 +37,10 @@ pub enum FakeResponse {
     Status(u16),
     /// A page without end.
     Endless,
+    /// A page at one path, after a time.
+    Slow(Duration, &'static str, String),
+    /// A page that begins and does not go on.
+    Unfinished,
     /// No response.
     Hang,
 }
@@ -152,6 +156,20 @@ async fn respond(uri: Uri, response: FakeResponse) -> Response {
             let lines =
                 futures_util::stream::repeat_with(move || Ok::<_, std::io::Error>(line.clone()));
             Body::from_stream(lines).into_response()
+        }
+        FakeResponse::Slow(after, path, page) => {
+            tokio::time::sleep(after).await;
+            if uri.path() == path {
+                page.into_response()
+            } else {
+                StatusCode::NOT_FOUND.into_response()
+            }
+        }
+        FakeResponse::Unfinished => {
+            let first = bytes::Bytes::from_static(b"vllm:num_requests_waiting 0\n");
+            let first = futures_util::stream::iter([Ok::<_, std::io::Error>(first)]);
+            let rest = futures_util::stream::pending();
+            Body::from_stream(futures_util::StreamExt::chain(first, rest)).into_response()
         }
         FakeResponse::Hang => {
             tokio::time::sleep(Duration::from_secs(3600)).await;

@@ -1,8 +1,11 @@
 //! The admin interface, as programs and people use it.
 
+use std::time::Duration;
+
 use crate::fake::service::{Service, TOKEN};
 use crate::fake::{FakeEngine, vllm, wait_until};
-use isotherm_ext_proc::pool::ReplicaLease;
+use isotherm_ext_proc::pool::{PoolDecision, ReplicaLease, RouteRequest, Submission};
+use isotherm_fingerprint::outcome::Outcome;
 use isotherm_fingerprint::session::SessionSecret;
 use isotherm_router::PeerReport;
 use serde_json::{Value, json};
@@ -587,4 +590,177 @@ async fn slow_uploads_keep_no_explanation_waiting() {
     let asked = tokio::time::timeout(std::time::Duration::from_secs(8), asked);
     let (status, body) = asked.await.expect("an explanation while others upload");
     assert_eq!(status, 200, "{body}");
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_cannot_post_to_explain() {
+    let service = Service::start("pools: [{model: m}]").await;
+    let body = json!({ "path": "/v1/chat/completions", "body": "{}" }).to_string();
+    let post = async |content_type: Option<&str>| {
+        let request = axum::http::Request::post(format!("http://{}/api/explain", service.admin));
+        let request = match content_type {
+            Some(content_type) => request.header("content-type", content_type),
+            None => request,
+        };
+        let client =
+            hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
+                .build_http();
+        let body = http_body_util::Full::new(bytes::Bytes::from(body.clone()));
+        let response = client.request(request.body(body).unwrap()).await.unwrap();
+        response.status().as_u16()
+    };
+    for simple in [
+        None,
+        Some("text/plain"),
+        Some("application/x-www-form-urlencoded"),
+        Some("multipart/form-data; boundary=application/json"),
+    ] {
+        assert_eq!(post(simple).await, 415, "{simple:?}");
+    }
+    for json in ["application/json", "Application/JSON; charset=utf-8"] {
+        assert_ne!(post(Some(json)).await, 415, "{json}");
+    }
+}
+
+/// Two pools, and a third one where `more` is.
+fn pools(more: &str) -> String {
+    format!("admin: {{ token_file: token }}\npools:\n  - model: a\n  - model: b\n{more}")
+}
+
+#[tokio::test]
+async fn a_configuration_file_that_is_written_in_steps_takes_no_pool_away() {
+    let service = Service::start(&pools("")).await;
+    let b = service.pool_registry.pool_for("b").unwrap();
+    service.write("# Managed by a slow writer.\n");
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert!(service.pool_registry.pool_for("b").is_some());
+    service.write("pools:\n  - model: a\n");
+    tokio::time::sleep(Duration::from_millis(1_000)).await;
+    service.write(&pools("  - model: c\n"));
+    wait_until("the whole file is applied", || {
+        service.pool_registry.pool_for("c").is_some()
+    })
+    .await;
+    let kept = service.pool_registry.pool_for("b").unwrap();
+    assert!(std::sync::Arc::ptr_eq(&b, &kept), "it has learned much");
+}
+
+#[tokio::test]
+async fn a_reload_removes_every_pool_only_where_the_file_says_so() {
+    let service = Service::start(&pools("")).await;
+    let reload = async |text: &str| {
+        service.write(text);
+        let reload = service.request("POST", "/api/reload", Some(TOKEN), "");
+        let (status, body) = reload.await;
+        (status, body["error"]["message"].to_string())
+    };
+    let token = "admin: { token_file: token }\n";
+    for part in [
+        String::new(),
+        "# comment\n".into(),
+        token.into(),
+        format!("{token}pools:\n"),
+    ] {
+        let (status, message) = reload(&part).await;
+        assert_eq!(status, 422, "{part}");
+        assert!(message.contains("write `"), "{message}");
+        assert_eq!(service.pool_registry.pools().len(), 2, "{part}");
+    }
+    assert_eq!(reload(&format!("{token}pools: []\n")).await.0, 200);
+    assert!(service.pool_registry.pool_for("b").is_none());
+    assert_eq!(reload(token).await.0, 200);
+    assert_eq!(reload(&pools("")).await.0, 200);
+    assert_eq!(reload("{}").await.0, 200);
+}
+
+#[tokio::test]
+async fn a_configuration_file_that_is_a_pipe_for_a_while_is_followed_again() {
+    let service = Service::start(&pools("")).await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    std::fs::remove_file(&service.file).unwrap();
+    let made = std::process::Command::new("mkfifo")
+        .arg(&service.file)
+        .status();
+    assert!(made.unwrap().success());
+    let (status, body) = service
+        .request("POST", "/api/reload", Some(TOKEN), "")
+        .await;
+    assert_eq!(status, 422, "{body}");
+    assert!(body.to_string().contains("not a regular file"), "{body}");
+    // The watcher has looked at the pipe by then.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    std::fs::remove_file(&service.file).unwrap();
+    service.write(&pools("  - model: c\n"));
+    wait_until("the file is applied", || {
+        service.pool_registry.pool_for("c").is_some()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_load_report_without_running_requests_leaves_those_of_the_last_page_in_the_list() {
+    let engine = FakeEngine::start(vllm(0)).await;
+    let service = Service::start(
+        "pools: [{ model: m, probe: { interval_ms: 60000, stale_after_ms: 600000 } }]",
+    )
+    .await;
+    let pool = service.pool_registry.pool_for("m").unwrap();
+    let replica = pool.add_replica(engine.addr).unwrap();
+    wait_until("probed", || pool.unprobed().is_none()).await;
+    let report = isotherm_router::Load {
+        pending: 0,
+        running: None,
+        kv_usage: Some(0.75),
+        kv_capacity_tokens: None,
+    };
+    pool.probed(replica, report, pool.clock().now());
+    let (_, list) = service.request("GET", "/api/replicas", None, "").await;
+    assert_eq!(
+        (&list[0]["running"], &list[0]["kv_usage"]),
+        (&json!(2), &json!(0.75))
+    );
+}
+
+#[tokio::test]
+async fn an_explanation_counts_tokens_by_the_learned_length() {
+    let service = Service::start("pools: [{ model: m, push: blind }]").await;
+    let pool = service.pool_registry.pool_for("m").unwrap();
+    pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
+    let explain = async || {
+        let text = "x".repeat(6_000);
+        let body = json!({ "model": "m", "messages": [{ "role": "user", "content": text }] });
+        let request = json!({ "path": "/v1/chat/completions", "body": body }).to_string();
+        let explained = service.request("POST", "/api/explain", None, &request);
+        explained.await.1
+    };
+    // An engine whose tokens have eight bytes.
+    for session in 0..200_u64 {
+        let block = isotherm_fingerprint::BlockHash {
+            hash: session + 1,
+            end_bytes: 256,
+        };
+        let fingerprint = isotherm_fingerprint::Fingerprint::new(vec![block], 4_000).unwrap();
+        let request = RouteRequest {
+            fingerprint: std::sync::Arc::new(fingerprint),
+            prompt_tokens: 1_000,
+            ..RouteRequest::default()
+        };
+        let (mut guard, submission) = pool.submit(&request);
+        let Submission::Decided(PoolDecision::Dispatch(route)) = submission else {
+            panic!("the replica takes everything");
+        };
+        guard.dispatch(&route);
+        guard.finish(&Outcome {
+            status: 200,
+            prompt_tokens: Some(500),
+            completion_tokens: Some(1),
+            ..Outcome::default()
+        });
+    }
+    let explained = explain().await;
+    let learned = explained["learned"]["bytes_per_token"].as_f64().unwrap();
+    let bytes = explained["request"]["prompt_bytes"].as_f64().unwrap();
+    let tokens = explained["request"]["prompt_tokens"].as_f64().unwrap();
+    assert!(learned > 5.0, "{explained}");
+    assert_eq!(tokens, (bytes / learned).round());
 }

@@ -13,6 +13,7 @@ mod config;
 mod deploy;
 mod monitoring;
 mod probe;
+mod process;
 mod recording;
 mod region_config;
 mod source;

@@ -105,11 +105,7 @@ async fn a_replica_that_fails_is_left_out_until_it_answers_again() {
     let engine = FakeEngine::start(vllm(0)).await;
     let probed = ProbedReplica::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
-    for bad in [
-        FakeResponse::Status(500),
-        FakeResponse::Hang,
-        FakeResponse::Endless,
-    ] {
+    for bad in [FakeResponse::Status(503), FakeResponse::Hang] {
         wait_until("available", || {
             probed.availability(engine.addr) == Availability::Available
         })
@@ -126,7 +122,7 @@ async fn a_replica_that_fails_is_left_out_until_it_answers_again() {
     })
     .await;
     let page = probed.page();
-    for reason in ["status", "timeout", "too_large"] {
+    for reason in ["status", "timeout"] {
         let line = format!("probe_failures_total{{pool=\"*\",reason=\"{reason}\"}}");
         assert!(!page.contains(&format!("{line} 0\n")), "{page}");
         assert!(page.contains(&line), "missing {line} in\n{page}");
@@ -183,34 +179,114 @@ async fn engines_are_recognised_also_at_their_other_path_and_after_a_change() {
     }
 }
 
+/// Waits until the replica is available without metrics, and stays so through further probes.
+async fn serves_without_metrics(probed: &ProbedReplica, engine: &FakeEngine, case: &str) {
+    let addr = engine.addr;
+    wait_until(case, || {
+        probed.availability(addr) == Availability::Available
+    })
+    .await;
+    let status = probed.status(addr);
+    assert_eq!((status.has_metrics, status.load), (false, None), "{case}");
+    let answered = engine.request_count();
+    wait_until(case, || engine.request_count() > answered + 2).await;
+    assert_eq!(probed.availability(addr), Availability::Available, "{case}");
+}
+
 #[tokio::test]
-async fn a_replica_of_another_engine_gets_no_request() {
+async fn an_engine_that_answers_without_a_usable_number_gets_requests() {
+    let pages = [
+        "",
+        "python_info 1\n",
+        "# HELP vllm:num_requests_waiting n\n# TYPE vllm:num_requests_waiting gauge\n",
+        "vllm:num_requests_waiting NaN\n",
+        "vllm:num_requests_waiting -1\n",
+        "vllm:num_requests_running 1\n",
+        "sglang:num_running_reqs 1\n",
+    ];
+    let pages = pages.map(|page| FakeResponse::Page("/metrics", page.into()));
+    let statuses = [204, 307, 400, 401, 404, 429, 500, 501].map(FakeResponse::Status);
+    let unread = [FakeResponse::Endless, FakeResponse::Unfinished];
+    let responses = Vec::from_iter(pages.into_iter().chain(statuses).chain(unread));
+    for engine in [
+        "auto", "vllm", "sglang", "trtllm", "triton", "llamacpp", "tgi",
+    ] {
+        let probed = ProbedReplica::start(&format!("engine: {engine}, {FAST}"));
+        let cases = responses.iter().map(async |response| {
+            let fake = FakeEngine::start(response.clone()).await;
+            probed.pool().add_replica(fake.addr).unwrap();
+            serves_without_metrics(&probed, &fake, &format!("{engine}: {response:?}")).await;
+        });
+        futures_util::future::join_all(cases).await;
+    }
+}
+
+#[tokio::test]
+async fn an_engine_without_metrics_gets_no_request_when_it_is_down() {
+    for response in [
+        FakeResponse::Status(404),
+        FakeResponse::Page("/metrics", "python_info 1\n".into()),
+    ] {
+        let engine = FakeEngine::start(response).await;
+        let probed = ProbedReplica::start(FAST);
+        probed.pool().add_replica(engine.addr).unwrap();
+        serves_without_metrics(&probed, &engine, "served").await;
+        let addr = engine.addr;
+        drop(engine);
+        wait_until("left out", || {
+            probed.availability(addr) == Availability::ProbeFailed
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn an_engine_of_another_kind_than_the_configured_one_gets_requests() {
     let engine = FakeEngine::start(vllm(0)).await;
     let probed = ProbedReplica::start(&format!("engine: sglang, {FAST}"));
+    probed.pool().add_replica(engine.addr).unwrap();
+    serves_without_metrics(&probed, &engine, "served").await;
+}
+
+#[tokio::test]
+async fn an_engine_that_sleeps_gets_no_request_until_it_is_awake() {
+    let FakeResponse::Page(path, page) = vllm(0) else {
+        unreachable!("it is one page");
+    };
+    let asleep = "vllm:engine_sleep_state{engine=\"0\",sleep_state=\"awake\"} 0\n";
+    let engine = FakeEngine::start(FakeResponse::Page(path, page + asleep)).await;
+    let probed = ProbedReplica::start(FAST);
     probed.pool().add_replica(engine.addr).unwrap();
     wait_until("left out", || {
         probed.availability(engine.addr) == Availability::ProbeFailed
     })
     .await;
+    engine.set_response(vllm(0));
+    wait_until("available", || {
+        probed.availability(engine.addr) == Availability::Available
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn an_engine_without_readable_metrics_gets_requests_until_it_is_down() {
-    let unknown = FakeResponse::Page("/metrics", "python_info 1\n".into());
-    for response in [FakeResponse::Status(404), unknown] {
-        let engine = FakeEngine::start(response).await;
-        let probed = ProbedReplica::start(FAST);
+async fn an_engine_whose_page_is_late_gets_requests_until_it_hangs() {
+    let FakeResponse::Page(path, page) = vllm(0) else {
+        unreachable!("it is one page");
+    };
+    let late = FakeResponse::Slow(Duration::from_millis(300), path, page);
+    for options in [FAST, &format!("engine: vllm, {FAST}")] {
+        let engine = FakeEngine::start(late.clone()).await;
+        let probed = ProbedReplica::start(options);
         probed.pool().add_replica(engine.addr).unwrap();
-        wait_until("available", || {
-            probed.availability(engine.addr) == Availability::Available
+        serves_without_metrics(&probed, &engine, "served").await;
+        engine.set_response(FakeResponse::Hang);
+        wait_until("left out", || {
+            probed.availability(engine.addr) == Availability::ProbeFailed
         })
         .await;
-        let status = probed.status(engine.addr);
-        assert_eq!((status.has_metrics, status.load), (false, None));
-        let addr = engine.addr;
-        drop(engine);
-        wait_until("left out", || {
-            probed.availability(addr) == Availability::ProbeFailed
+        engine.set_response(vllm(0));
+        wait_until("its load is known", || {
+            probed.status(engine.addr).load.is_some()
         })
         .await;
     }
@@ -286,6 +362,42 @@ async fn the_adapters_of_a_replica_are_known_before_its_first_load() {
     .await;
     pool.remove_replica(engine.addr).unwrap();
     assert_eq!(pool.adapters().len(), 0);
+}
+
+/// An engine whose list of models has these members in the entry of its model.
+fn vllm_with_card(card: &str) -> FakeResponse {
+    let FakeResponse::Page(path, page) = vllm(0) else {
+        unreachable!("it is one page");
+    };
+    let models = format!(r#"{{"object":"list","data":[{{"id":"m",{card}}}]}}"#);
+    FakeResponse::Pages(vec![(path, page), ("/v1/models", models)])
+}
+
+#[tokio::test]
+async fn what_all_engines_say_of_their_model_is_known_of_the_pool() {
+    let cards = [
+        r#""root":"one","max_model_len":8192,"permission":[{"id":"x"}]"#,
+        r#""root":"other","max_model_len":8192,"permission":[{"id":"y"}]"#,
+    ];
+    let probed = ProbedReplica::start(FAST);
+    let pool = probed.pool();
+    assert!(pool.model_card().is_empty());
+    let mut engines = Vec::new();
+    for card in cards {
+        let engine = FakeEngine::start(vllm_with_card(card)).await;
+        pool.add_replica(engine.addr).unwrap();
+        wait_until("available", || {
+            probed.availability(engine.addr) == Availability::Available
+        })
+        .await;
+        engines.push(engine);
+    }
+    let card = serde_json::Value::Object(pool.model_card());
+    assert_eq!(card, serde_json::json!({ "max_model_len": 8192 }));
+    pool.remove_replica(engines[1].addr).unwrap();
+    let card = serde_json::Value::Object(pool.model_card());
+    let one = serde_json::json!({ "root": "one", "max_model_len": 8192 });
+    assert_eq!(card, one);
 }
 
 #[tokio::test]

@@ -28,8 +28,18 @@ const REQUESTS: &str = r#"{"requests": 10, "seconds": 60}"#;
 
 /// Starts `isotherm record` with more arguments, and waits until it records.
 async fn record(service: &Service, trace: &Path, arguments: &[&str]) -> Child {
+    let program = Command::new(env!("CARGO_BIN_EXE_isotherm"));
+    record_by(program, service, trace, arguments).await
+}
+
+async fn record_by(
+    mut program: Command,
+    service: &Service,
+    trace: &Path,
+    arguments: &[&str],
+) -> Child {
     let token = service.folder().join("token");
-    let child = Command::new(env!("CARGO_BIN_EXE_isotherm"))
+    let child = program
         .args(["record", "--admin", &service.admin.to_string()])
         .args(["--token-file", token.to_str().unwrap()])
         .args(["--output", trace.to_str().unwrap()])
@@ -303,4 +313,37 @@ async fn a_client_that_disconnects_ends_its_recording() {
     drop(child);
     let pool = pool(&service);
     wait_until("no recording runs", || !pool.recorder().is_on()).await;
+}
+
+#[tokio::test]
+async fn a_recording_on_a_full_disk_keeps_and_names_what_fits_and_leaves_no_other_file() {
+    let service = start(ALLOWED).await;
+    let path = service.folder().join("trace.jsonl");
+    // A file has at most 64 blocks, as on a disk that is full by then.
+    let mut program = Command::new("sh");
+    program
+        .arg("-c")
+        .arg("trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\"")
+        .arg(env!("CARGO_BIN_EXE_isotherm"));
+    let child = record_by(program, &service, &path, &["--requests", "2000"]).await;
+    let pool = pool(&service);
+    let recorder = pool.recorder();
+    let mut sent = 0;
+    while recorder.is_on() {
+        let hashes = [sent + 1, sent + 2, sent + 3, sent + 4];
+        let (request, _) = pool.submit(&ask("alice", &hashes, 1_100));
+        request.finish(&outcome(220, 9));
+        sent += 1;
+        if sent % 100 == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    let output = ended(child).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let lines = trace(&path);
+    assert!(lines.len() > 50 && lines.len() < 2_000, "{}", lines.len());
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let kept = format!("trace.jsonl has {} of ", lines.len());
+    assert!(told.contains(&kept), "{told}");
+    assert!(!service.folder().join("trace.jsonl.part").exists());
 }

@@ -99,6 +99,12 @@ pub(crate) struct CountersView {
     pub measured_cached_tokens: u64,
     /// Prompt tokens that the prefix index predicted to be cached, over the same requests.
     pub predicted_cached_tokens: u64,
+    /// Prompt tokens that engines looked up in their caches, by their counters.
+    #[serde(default)]
+    pub counted_prompt_tokens: u64,
+    /// Prompt tokens that engines found there, by their counters.
+    #[serde(default)]
+    pub counted_cached_tokens: u64,
 }
 
 /// An entry of `GET /api/replicas`.

@@ -143,8 +143,8 @@ impl RequestLifecycle {
                 let body = openai::models(table.pools().iter(), started);
                 self.close(ImmediateReply::new(models, 200, body, "models"))
             }
-            RouteTarget::Model(id) => {
-                let body = openai::model(&id, started);
+            RouteTarget::Model(id, pool) => {
+                let body = openai::model(&id, &pool, started);
                 self.close(ImmediateReply::new(models, 200, body, "models"))
             }
             RouteTarget::UnknownPath => {

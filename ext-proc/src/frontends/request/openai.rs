@@ -1,6 +1,6 @@
 //! Response bodies in OpenAI's format, which the libraries of clients understand.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use isotherm_fingerprint::paths::UNKNOWN_PATH_MESSAGE;
 use isotherm_router::RejectReason;
@@ -100,32 +100,38 @@ pub(crate) fn models<'a>(
     pools: impl Iterator<Item = &'a std::sync::Arc<Pool>>,
     created: u64,
 ) -> Value {
-    let mut ids = BTreeSet::new();
+    let mut ids = BTreeMap::new();
     let mut adapters = BTreeMap::new();
     for pool in pools {
         let config = pool.config();
         let config = config.borrow();
-        ids.insert(config.model.clone());
-        ids.extend(config.aliases.iter().cloned());
+        let names = std::iter::once(&config.model).chain(&config.aliases);
+        ids.extend(names.map(|name| (name.clone(), pool)));
         let of_pool = pool.adapters().into_iter();
         adapters.extend(of_pool.map(|name| (name, config.model.clone())));
     }
     ids.remove(ANY_MODEL);
-    adapters.retain(|name, _| !ids.contains(&**name));
+    adapters.retain(|name, _| !ids.contains_key(&**name));
     let adapters = adapters.iter().map(|(name, base)| {
         let name = &**name;
         json!({ "id": name, "object": "model", "created": created, "owned_by": "isotherm", "parent": base })
     });
     let data: Vec<_> = ids
         .iter()
-        .map(|id| model(id, created))
+        .map(|(id, pool)| model(id, pool, created))
         .chain(adapters)
         .collect();
     json!({ "object": "list", "data": data })
 }
 
-pub(crate) fn model(id: &str, created: u64) -> Value {
-    json!({ "id": id, "object": "model", "created": created, "owned_by": "isotherm" })
+/// Returns the entry of a model, with what all its replicas say of it, such as the length of its context.
+pub(crate) fn model(id: &str, pool: &Pool, created: u64) -> Value {
+    let mut card = pool.model_card();
+    card.insert("id".into(), id.into());
+    card.insert("object".into(), "model".into());
+    card.insert("created".into(), created.into());
+    card.insert("owned_by".into(), "isotherm".into());
+    Value::Object(card)
 }
 
 fn error(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {

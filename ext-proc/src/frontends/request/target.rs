@@ -40,7 +40,7 @@ pub(crate) enum RouteTarget {
     PassThrough(Option<String>),
     ModelList,
     /// A reply with one model.
-    Model(String),
+    Model(String, Arc<Pool>),
     /// A rejection: clients may not use this path.
     UnknownPath,
     /// A rejection: no pool serves this model.
@@ -70,8 +70,10 @@ impl RouteTarget {
         {
             return match models {
                 None => Self::ModelList,
-                Some(id) if table.for_model(&id).is_some() => Self::Model(id),
-                Some(id) => Self::UnknownModel(id),
+                Some(id) => match table.for_model(&id) {
+                    Some(pool) => Self::Model(id, Arc::clone(pool)),
+                    None => Self::UnknownModel(id),
+                },
             };
         }
         if let Some(model) = &head.model {
@@ -155,7 +157,7 @@ pools:
             RouteTarget::Pool(pool) => format!("route {}", pool.name()),
             RouteTarget::PassThrough(cluster) => format!("pass {}", cluster.unwrap_or_default()),
             RouteTarget::ModelList => "models".into(),
-            RouteTarget::Model(id) => format!("model {id}"),
+            RouteTarget::Model(id, _) => format!("model {id}"),
             RouteTarget::UnknownPath => "no path".into(),
             RouteTarget::UnknownModel(id) => format!("unknown {id}"),
             RouteTarget::MissingModel => "no model".into(),

@@ -170,6 +170,45 @@ async fn a_list_that_breaks_off_after_an_empty_first_page_loses_no_replica() {
 }
 
 #[tokio::test]
+async fn a_whole_list_without_pods_loses_no_replica() {
+    let server = two_pods().await;
+    let mut follower = start(&server, llm());
+    wait_for_replicas(&mut follower, &["10.0.0.1:80", "10.0.0.2:80"]).await;
+    server.cut(|state| {
+        state.forget_events();
+        state.remove(Kind::Pod, "x");
+        state.remove(Kind::Pod, "y");
+    });
+    wait_for_problem(&mut follower, "no pod in namespace `prod`").await;
+    assert_eq!(shown(&follower.reports.borrow()).unwrap().len(), 2);
+    server.set(Kind::Pod, pod("z", 4, "a", true));
+    wait_for_replicas(&mut follower, &["10.0.0.4:80"]).await;
+    wait_for(&mut follower, "no problem", |report| {
+        report.problem.is_none()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn watches_that_the_server_ends_at_once_follow_one_another_with_pauses() {
+    let server = two_pods().await;
+    server.cut(|state| state.ends_watches = true);
+    let pods = KubernetesTarget::Pods {
+        selector: "app=a".into(),
+        ports: vec![80],
+    };
+    let mut follower = start(&server, pods);
+    wait_for_replicas(&mut follower, &["10.0.0.1:80", "10.0.0.2:80"]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let watches = server.watches();
+    assert!((1..=6).contains(&watches), "{watches} watches");
+    server.cut(|state| state.ends_watches = false);
+    server.set(Kind::Pod, pod("z", 4, "a", true));
+    let expected = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.4:80"];
+    wait_for_replicas(&mut follower, &expected).await;
+}
+
+#[tokio::test]
 async fn a_missing_role_is_a_problem_that_says_what_to_do_until_it_is_bound() {
     let server = two_pods().await;
     server.cut(|state| state.forbidden = Some(Kind::Pod));

@@ -55,6 +55,10 @@ pub(super) struct ServerState {
     pub(super) has_definitions: bool,
     pub(super) has_empty_first_page: bool,
     pub(super) breaks_second_page: bool,
+    /// Whether each watch ends at its beginning, in order.
+    pub(super) ends_watches: bool,
+    /// Watches so far.
+    pub(super) watches: usize,
 }
 
 impl ServerState {
@@ -116,6 +120,8 @@ impl FakeServer {
                 has_definitions: true,
                 has_empty_first_page: false,
                 breaks_second_page: false,
+                ends_watches: false,
+                watches: 0,
             }),
             changes: watch::Sender::default(),
         });
@@ -151,6 +157,11 @@ impl FakeServer {
             .send_modify(|(changes, _)| *changes += 1);
     }
 
+    /// The number of watches so far.
+    pub(super) fn watches(&self) -> usize {
+        self.shared.state.lock().watches
+    }
+
     /// Changes the state, and cuts every watch.
     pub(super) fn cut(&self, change: impl FnOnce(&mut ServerState)) {
         change(&mut self.shared.state.lock());
@@ -163,7 +174,7 @@ async fn answer(
     Query(query): Query<BTreeMap<String, String>>,
     request: Request,
 ) -> Response {
-    let state = shared.state.lock();
+    let mut state = shared.state.lock();
     if state.is_away {
         return broken();
     }
@@ -179,8 +190,13 @@ async fn answer(
     if kind == Kind::Pool && !state.has_definitions {
         return (StatusCode::NOT_FOUND, "404 page not found\n").into_response();
     }
+    let is_watch = query.contains_key("watch");
+    state.watches += usize::from(is_watch);
+    if is_watch && state.ends_watches {
+        return StatusCode::OK.into_response();
+    }
     drop(state);
-    if query.contains_key("watch") {
+    if is_watch {
         return follow(&shared, kind, query);
     }
     list(&shared.state.lock(), kind, &query)
