@@ -449,8 +449,6 @@ fn options_of_rendering_separate_prompts() {
         body(r#""chat_template_kwargs":{"enable_thinking":"false"},"#),
         body(r#""reasoning_effort":"high","#),
         body(r#""reasoning_effort":"low","#),
-        body(r#""tool_choice":"none","#),
-        body(r#""tool_choice":{"type":"function","function":{"name":"f"}},"#),
         body(r#""truncate_prompt_tokens":100,"#),
         body(r#""mm_processor_kwargs":{"max_pixels":100},"#),
         body(r#""thinking":{"type":"enabled"},"#),
@@ -463,7 +461,9 @@ fn options_of_rendering_separate_prompts() {
     for same in [
         r#""add_generation_prompt":false,"continue_final_message":true,"#,
         r#""tool_choice":"auto","#,
+        r#""tool_choice":"none","#,
         r#""tool_choice":"required","#,
+        r#""tool_choice":{"type":"function","function":{"name":"f"}},"#,
         r#""tool_choice":null,"reasoning_effort":null,"#,
     ] {
         assert_eq!(body(same), different[0], "{same}");

@@ -52,8 +52,6 @@ struct OpenOption {
     name: u64,
     /// The number of objects around it.
     depth: usize,
-    /// The texts that count as absent.
-    defaults: &'static [&'static str],
 }
 
 /// Receives the contents of a request from the scanner.
@@ -111,12 +109,11 @@ impl RequestVisitor {
         if let Some(frame) = self.frames.last_mut() {
             self.names.add_place(&mut frame.names, place);
         }
-        if let Mode::RenderOption(defaults) = mode {
+        if matches!(mode, Mode::RenderOption) {
             self.digest.take();
             self.option = Some(OpenOption {
                 name: Digest::of(name),
                 depth: self.frames.len(),
-                defaults,
             });
         }
         match section {
@@ -139,14 +136,13 @@ impl RequestVisitor {
         self.digest.push(bytes);
     }
 
-    /// Adds the option of rendering whose value ends here, unless it is `null` or a default.
+    /// Adds the option of rendering whose value ends here, unless it is `null`.
     #[inline(never)]
     fn end_option(&mut self, is_null: bool) {
         let depth = self.frames.len();
         if let Some(option) = self.option.take_if(|option| option.depth == depth) {
             let value = self.digest.take();
-            let is_default = |text: &&str| Digest::of(text.as_bytes()) == value;
-            if !is_null && !option.defaults.iter().any(is_default) {
+            if !is_null {
                 self.prompt.add_option(option.name, value);
             }
         }
@@ -185,8 +181,8 @@ impl Visitor for RequestVisitor {
             (Mode::Json, Container::Object) => self.prompt.begin_json(marks::OBJECT),
             (Mode::Json, Container::Array) => self.prompt.begin_json(marks::ARRAY),
             (Mode::Message, Container::Object) => self.prompt.begin_message(),
-            (Mode::RenderOption(_), Container::Object) => self.push_option(&[marks::OBJECT]),
-            (Mode::RenderOption(_), Container::Array) => self.push_option(&[marks::ARRAY]),
+            (Mode::RenderOption, Container::Object) => self.push_option(&[marks::OBJECT]),
+            (Mode::RenderOption, Container::Array) => self.push_option(&[marks::ARRAY]),
             _ => {}
         }
         self.frames.push(Frame {
@@ -206,7 +202,7 @@ impl Visitor for RequestVisitor {
             (Mode::Json, Container::Object) => self.prompt.mark(marks::OBJECT_END),
             (Mode::Json, Container::Array) => self.prompt.mark(marks::ARRAY_END),
             (Mode::Message, Container::Object) => self.prompt.end_message(),
-            (Mode::RenderOption(_), _) => {
+            (Mode::RenderOption, _) => {
                 self.push_option(&[marks::OBJECT_END]);
                 self.end_option(false);
             }
@@ -243,7 +239,7 @@ impl Visitor for RequestVisitor {
                 self.names.set_repeated();
                 (Mode::Excess, false)
             }
-            mode @ Mode::RenderOption(_) => {
+            mode @ Mode::RenderOption => {
                 self.push_option(&[marks::KEY]);
                 self.push_option(key);
                 (mode, false)
@@ -279,8 +275,7 @@ impl Visitor for RequestVisitor {
             }
             Mode::Media => Sink::Medium,
             Mode::CacheKey(key) => Sink::CacheKey(key),
-            Mode::RenderOption(_) => {
-                // A default is compared without a mark.
+            Mode::RenderOption => {
                 if !self.is_whole_option() {
                     self.push_option(&[marks::STRING]);
                 }
@@ -343,7 +338,7 @@ impl Visitor for RequestVisitor {
             Mode::CacheKey(key) if literal != b"null" => {
                 self.prompt.add_cache_key(key, Digest::of(literal));
             }
-            Mode::RenderOption(_) => {
+            Mode::RenderOption => {
                 let is_null = literal == b"null" && self.is_whole_option();
                 self.push_option(&[marks::LITERAL]);
                 self.push_option(literal);

@@ -159,10 +159,7 @@ fn member(api: Api, name: &str, value: &Value, rendered: &mut RenderedPrompt) {
         (_, "chat_template") | (Responses, "prompt") => {
             return select(&mut rendered.selectors[4], value);
         }
-        (_, "tool_choice") if [Value::text("auto"), Value::text("required")].contains(value) => {
-            return;
-        }
-        (_, "chat_template_kwargs" | "tool_choice") => {
+        (_, "chat_template_kwargs") => {
             let value = match value {
                 Value::String(text) => text.clone().into_bytes(),
                 _ => {
