@@ -187,6 +187,9 @@ impl RequestContext {
                 .count(&flow.release(host::unix_ms, || None));
             return Action::Continue;
         }
+        if is_end {
+            flow.end_body();
+        }
         if self.read(&mut flow, bytes_before, bytes) || is_end {
             return self.open_gate(flow);
         }
@@ -360,6 +363,9 @@ impl HttpContext for RequestContext {
         }
         self.accepted_bytes = flow.body_bytes();
         self.held_bytes = buffered_bytes;
+        if end_of_stream {
+            flow.end_body();
+        }
         // The host's buffer grows while a request is held: the new bytes follow the known ones.
         let is_full = self.read(&mut flow, 0, buffered_bytes);
         if is_full || end_of_stream {
@@ -375,10 +381,16 @@ impl HttpContext for RequestContext {
     }
 
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
-        match self.flow.take() {
-            Some(flow) if self.is_gated => self.open_gate(flow),
-            Some(flow) if self.role.watch.on_body(self.id) => self.release(flow),
-            Some(_) | None => Action::Continue,
+        let Some(mut flow) = self.flow.take() else {
+            return Action::Continue;
+        };
+        flow.end_body();
+        if self.is_gated {
+            self.open_gate(flow)
+        } else if self.role.watch.on_body(self.id) {
+            self.release(flow)
+        } else {
+            Action::Continue
         }
     }
 

@@ -92,6 +92,10 @@ pub(super) async fn explain(
         RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
         RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
         RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
+        RouteTarget::UnreadModel(reason) => {
+            let (status, message) = (reason.status(), reason.message());
+            format!("answered with {status}: {message}")
+        }
     };
     Ok(Json(view::ExplainResponse {
         request,
@@ -132,10 +136,9 @@ fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), Ap
         }
     };
     apply(&mut headers, edits);
-    for chunk in body.as_bytes().chunks(CHUNK_BYTES) {
-        if flow.feed(chunk) {
-            break;
-        }
+    let mut chunks = body.as_bytes().chunks(CHUNK_BYTES);
+    if !chunks.any(|chunk| flow.feed(chunk)) {
+        flow.end_body();
     }
     let release = flow.release(unix_ms, || None);
     apply(&mut headers, release.edits);

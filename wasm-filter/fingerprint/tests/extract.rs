@@ -5,7 +5,7 @@
     reason = "a test that fails may panic"
 )]
 
-use isotherm_fingerprint::{Api, BodyError, Extraction, Extractor, MemberPaths};
+use isotherm_fingerprint::{Api, BodyError, Extraction, Extractor, MemberPaths, UnreadModel};
 
 fn wanted() -> MemberPaths {
     MemberPaths {
@@ -411,6 +411,92 @@ fn a_body_with_a_repeated_member_has_no_fingerprint() {
         (two_models.model, two_models.session),
         (None, Some((3, "u".into())))
     );
+}
+
+#[test]
+fn a_model_that_stands_twice_with_one_value_is_one_model() {
+    let once = chat(r#"{"model":"a","messages":[{"role":"user","content":"hi"}]}"#);
+    for body in [
+        r#"{"model":"a","model":"a","messages":[{"role":"user","content":"hi"}]}"#,
+        r#"{"model":"a","messages":[{"role":"user","content":"hi"}],"mod\u0065l":"\u0061","model":"a"}"#,
+    ] {
+        assert_eq!(chat(body), once, "{body}");
+    }
+    for body in [
+        r#"{"model":"a","model":"b"}"#,
+        r#"{"model":"a","model":"b","model":"a"}"#,
+        r#"{"model":"a","model":null}"#,
+        r#"{"model":null,"model":"a"}"#,
+        r#"{"model":"a","model":["a"]}"#,
+        r#"{"model":{"id":"a","id":"b"}}"#,
+    ] {
+        let found = chat(body);
+        assert_eq!(found.model, None, "{body}");
+        assert_eq!(
+            found.unread_model,
+            Some(UnreadModel::Contradictory),
+            "{body}"
+        );
+        assert_eq!(found.error, Some(BodyError::RepeatedMember), "{body}");
+    }
+}
+
+#[test]
+fn the_reason_why_a_model_cannot_be_told_is_found() {
+    let deep = format!(
+        r#"{{"x":{}{},"model":"m"}}"#,
+        "[".repeat(200),
+        "]".repeat(200)
+    );
+    let long = format!(r#"{{"model":"{}"}}"#, "m".repeat(300));
+    for (body, reason) in [
+        ("{}", None),
+        (r#"{"model":null}"#, None),
+        (r#"{"model":""}"#, None),
+        (r#"{"prompt":"a","prompt":"b"}"#, None),
+        (r#"{"model":"m","x":tru}"#, None),
+        ("m", Some(UnreadModel::NotJson)),
+        ("\u{feff}[]", Some(UnreadModel::NotJson)),
+        (r#"{"x":tru,"model":"m"}"#, Some(UnreadModel::Malformed)),
+        ("", None),
+        (r#"{"x":1,"x":"#, Some(UnreadModel::TooFar)),
+        (
+            r#"{"prompt":"a","prompt":"b","x":"#,
+            Some(UnreadModel::TooFar),
+        ),
+        (&deep, Some(UnreadModel::TooDeep)),
+        (&long, Some(UnreadModel::TooLong)),
+    ] {
+        assert_eq!(chat(body).unread_model, reason, "{body}");
+    }
+}
+
+#[test]
+fn what_engines_read_besides_json_is_read() {
+    let plain = chat(r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#);
+    for body in [
+        "\u{feff}{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+        r#"{"top_p":NaN,"x":[Infinity,-Infinity],"model":"m","messages":[{"role":"user","content":"hi"}]}"#,
+    ] {
+        assert_eq!(chat(body), plain, "{body}");
+    }
+    let half_a_mark = [&b"\xef\xbb"[..], b"{\"model\":\"m\"}"].concat();
+    let mut extractor = Extractor::new(Api::ChatCompletions, &wanted());
+    extractor.feed(&half_a_mark);
+    assert_eq!(extractor.finish().error, Some(BodyError::NotJson));
+}
+
+#[test]
+fn a_body_of_another_path_has_a_model_and_a_session_and_no_prompt() {
+    let mut extractor = Extractor::without_prompt(&wanted());
+    extractor.feed(
+        br#"{"query":"why","documents":["a"],"prompt":"a","prompt":"b","user":"u","model":"m"}"#,
+    );
+    let found = extractor.finish();
+    assert_eq!(found.model.as_deref(), Some("m"));
+    assert_eq!(found.session, Some((3, "u".into())));
+    assert_eq!((found.error, found.prompt_tokens), (None, 0));
+    assert_eq!(found.fingerprint.total_bytes(), 0);
 }
 
 #[test]

@@ -163,6 +163,18 @@ impl RequestLifecycle {
                 let (result, body) = (RequestResult::BadRequest, openai::no_model());
                 self.reject_unroutable(is_forwarded, result, 400, body, "no_model")
             }
+            RouteTarget::UnreadModel(reason) => {
+                let why = reason.as_str();
+                tracing::debug!(
+                    id = self.id(),
+                    path = head.path,
+                    why,
+                    "the model cannot be told"
+                );
+                let (result, status) = (RequestResult::BadRequest, reason.status());
+                let body = openai::unread_model(reason);
+                self.reject_unroutable(is_forwarded, result, status, body, "unread_model")
+            }
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use isotherm_fingerprint::UnreadModel;
 use isotherm_fingerprint::paths::UNKNOWN_PATH_MESSAGE;
 use isotherm_router::RejectReason;
 use isotherm_wasm_filter_core::body_timer;
@@ -32,11 +33,20 @@ pub(crate) fn unknown_model(model: &str) -> Value {
 /// Returns the body for a request that must name a model.
 pub(crate) fn no_model() -> Value {
     error(
-        "No model could be read from this request. Name one in the JSON body, uncompressed; \
-         GET /v1/models lists them.",
+        "This request names no model. Name one in the member `model` of its JSON body; GET /v1/models lists them.",
         "invalid_request_error",
         Some("model"),
         "missing_model",
+    )
+}
+
+/// Returns the body for a request whose model cannot be told.
+pub(crate) fn unread_model(reason: UnreadModel) -> Value {
+    error(
+        reason.message(),
+        "invalid_request_error",
+        Some("model"),
+        "unread_model",
     )
 }
 

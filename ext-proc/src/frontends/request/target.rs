@@ -22,7 +22,7 @@
 
 use std::sync::{Arc, Once};
 
-use isotherm_fingerprint::Api;
+use isotherm_fingerprint::{Api, UnreadModel};
 
 use super::head::{RequestHead, percent_decoded};
 use crate::pool::{ANY_MODEL, Pool, PoolTable};
@@ -47,6 +47,8 @@ pub(crate) enum RouteTarget {
     UnknownModel(String),
     /// A rejection: the request must name a model.
     MissingModel,
+    /// A rejection: the model that the request names cannot be told.
+    UnreadModel(UnreadModel),
 }
 
 impl RouteTarget {
@@ -79,6 +81,10 @@ impl RouteTarget {
                 Some(pool) => Self::in_pool(pool, head),
                 None => Self::UnknownModel(model.clone()),
             };
+        }
+        // The cluster that the filter chose without a model is a guess, and the only pool is none.
+        if let (Some(reason), None) = (head.unread_model, table.default_pool()) {
+            return Self::UnreadModel(reason);
         }
         let by_cluster = head
             .headers
@@ -159,6 +165,7 @@ pools:
             RouteTarget::UnknownPath => "no path".into(),
             RouteTarget::UnknownModel(id) => format!("unknown {id}"),
             RouteTarget::MissingModel => "no model".into(),
+            RouteTarget::UnreadModel(reason) => reason.as_str().into(),
         }
     }
 
@@ -223,6 +230,37 @@ pools:
         head.needs_endpoint = true;
         let target = RouteTarget::of(&head, &pool_registry.table());
         assert!(matches!(target, RouteTarget::MissingModel), "{target:?}");
+    }
+
+    #[tokio::test]
+    async fn a_model_that_cannot_be_told_is_no_reason_for_the_default_cluster() {
+        let of = |config: &str, path: &str| {
+            let config = config::parse(config).unwrap();
+            let metrics = Metrics::register(&mut Registry::default());
+            let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
+            let mut head = RequestHead {
+                method: "POST".into(),
+                path: path.into(),
+                unread_model: Some(UnreadModel::TooFar),
+                is_filtered: true,
+                ..RequestHead::default()
+            };
+            head.headers.cluster = Some("l".into());
+            RouteTarget::of(&head, &pool_registry.table())
+        };
+        let any = "{ paths: ['*'], pools: [{ cluster: l }, { model: qwen, cluster: q }] }";
+        let one = "{ paths: ['*'], pools: [{ model: llama, cluster: l }] }";
+        for path in ["/v1/completions", "/v1/rerank"] {
+            let target = of(TWO, path);
+            assert!(
+                matches!(target, RouteTarget::UnreadModel(UnreadModel::TooFar)),
+                "{target:?}"
+            );
+            for config in [any, one, "{ paths: ['*'] }"] {
+                let target = of(config, path);
+                assert!(matches!(target, RouteTarget::Pool(_)), "{target:?}");
+            }
+        }
     }
 
     #[tokio::test]

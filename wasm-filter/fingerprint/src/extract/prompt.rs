@@ -10,12 +10,8 @@ use crate::Fingerprint;
 use crate::leaves::{Digest, fold};
 use crate::sections::{Section, Sections};
 use crate::shape::{ATTRIBUTES, Attribute, CACHE_KEYS, CacheKey};
+use crate::tokens;
 
-/// Approximate bytes of text per token, for English text and code under vocabularies of 100,000 tokens and more.
-const TEXT_BYTES_PER_TOKEN: u64 = 4;
-/// Tokens of an image or another medium: the 24 by 24 patches of LLaVA-1.5. Models differ by a factor of ten, and the size
-/// of the picture is unknown here; the estimate must not count the picture's base64 text.
-const MEDIUM_TOKENS: u64 = 576;
 /// Bytes of a token id in the prompt.
 const TOKEN_BYTES: u64 = 4;
 /// The role of a message that consists of text alone.
@@ -147,9 +143,12 @@ impl PromptWriter {
         self.token_ids += 1;
     }
 
-    /// Adds a value of this cache key; all values of a list count.
+    /// Adds a value of this cache key; all values of a list count. Of two models the first counts: they are equal, or the
+    /// body has an error.
     pub(super) fn add_cache_key(&mut self, key: CacheKey, digest: u64) {
-        if let Some(value) = self.cache_keys.get_mut(key as usize) {
+        if let Some(value) = self.cache_keys.get_mut(key as usize)
+            && (key != CacheKey::Model || value.is_none())
+        {
             *value = Some(fold(value.unwrap_or_default(), digest));
         }
     }
@@ -168,8 +167,8 @@ impl PromptWriter {
     pub(super) fn tokens(&self) -> u32 {
         let ids_bytes = self.token_ids * TOKEN_BYTES;
         let text_bytes = self.sections.total_bytes().saturating_sub(ids_bytes);
-        let tokens =
-            text_bytes.div_ceil(TEXT_BYTES_PER_TOKEN) + self.token_ids + self.media * MEDIUM_TOKENS;
+        let media_tokens = self.media * u64::from(tokens::MEDIUM_TOKENS);
+        let tokens = u64::from(tokens::of_text(text_bytes)) + self.token_ids + media_tokens;
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 

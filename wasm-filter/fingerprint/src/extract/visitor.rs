@@ -57,7 +57,8 @@ struct OpenOption {
 /// Receives the contents of a request from the scanner.
 #[derive(Debug)]
 pub(super) struct RequestVisitor {
-    api: Api,
+    /// The API whose prompt is read, if any.
+    api: Option<Api>,
     pub(super) prompt: PromptWriter,
     pub(super) members: MemberFinder,
     pub(super) stream: Option<bool>,
@@ -72,7 +73,7 @@ pub(super) struct RequestVisitor {
 }
 
 impl RequestVisitor {
-    pub(super) fn new(api: Api, members: MemberFinder) -> Self {
+    pub(super) fn new(api: Option<Api>, members: MemberFinder) -> Self {
         Self {
             api,
             prompt: PromptWriter::new(),
@@ -100,13 +101,15 @@ impl RequestVisitor {
     #[inline(never)]
     fn begin_member(&mut self, members: Option<&Members>, name: &[u8]) -> Mode {
         let member = match members {
-            None => shape::request_member(self.api, name),
+            None => self.api.and_then(|api| shape::request_member(api, name)),
             Some(members) => shape::find(members, name),
         };
         let Some((place, Member { section, mode })) = member else {
             return Mode::Skip;
         };
-        if let Some(frame) = self.frames.last_mut() {
+        // The finder of members compares the values of a model that repeats.
+        let is_model = matches!(mode, Mode::CacheKey(CacheKey::Model));
+        if let Some(frame) = self.frames.last_mut().filter(|_| !is_model) {
             self.names.add_place(&mut frame.names, place);
         }
         if matches!(mode, Mode::RenderOption) {
