@@ -21,7 +21,7 @@ use crate::access_log;
 use crate::decision_stream::SharedConnection;
 use crate::held_bodies::HeldBodies;
 use crate::host;
-use crate::host_watch::HostWatch;
+use crate::host_watch::{Hold, HostWatch};
 use crate::metrics::RequestMetrics;
 
 /// The most bytes of a body that one copy brings in: the size of a processor's own cache. One read of the host may bring a
@@ -70,6 +70,8 @@ pub(crate) struct RequestContext {
     held_bytes: usize,
     /// The bytes of the body that Envoy held before the last piece.
     accepted_bytes: usize,
+    /// Whether the watch of the host may release the request.
+    is_watched: bool,
     /// Whether the gate holds the request, and this instance only reads it.
     is_gated: bool,
     /// Whether the request was sent on the decision stream.
@@ -90,6 +92,7 @@ impl RequestContext {
             timer_index: None,
             held_bytes: 0,
             accepted_bytes: 0,
+            is_watched: false,
             is_gated: false,
             is_sent: false,
             response: None,
@@ -335,8 +338,12 @@ impl HttpContext for RequestContext {
             return self.pass_to_gate(flow, &headers);
         }
         let watch = &self.role.watch;
-        if flow.is_held() && !watch.can_hold(self.id, headers) {
-            flow.skip_body();
+        if flow.is_held() {
+            match watch.hold(self.id, headers) {
+                Hold::Watched => self.is_watched = true,
+                Hold::Unwatched => {}
+                Hold::Refused => flow.skip_body(),
+            }
         }
         if !flow.is_held() {
             return self.release(flow);
@@ -357,7 +364,7 @@ impl HttpContext for RequestContext {
         if self.is_gated {
             return self.read_before_gate(flow, buffered_bytes, end_of_stream);
         }
-        if !self.role.watch.on_body(self.id) {
+        if !self.role.watch.on_body(self.id, self.is_watched) {
             self.role.bodies.release(&mut self.timer_index);
             return Action::Continue;
         }
@@ -387,7 +394,7 @@ impl HttpContext for RequestContext {
         flow.end_body();
         if self.is_gated {
             self.open_gate(flow)
-        } else if self.role.watch.on_body(self.id) {
+        } else if self.role.watch.on_body(self.id, self.is_watched) {
             self.release(flow)
         } else {
             Action::Continue

@@ -13,14 +13,14 @@ pub fn headers(pairs: &[(&str, &str)]) -> Headers {
 
 /// The id of the plugin's root context.
 pub(crate) const ROOT: u32 = 1;
-/// The id of the request's context.
-pub(crate) const REQUEST: u32 = 2;
 
 /// The host's side of one plugin instance and one request.
 #[derive(Debug, Default)]
 pub struct Host {
     /// The plugin's configuration.
     pub configuration: Vec<u8>,
+    /// The id of the request's context.
+    pub(crate) request: u32,
     /// The request's headers, as the filter has left them.
     pub request_headers: Headers,
     /// The request's body, as far as it is held back.

@@ -7,7 +7,7 @@
 use anyhow::{Context as _, anyhow};
 use wasmi::{Caller, Engine, Error, Extern, Linker, Memory, Module, Val};
 
-use crate::host::{Host, REQUEST, ROOT};
+use crate::host::{Host, ROOT};
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
@@ -190,7 +190,7 @@ fn set_property(
     let path = instance.read_text(path, path_bytes)?;
     let value = instance.read_text(value, value_bytes)?;
     let host = instance.host();
-    if host.context() != REQUEST {
+    if host.context() != host.request {
         return Ok(NOT_FOUND);
     }
     host.filter_state.insert(path, value);
@@ -260,7 +260,8 @@ fn set_tick_period(instance: &mut Instance<'_>, [milliseconds, ..]: Arguments) -
 }
 
 fn set_effective_context(instance: &mut Instance<'_>, [context, ..]: Arguments) -> Result<u32> {
-    if ![ROOT, REQUEST].contains(&context) {
+    let request = instance.host().request;
+    if ![ROOT, request].contains(&context) {
         return Ok(BAD_ARGUMENT);
     }
     instance.host().effective = Some(context);
@@ -269,7 +270,7 @@ fn set_effective_context(instance: &mut Instance<'_>, [context, ..]: Arguments) 
 
 fn continue_stream(instance: &mut Instance<'_>, [direction, ..]: Arguments) -> Result<u32> {
     let host = instance.host();
-    if host.context() != REQUEST || direction != HTTP_REQUEST {
+    if host.context() != host.request || direction != HTTP_REQUEST {
         return Ok(BAD_ARGUMENT);
     }
     host.resumed += 1;
@@ -282,7 +283,7 @@ fn send_local_response(
 ) -> Result<u32> {
     let body = instance.read(body, body_bytes)?;
     let host = instance.host();
-    if host.context() != REQUEST {
+    if host.context() != host.request {
         return Ok(BAD_ARGUMENT);
     }
     host.replied = Some((status, body));
