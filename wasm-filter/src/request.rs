@@ -11,7 +11,7 @@ use isotherm_wasm_filter_core::cache_mask::CacheMask;
 use isotherm_wasm_filter_core::request::{
     Release, RequestFlow, has_allowed_path, is_traced, strip,
 };
-use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
+use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow, orca};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig, gate};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext};
@@ -257,33 +257,28 @@ impl RequestContext {
         }
     }
 
-    /// Hides the decision, and the numbers of the cache in the body that follows.
+    /// Hides the decision, the engine's load, and the numbers of the cache in the body that follows, whose length may change.
     #[cold]
     #[inline(never)]
     fn hide_cache(&mut self) {
         self.remove_http_response_header(names::DECISION);
+        self.remove_http_response_header(orca::REPORT_HEADER);
         let headers = self.get_http_response_headers_bytes();
         self.mask = CacheMask::for_response(&headers).map(Box::new);
+        if self.mask.is_some() {
+            self.remove_http_response_header("content-length");
+        }
     }
 
-    /// Overwrites the numbers of the cache in a piece of the response.
+    /// Hides the numbers of the cache in a piece of the response. The host replaces pieces as a whole only.
     #[cold]
     #[inline(never)]
-    fn mask_body(&mut self, piece_bytes: usize) {
-        let mut start = 0;
-        while start < piece_bytes {
-            let bytes = (piece_bytes - start).min(COPY_BYTES_MAX);
-            let Some(mut piece) = self.get_http_response_body(start, bytes) else {
-                return;
-            };
-            if piece.is_empty() {
-                return;
-            }
-            let mask = self.mask.as_mut();
-            if mask.is_some_and(|mask| mask.apply(&mut piece)) {
-                self.set_http_response_body(start, piece.len(), &piece);
-            }
-            start += piece.len();
+    fn mask_body(&mut self, piece_bytes: usize, is_end: bool) {
+        let piece = self.get_http_response_body(0, piece_bytes);
+        let piece = piece.unwrap_or_default();
+        let mask = self.mask.as_mut();
+        if let Some(masked) = mask.and_then(|mask| mask.apply(&piece, is_end)) {
+            self.set_http_response_body(0, piece.len(), &masked);
         }
     }
 
@@ -427,7 +422,7 @@ impl HttpContext for RequestContext {
             }
         }
         if self.mask.is_some() {
-            self.mask_body(piece_bytes);
+            self.mask_body(piece_bytes, end_of_stream);
         }
         if end_of_stream {
             self.report_outcome();

@@ -20,6 +20,7 @@ mod config;
 pub mod decision_stream;
 pub mod gate;
 mod headers;
+mod json_object;
 pub mod request;
 pub mod response;
 

@@ -106,7 +106,7 @@ const REQUEST: [Key; 18] = [
         "hide_cache",
         "boolean",
         "false",
-        "Whether clients learn nothing of caches: the filter removes the decision header, and writes 0 over `cached_tokens` and its relatives in responses. The service reads the true numbers first. The filter removes `accept-encoding` from requests, since it cannot read compressed responses.",
+        "Whether clients learn nothing of caches: the filter removes the decision header and the engine's load report, and replaces `cached_tokens` and its relatives in responses by 0. In Anthropic's API it adds what was cached to `input_tokens`. The service reads the true numbers first. The filter removes `accept-encoding` and `endpoint-load-metrics-format` from requests, since it cannot read compressed responses, and `content-length` from responses.",
     ),
     (
         "trusted_origin",

@@ -40,6 +40,7 @@ use crate::RequestConfig;
 use crate::buffer_limit::BufferLimit;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
 use crate::headers::{self, HeaderEdit, Headers};
+use crate::response::orca;
 
 /// The bytes of one read over HTTP/2: a frame of the default size.
 const FRAME_BYTES: usize = 16 * 1024;
@@ -162,7 +163,9 @@ impl RequestFlow {
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
             client_address: source::client_address(&config.session, headers),
-            target: config.decision_stream().map(|_| RequestTarget::of(headers)),
+            target: config
+                .decision_stream()
+                .map(|_| RequestTarget::of(&config, headers)),
             config,
         };
         flow.limit_buffer(BufferLimit::of(&flow.config));
@@ -330,8 +333,10 @@ pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    // A compressed response could not be read.
-    names.extend(config.hides_cache().then_some("accept-encoding"));
+    if config.hides_cache() {
+        // A compressed response could not be read, and the engine's report tells the use of its cache.
+        names.extend(["accept-encoding", orca::FORMAT_HEADER]);
+    }
     let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
     names.into_iter().map(remove).collect()
 }

@@ -265,6 +265,24 @@ fn internal_headers_are_stripped() {
 }
 
 #[test]
+fn a_client_that_must_not_learn_of_caches_asks_for_no_load_report() {
+    let headers = chat_with(&[
+        ("accept-encoding", "gzip"),
+        ("endpoint-load-metrics-format", "TEXT"),
+    ]);
+    let json = r#"{"hide_cache":true,"decision_stream":{"cluster":"isotherm"}}"#;
+    let removed = ["accept-encoding", "endpoint-load-metrics-format"]
+        .map(|name| HeaderEdit::Remove(name.to_owned()));
+    assert_eq!(strip(&config(json), &headers), removed);
+    let wants_report = |json: &str| {
+        let release = send(config(json), &headers, CHAT.as_bytes(), 9);
+        release.target.unwrap().wants_report
+    };
+    assert!(!wants_report(json));
+    assert!(wants_report(&json.replace("true", "false")));
+}
+
+#[test]
 fn forged_headers_never_become_values() {
     let forged = [
         ("x-isotherm-session", "forged"),
