@@ -95,6 +95,24 @@ fn usage_at_the_end_of_a_long_stream_is_found() {
 }
 
 #[test]
+fn usage_far_before_the_end_of_a_whole_response_is_found() {
+    let (mut flow, _) = start(&[]);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "application/json"),
+    ]));
+    let usage =
+        r#"{"choices":[],"usage":{"prompt_tokens":4009,"completion_tokens":1},"prompt_logprobs":["#;
+    feed(&mut flow, &[usage], 30 * MS);
+    let logprob = r#"{"12":{"logprob":-0.25,"rank":1,"decoded_token":"usage"}},"#.repeat(200);
+    feed(&mut flow, &[logprob.as_str(); 60], 40 * MS);
+    feed(&mut flow, &["null]}"], 41 * MS);
+    let outcome = flow.outcome(None).unwrap();
+    assert_eq!(outcome.prompt_tokens, Some(4009));
+    assert_eq!(outcome.completion_tokens, Some(1));
+}
+
+#[test]
 fn the_load_report_stays_for_a_client_that_asked_for_it() {
     let (mut flow, added) = start(&[("endpoint-load-metrics-format", "JSON")]);
     assert_eq!(added, None);
