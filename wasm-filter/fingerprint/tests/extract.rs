@@ -561,6 +561,104 @@ fn options_of_rendering_separate_prompts() {
 }
 
 #[test]
+fn what_engines_do_not_render_is_not_hashed() {
+    let text = text(15, 2000);
+    let chat_of = |members: &str, of_message: &str| {
+        let found = chat(&format!(
+            r#"{{{members}"messages":[{{"role":"user","content":"{text}"}},{{"role":"assistant"{of_message},"tool_calls":[{{"id":"c","function":{{"name":"f","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"c","content":"{text}"}}]}}"#
+        ));
+        assert_eq!(found.error, None, "{members} {of_message}");
+        found
+    };
+    let plain = chat_of("", "");
+    for empty in ["null", r#""""#, "[]", "{}"] {
+        for name in [
+            "tools",
+            "functions",
+            "documents",
+            "chat_template_kwargs",
+            "mm_processor_kwargs",
+            "reasoning",
+        ] {
+            let spelled_out = chat_of(&format!(r#""{name}":{empty},"#), "");
+            assert_eq!(spelled_out, plain, "{name}: {empty}");
+        }
+        for name in [
+            "content",
+            "refusal",
+            "reasoning_content",
+            "function_call",
+            "x_note",
+            "name",
+        ] {
+            let spelled_out = chat_of("", &format!(r#","{name}":{empty}"#));
+            assert_eq!(spelled_out, plain, "{name}: {empty}");
+        }
+    }
+    for name in ["cache_salt", "lora_path", "chat_template"] {
+        assert_eq!(chat_of(&format!(r#""{name}":"","#), ""), plain, "{name}");
+    }
+    let part = r#","content":[{"type":"text","text":""}]"#;
+    assert_eq!(chat_of("", part), plain);
+
+    // A value within a value renders.
+    let tools = |parameters: &str| {
+        chat_of(
+            &format!(r#""tools":[{{"name":"f","parameters":{parameters}}}],"#),
+            "",
+        )
+    };
+    assert_eq!(shared(&tools("{}"), &tools("[]")), 0);
+    let answers = [
+        chat_of("", r#","x_note":[[]]"#),
+        chat_of("", r#","x_note":[null]"#),
+    ];
+    assert!(shared(&answers[0], &plain) < plain.fingerprint.blocks().len());
+    assert_ne!(answers[0].fingerprint, answers[1].fingerprint);
+}
+
+#[test]
+fn the_billing_header_of_an_agent_is_no_part_of_the_prompt() {
+    let text = text(16, 3000);
+    let body = |blocks: &str| {
+        extract(
+            Api::Messages,
+            &format!(
+                r#"{{"system":[{blocks}{{"type":"text","text":"{text}"}}],"messages":[{{"role":"user","content":"{text}"}}]}}"#
+            ),
+        )
+    };
+    let plain = body("");
+    for header in [
+        "x-anthropic-billing-header: cc_version=2.1.37; cch=4e20a;",
+        "x-anthropic-billing-header: cch=eb6c6;",
+        "x-anthropic-billing-header",
+        r"\u0078-anthropic-billing-header: cch=1;\n",
+    ] {
+        let billed = body(&format!(r#"{{"type":"text","text":"{header}"}},"#));
+        assert_eq!(billed, plain, "{header}");
+        let billed = body(&format!(r#"{{"text":"{header}","type":"text"}},"#));
+        assert_eq!(billed, plain, "{header}");
+    }
+    for other in ["x-anthropic-billing", "x-anthropic-billing-footer", "X"] {
+        let found = body(&format!(r#"{{"type":"text","text":"{other}"}},"#));
+        assert_eq!(shared(&found, &plain), 0, "{other}");
+        let length = found.fingerprint.total_bytes() - plain.fingerprint.total_bytes();
+        assert_eq!(length as usize, other.len() + 1, "the text and its mark");
+    }
+    let question = |text: &str| {
+        extract(
+            Api::Messages,
+            &format!(
+                r#"{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{text}"}}]}}]}}"#
+            ),
+        )
+    };
+    let quoted = question("x-anthropic-billing-header is new to me");
+    assert_ne!(quoted.fingerprint, question("").fingerprint);
+}
+
+#[test]
 fn member_names_of_any_length_differ() {
     let tools = |name: &str| {
         chat(&format!(
