@@ -5,11 +5,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use isotherm_fingerprint::names;
-use isotherm_fingerprint::paths::UNKNOWN_PATH_BODY;
 use isotherm_wasm_filter_core::body_timer::BodyIndex;
 use isotherm_wasm_filter_core::cache_mask::CacheMask;
 use isotherm_wasm_filter_core::request::{
-    Release, RequestFlow, has_allowed_path, is_traced, strip,
+    Rejection, Release, RequestFlow, is_traced, rejection, strip,
 };
 use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow, orca};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig, gate};
@@ -106,13 +105,15 @@ impl RequestContext {
             .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
     }
 
-    /// Responds to a request with a path that clients may not use.
+    /// Responds to a request with a path or a method that clients may not use.
     #[cold]
     #[inline(never)]
-    fn reject_path(&self) -> Action {
+    fn reject(&self, rejection: &Rejection) -> Action {
         self.role.metrics.count_rejected_path();
-        let headers = vec![("content-type", "application/json")];
-        self.send_http_response(404, headers, Some(UNKNOWN_PATH_BODY.as_bytes()));
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(rejection.allow.map(|methods| ("allow", methods)));
+        let body = Some(rejection.body.as_bytes());
+        self.send_http_response(rejection.status.into(), headers, body);
         Action::Pause
     }
 
@@ -318,8 +319,8 @@ impl HttpContext for RequestContext {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         let headers = self.get_http_request_headers_bytes();
         let config = &self.role.config;
-        if !has_allowed_path(config, &headers) {
-            return self.reject_path();
+        if let Some(rejection) = rejection(config, &headers) {
+            return self.reject(&rejection);
         }
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
         self.arrived_at = is_traced(&headers).then(host::now);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::response::Json;
-use isotherm_fingerprint::names;
+use isotherm_fingerprint::{names, paths};
 use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
 use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow, strip};
 use isotherm_wasm_filter_core::{HeaderEdit, PluginConfig, RequestConfig};
@@ -89,6 +89,10 @@ pub(super) async fn explain(
         }
         RouteTarget::PassThrough(None) => "passed on by Envoy's routes".into(),
         RouteTarget::ModelList | RouteTarget::Model(_) => "answered with the models".into(),
+        RouteTarget::Health(_) => "answered with the health of the service".into(),
+        RouteTarget::MethodNotAllowed(methods) => {
+            format!("answered with 405: the path takes {methods}")
+        }
         RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
         RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
         RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
@@ -119,7 +123,10 @@ pub(super) fn read_body(body: &[u8]) {
 fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), ApiError> {
     let config = parse_config(request.filter.as_deref())?;
     let body = decode_body(request.body)?;
-    let method = if body.is_empty() { "GET" } else { "POST" };
+    let method = match paths::allows_method(&request.path, "POST") {
+        true if !body.is_empty() || paths::allowed_methods(&request.path).is_some() => "POST",
+        _ => "GET",
+    };
     let mut headers = vec![
         (":method".to_owned(), method.as_bytes().to_vec()),
         (":path".to_owned(), request.path.into_bytes()),

@@ -18,6 +18,7 @@ pub mod buffer_limit;
 pub mod cache_mask;
 mod config;
 pub mod decision_stream;
+pub mod error_body;
 pub mod gate;
 mod headers;
 mod json_object;

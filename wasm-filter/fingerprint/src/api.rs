@@ -46,6 +46,13 @@ impl Api {
     }
 }
 
+/// Whether a path belongs to Anthropic's API, whose clients expect errors of its own shape.
+#[must_use]
+pub fn is_anthropic(path: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    path.ends_with("/v1/messages") || path.contains("/v1/messages/")
+}
+
 /// The model that a path of Azure's names: `/openai/deployments/MODEL/...`.
 #[must_use]
 pub fn model_in_path(path: &str) -> Option<String> {

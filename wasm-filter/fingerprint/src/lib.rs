@@ -30,7 +30,7 @@ pub mod tokens;
 mod unread_model;
 mod xxh3;
 
-pub use api::{Api, model_in_path};
+pub use api::{Api, is_anthropic, model_in_path};
 pub use chain::{BlockHash, Fingerprint};
 pub use codec::{DecodeError, HEADER_BYTES_MAX};
 pub use extract::{Extraction, Extractor, MemberPaths};

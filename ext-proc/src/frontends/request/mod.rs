@@ -17,10 +17,10 @@ mod trace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::names;
 use isotherm_fingerprint::outcome::Outcome;
+use isotherm_fingerprint::{is_anthropic, names};
 use isotherm_router::RejectReason;
-use isotherm_wasm_filter_core::body_timer;
+use isotherm_wasm_filter_core::{body_timer, error_body};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -56,6 +56,8 @@ pub(super) struct RequestLifecycle {
     stage: RequestStage,
     /// Name of the request in Envoy's logs.
     request_id: Option<Box<str>>,
+    /// Whether the client expects errors of Anthropic's shape.
+    is_anthropic: bool,
     /// Spans of the request, if it is traced.
     trace: Option<Box<RequestTrace>>,
 }
@@ -98,12 +100,18 @@ impl RequestLifecycle {
             context,
             stage: RequestStage::New,
             request_id: None,
+            is_anthropic: false,
             trace: None,
         }
     }
 
     pub(super) fn context(&self) -> &RequestContext {
         &self.context
+    }
+
+    /// Notes the path, which determines the shape of errors.
+    pub(super) fn note_path(&mut self, path: &str) {
+        self.is_anthropic = is_anthropic(path);
     }
 
     /// Name of the request in Envoy's logs, if Envoy has sent it.
@@ -118,6 +126,7 @@ impl RequestLifecycle {
 
     pub(super) fn route(&mut self, mut head: RequestHead, table: &PoolTable) -> RouteStatus {
         self.request_id = head.request_id.take();
+        self.note_path(&head.path);
         let spans = self.context.spans.as_ref();
         self.trace = spans.and_then(|spans| RequestTrace::begin(spans, &head, self.id()));
         let target = RouteTarget::of(&head, table);
@@ -146,6 +155,28 @@ impl RequestLifecycle {
             RouteTarget::Model(id) => {
                 let body = openai::model(&id, started);
                 self.close(ImmediateReply::new(models, 200, body, "models"))
+            }
+            RouteTarget::Health(is_healthy) => {
+                let status = if is_healthy { 200 } else { 503 };
+                let body = openai::health(is_healthy);
+                self.close(ImmediateReply::new(
+                    RequestResult::Health,
+                    status,
+                    body,
+                    "health",
+                ))
+            }
+            RouteTarget::MethodNotAllowed(methods) => {
+                tracing::debug!(
+                    head.method,
+                    path = head.path,
+                    "the path does not take this method"
+                );
+                let (result, body) = (RequestResult::BadRequest, openai::method_not_allowed());
+                self.close(ImmediateReply {
+                    allow: Some(methods),
+                    ..ImmediateReply::new(result, 405, body, "method_not_allowed")
+                })
             }
             RouteTarget::UnknownPath => {
                 tracing::debug!(path = head.path, "clients may not use this path");
@@ -273,7 +304,7 @@ impl RequestLifecycle {
         // The metrics have counted the request as a routed one.
         let result = RequestResult::Rejected;
         let reply = ImmediateReply::new(result, 504, openai::hung(), "replica_hung");
-        Some((replica, reply))
+        Some((replica, self.in_shape(reply)))
     }
 
     /// Ends the response, with the outcome that the filter reports.
@@ -317,7 +348,15 @@ impl RequestLifecycle {
 
     fn close(&mut self, reply: ImmediateReply) -> Reply {
         self.stage = RequestStage::Closed;
-        Reply::Immediate(reply)
+        Reply::Immediate(self.in_shape(reply))
+    }
+
+    /// Gives a reply the shape of the request's API.
+    fn in_shape(&self, mut reply: ImmediateReply) -> ImmediateReply {
+        if self.is_anthropic {
+            reply.body = error_body::anthropic(reply.status, reply.body);
+        }
+        reply
     }
 }
 

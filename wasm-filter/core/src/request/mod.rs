@@ -16,8 +16,8 @@
 //! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
 //! give session, objectives and cluster, and the decision stream decides by them.
 //!
-//! Two requests fail here: one to a path outside the list `paths` gets a 404 ([`has_allowed_path`]), and one whose body is late
-//! a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
+//! Three requests fail here: one to a path outside the list `paths` gets a 404, one with a method that its path does not take a
+//! 405 ([`rejection`]), and one whose body is late a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
 
 mod objectives;
 mod prompt;
@@ -28,7 +28,7 @@ mod tenant;
 
 use std::sync::Arc;
 
-use isotherm_fingerprint::{Extraction, model_in_path, names, session, tokens};
+use isotherm_fingerprint::{Extraction, model_in_path, names, paths, session, tokens};
 
 use objectives::Objectives;
 use prompt::{PromptFacts, PromptSource};
@@ -39,6 +39,7 @@ pub use target::{RequestTarget, is_traced};
 use crate::RequestConfig;
 use crate::buffer_limit::BufferLimit;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
+use crate::error_body;
 use crate::headers::{self, HeaderEdit, Headers};
 use crate::response::orca;
 
@@ -301,11 +302,39 @@ impl RequestFlow {
     }
 }
 
-/// Whether a client may use the path of a request. A request without a path passes: its host shows no pseudo-headers.
+/// A response of the filter to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The status of the response.
+    pub status: u16,
+    /// The header `allow`, for a method that the path does not take.
+    pub allow: Option<&'static str>,
+    /// The body, in JSON.
+    pub body: String,
+}
+
+/// The response to a client that may not use the path of a request, or not with its method. A request without a path passes:
+/// its host shows no pseudo-headers.
 #[must_use]
-pub fn has_allowed_path(config: &RequestConfig, headers: &Headers) -> bool {
-    headers::get(headers, ":path")
-        .is_none_or(|path| str::from_utf8(path).is_ok_and(|path| config.allowed_paths.allows(path)))
+pub fn rejection(config: &RequestConfig, headers: &Headers) -> Option<Rejection> {
+    let path = headers::get(headers, ":path")?;
+    let method = headers::get(headers, ":method").and_then(|method| str::from_utf8(method).ok());
+    let (path, is_known) = match str::from_utf8(path) {
+        Ok(path) => (path, config.allowed_paths.allows(path)),
+        Err(_) => ("", false),
+    };
+    let takes_method = method.is_none_or(|method| paths::allows_method(path, method));
+    let (status, message, code) = match (is_known, takes_method) {
+        (true, true) => return None,
+        (true, false) => (405, paths::METHOD_MESSAGE, "method_not_allowed"),
+        (false, _) => (404, paths::UNKNOWN_PATH_MESSAGE, "unknown_url"),
+    };
+    let body = error_body::openai(message, "invalid_request_error", None, code);
+    Some(Rejection {
+        status,
+        allow: paths::allowed_methods(path).filter(|_| status == 405),
+        body: error_body::for_path(path, status, body).to_string(),
+    })
 }
 
 /// The headers of the objectives that a request states in its own headers, for a request whose body nothing reads. `now_unix_ms` reads

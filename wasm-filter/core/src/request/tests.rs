@@ -396,6 +396,64 @@ fn an_unreadable_request_continues_with_the_known_headers() {
 }
 
 #[test]
+fn a_path_or_method_that_clients_may_not_use_is_rejected_in_the_shape_of_its_api() {
+    let of = |method: &str, path: &str| {
+        let headers = from_pairs(&[(":method", method), (":path", path)]);
+        rejection(&usual(), &headers)
+    };
+    for (method, path) in [
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/messages/count_tokens"),
+        ("GET", "/v1/models/a"),
+        ("GET", "/health"),
+    ] {
+        assert_eq!(of(method, path), None, "{method} {path}");
+    }
+    assert_eq!(rejection(&usual(), &from_pairs(&[])), None);
+    for (method, path, status, allow, start) in [
+        ("GET", "/metrics", 404, None, r#"{"error":{"#),
+        (
+            "POST",
+            "/v1/messages/batches",
+            404,
+            None,
+            r#"{"error":{"message""#,
+        ),
+        (
+            "DELETE",
+            "/v1/models/a",
+            405,
+            Some("GET, HEAD"),
+            r#"{"error":{"#,
+        ),
+        (
+            "OPTIONS",
+            "/v1/completions",
+            405,
+            Some("POST"),
+            r#"{"error":{"#,
+        ),
+        (
+            "TRACE",
+            "/v1/messages",
+            405,
+            Some("POST"),
+            r#"{"error":{"message""#,
+        ),
+    ] {
+        let rejection = of(method, path).unwrap();
+        assert_eq!(
+            (rejection.status, rejection.allow),
+            (status, allow),
+            "{path}"
+        );
+        assert!(rejection.body.starts_with(start), "{}", rejection.body);
+        let is_anthropic = rejection.body.contains(r#""type":"error""#);
+        assert_eq!(is_anthropic, path.starts_with("/v1/messages"), "{path}");
+    }
+}
+
+#[test]
 fn json_is_read_whatever_its_type_says() {
     let usually = send(usual(), &chat_with(&[]), CHAT.as_bytes(), 9);
     for more in [

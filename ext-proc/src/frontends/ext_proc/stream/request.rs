@@ -24,6 +24,7 @@ impl<I: Inbound> RequestStream<I> {
         self.has_ended = !has_body;
         let headers = decode_headers(message.headers);
         let head = self.read_head(&headers, metadata);
+        self.lifecycle.note_path(&head.path);
         let may_read = has_body && !head.has_fingerprint && !head.is_decided;
         let sends_bodies = self.modes.sends_bodies() && self.modes.request != BodyMode::Streamed;
         let can_ask = self.settings.config.mode_override && !sends_bodies;
