@@ -34,6 +34,23 @@ fn wait(filter: &mut Filter) {
 }
 
 #[test]
+fn a_step_of_the_wall_clock_makes_no_body_late_and_no_token_slow() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let mut filter = Filter::configured(USUAL).unwrap();
+    let body = br#"{"model":"llama","prompt":"hi"}"#;
+    let more = ("content-type", "application/json");
+    filter.request_headers(request(more), false).unwrap();
+    filter.request_body(&body[..9], false).unwrap();
+    filter.tick().unwrap();
+    filter.host_mut().wall_step_ns = HOUR_NS;
+    filter.tick().unwrap();
+    filter.tick().unwrap();
+    assert_eq!(filter.host().replied, None, "no 408");
+    let action = filter.request_body(&body[9..], true).unwrap();
+    assert_eq!(action, Action::Continue);
+}
+
+#[test]
 fn a_body_that_the_filter_cannot_read_is_held_to_its_end_without_a_copy() {
     for (more, metric, bytes_read) in [
         (("content-encoding", "gzip"), "content_encoding", 0),
