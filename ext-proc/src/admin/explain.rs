@@ -79,15 +79,32 @@ pub(super) async fn explain(
     };
     let table = admin.pool_registry.table();
     let peer_table = table.peer_table().map(Arc::as_ref);
-    let what = match RouteTarget::of(&head, &table) {
-        RouteTarget::Pool(pool) => {
-            let explanation = pool.explain(&head.route_request(&pool, peer_table));
-            return Ok(Json(in_pool(request, &pool, &explanation)));
+    let target = RouteTarget::of(&head, &table);
+    if let RouteTarget::Pool(pool) = &target {
+        let explanation = pool.explain(&head.route_request(pool, peer_table));
+        return Ok(Json(in_pool(request, pool, &explanation)));
+    }
+    let what = without_pool(&target);
+    Ok(Json(view::ExplainResponse {
+        request,
+        outcome: view::OutcomeView::NoPool { what },
+        pool: None,
+        policy: None,
+        learned: None,
+        candidates: Vec::new(),
+        regions: Vec::new(),
+    }))
+}
+
+/// Describes the reply to a request without a pool.
+fn without_pool(target: &RouteTarget) -> String {
+    match target {
+        RouteTarget::Pool(_) | RouteTarget::PassThrough(None) => {
+            "passed on by Envoy's routes".into()
         }
         RouteTarget::PassThrough(Some(cluster)) => {
             format!("passed on to cluster `{cluster}` at once")
         }
-        RouteTarget::PassThrough(None) => "passed on by Envoy's routes".into(),
         RouteTarget::ModelList | RouteTarget::Model(_) => "answered with the models".into(),
         RouteTarget::Health(_) => "answered with the health of the service".into(),
         RouteTarget::MethodNotAllowed(methods) => {
@@ -100,16 +117,7 @@ pub(super) async fn explain(
             let (status, message) = (reason.status(), reason.message());
             format!("answered with {status}: {message}")
         }
-    };
-    Ok(Json(view::ExplainResponse {
-        request,
-        outcome: view::OutcomeView::NoPool { what },
-        pool: None,
-        policy: None,
-        learned: None,
-        candidates: Vec::new(),
-        regions: Vec::new(),
-    }))
+    }
 }
 
 /// Reads a body, and runs the filter on its request.

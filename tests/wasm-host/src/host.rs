@@ -37,7 +37,7 @@ pub struct Host {
     pub filter_state: BTreeMap<String, String>,
     /// The time of the host's clock, in nanoseconds.
     pub now_ns: u64,
-    /// How far the host's wall clock is ahead.
+    /// Nanoseconds by which the host's wall clock is ahead.
     pub wall_step_ns: u64,
     /// The bytes of bodies that the filter has read.
     pub body_bytes_read: usize,

@@ -88,7 +88,7 @@ enum Inner {
 
 /// The replacement of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Masked {
+enum Replacement {
     Same,
     Zero,
     Nothing,
@@ -165,13 +165,13 @@ impl CacheMask {
 
     fn mask(&mut self, byte: u8, masked: &mut Vec<u8>) {
         match self.step(byte) {
-            Masked::Same => masked.push(byte),
-            Masked::Zero => masked.push(b'0'),
-            Masked::Nothing => {}
+            Replacement::Same => masked.push(byte),
+            Replacement::Zero => masked.push(b'0'),
+            Replacement::Nothing => {}
         }
     }
 
-    fn step(&mut self, byte: u8) -> Masked {
+    fn step(&mut self, byte: u8) -> Replacement {
         match (self.position, byte) {
             (Position::Name, b'"') if self.is_member() => {
                 let is_usage = self.name() == USAGE;
@@ -182,13 +182,13 @@ impl CacheMask {
             (Position::Colon { is_usage }, b':') => self.position = Position::Value { is_usage },
             (Position::Value { is_usage: false }, b'0'..=b'9') => {
                 self.position = Position::Number;
-                return Masked::Zero;
+                return Replacement::Zero;
             }
             (Position::Value { is_usage: false }, b'{' | b'[') => {
                 let inner = Inner::Between;
                 self.position = Position::Below { depth: 1, inner };
             }
-            (Position::Number, byte) if is_of_number(byte) => return Masked::Nothing,
+            (Position::Number, byte) if is_of_number(byte) => return Replacement::Nothing,
             (Position::Below { depth, inner }, byte) => return self.step_below(depth, inner, byte),
             // A closing quote of one text may be the opening quote of the next.
             (_, b'"') => {
@@ -197,20 +197,20 @@ impl CacheMask {
             }
             _ => self.position = Position::Text,
         }
-        Masked::Same
+        Replacement::Same
     }
 
-    fn step_below(&mut self, depth: u32, inner: Inner, byte: u8) -> Masked {
+    fn step_below(&mut self, depth: u32, inner: Inner, byte: u8) -> Replacement {
         let (depth, inner, masked) = match (inner, byte) {
-            (Inner::Text, b'\\') => (depth, Inner::Escape, Masked::Same),
-            (Inner::Text, b'"') => (depth, Inner::Between, Masked::Same),
-            (Inner::Text | Inner::Escape, _) => (depth, Inner::Text, Masked::Same),
-            (Inner::Number, byte) if is_of_number(byte) => (depth, inner, Masked::Nothing),
-            (_, b'0'..=b'9') => (depth, Inner::Number, Masked::Zero),
-            (_, b'"') => (depth, Inner::Text, Masked::Same),
-            (_, b'{' | b'[') => (depth.saturating_add(1), Inner::Between, Masked::Same),
-            (_, b'}' | b']') => (depth.saturating_sub(1), Inner::Between, Masked::Same),
-            _ => (depth, Inner::Between, Masked::Same),
+            (Inner::Text, b'\\') => (depth, Inner::Escape, Replacement::Same),
+            (Inner::Text, b'"') => (depth, Inner::Between, Replacement::Same),
+            (Inner::Text | Inner::Escape, _) => (depth, Inner::Text, Replacement::Same),
+            (Inner::Number, byte) if is_of_number(byte) => (depth, inner, Replacement::Nothing),
+            (_, b'0'..=b'9') => (depth, Inner::Number, Replacement::Zero),
+            (_, b'"') => (depth, Inner::Text, Replacement::Same),
+            (_, b'{' | b'[') => (depth.saturating_add(1), Inner::Between, Replacement::Same),
+            (_, b'}' | b']') => (depth.saturating_sub(1), Inner::Between, Replacement::Same),
+            _ => (depth, Inner::Between, Replacement::Same),
         };
         self.position = match depth {
             0 => Position::Text,

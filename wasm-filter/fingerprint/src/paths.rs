@@ -31,7 +31,7 @@ pub const UNKNOWN_PATH_MESSAGE: &str = "This path does not exist. GET /v1/models
 
 /// The message to a client that uses another method than those of the path.
 pub const METHOD_MESSAGE: &str =
-    "This path does not take this method. The header `allow` names those that it takes.";
+    "This path does not take this method. The header `allow` names the methods that it takes.";
 
 /// The methods of one of [`DEFAULT_PATHS`], as the header `allow` lists them. An operator who adds another path wants it as it
 /// is: `None`.

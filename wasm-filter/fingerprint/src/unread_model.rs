@@ -1,7 +1,7 @@
 //! The reasons why the model of a request cannot be told, as a header value.
 //!
 //! A request that names no model may go to a default pool. One whose model cannot be read must not: an engine that ignores the
-//! name would answer for another model, and nobody would notice.
+//! name would answer for another model without a sign.
 
 use crate::BodyError;
 

@@ -140,73 +140,54 @@ impl RequestLifecycle {
             ?target,
             "request"
         );
-        let models = RequestResult::Models;
-        let started = self.context.started_unix_s;
         RouteStatus::Replied(match target {
             RouteTarget::Pool(pool) => return self.submit(&pool, head, table),
             RouteTarget::PassThrough(cluster) => {
                 self.stage = RequestStage::PassedThrough;
                 Reply::PassThrough(PassThroughReply::to(cluster, &head.headers))
             }
+            target => self.answer(target, is_forwarded, table),
+        })
+    }
+
+    /// Answers a request that goes to no pool and not to Envoy's routes.
+    fn answer(&mut self, target: RouteTarget, is_forwarded: bool, table: &PoolTable) -> Reply {
+        let started = self.context.started_unix_s;
+        let models = |body| ImmediateReply::new(RequestResult::Models, 200, body, "models");
+        let (bad, not_found) = (RequestResult::BadRequest, RequestResult::NotFound);
+        let (result, status, body, details) = match target {
             RouteTarget::ModelList => {
-                let body = openai::models(table.pools().iter(), started);
-                self.close(ImmediateReply::new(models, 200, body, "models"))
+                return self.close(models(openai::models(table.pools().iter(), started)));
             }
-            RouteTarget::Model(id) => {
-                let body = openai::model(&id, started);
-                self.close(ImmediateReply::new(models, 200, body, "models"))
-            }
+            RouteTarget::Model(id) => return self.close(models(openai::model(&id, started))),
             RouteTarget::Health(is_healthy) => {
                 let status = if is_healthy { 200 } else { 503 };
                 let body = openai::health(is_healthy);
-                self.close(ImmediateReply::new(
-                    RequestResult::Health,
-                    status,
-                    body,
-                    "health",
-                ))
+                let reply = ImmediateReply::new(RequestResult::Health, status, body, "health");
+                return self.close(reply);
             }
             RouteTarget::MethodNotAllowed(methods) => {
-                tracing::debug!(
-                    head.method,
-                    path = head.path,
-                    "the path does not take this method"
-                );
-                let (result, body) = (RequestResult::BadRequest, openai::method_not_allowed());
-                self.close(ImmediateReply {
+                let body = openai::method_not_allowed();
+                return self.close(ImmediateReply {
                     allow: Some(methods),
-                    ..ImmediateReply::new(result, 405, body, "method_not_allowed")
-                })
-            }
-            RouteTarget::UnknownPath => {
-                tracing::debug!(path = head.path, "clients may not use this path");
-                let (result, body) = (RequestResult::NotFound, openai::unknown_path());
-                self.reject_unroutable(is_forwarded, result, 404, body, "unknown_path")
+                    ..ImmediateReply::new(bad, 405, body, "method_not_allowed")
+                });
             }
             RouteTarget::UnknownModel(id) => {
-                tracing::debug!(id = self.id(), model = id, "no pool serves this model");
                 let body = openai::unknown_model(&id);
-                let result = RequestResult::NotFound;
-                self.reject_unroutable(is_forwarded, result, 404, body, "unknown_model")
+                (not_found, 404, body, "unknown_model")
             }
-            RouteTarget::MissingModel => {
-                tracing::debug!(id = self.id(), path = head.path, "no model could be read");
-                let (result, body) = (RequestResult::BadRequest, openai::no_model());
-                self.reject_unroutable(is_forwarded, result, 400, body, "no_model")
-            }
+            RouteTarget::MissingModel => (bad, 400, openai::no_model(), "no_model"),
             RouteTarget::UnreadModel(reason) => {
-                let why = reason.as_str();
-                tracing::debug!(
-                    id = self.id(),
-                    path = head.path,
-                    why,
-                    "the model cannot be told"
-                );
-                let (result, status) = (RequestResult::BadRequest, reason.status());
                 let body = openai::unread_model(reason);
-                self.reject_unroutable(is_forwarded, result, status, body, "unread_model")
+                (bad, reason.status(), body, "unread_model")
             }
-        })
+            RouteTarget::UnknownPath | RouteTarget::Pool(_) | RouteTarget::PassThrough(_) => {
+                (not_found, 404, openai::unknown_path(), "unknown_path")
+            }
+        };
+        tracing::debug!(id = self.id(), details, "the request has no pool");
+        self.reject_unroutable(is_forwarded, result, status, body, details)
     }
 
     /// Rejects a request without a pool. The region that forwarded one has a pool for it, so its client must not learn

@@ -149,7 +149,7 @@ fn is_health(path: &str) -> bool {
     path.strip_suffix('/').unwrap_or(path) == HEALTH_PATH
 }
 
-/// Whether a pool has a replica that serves requests, now or as soon as those that it has make room.
+/// Whether a pool has a replica that serves requests, now or as soon as one of them ends.
 fn has_healthy_replica(pool: &Pool) -> bool {
     pool.replicas().iter().any(|replica| {
         let is_healthy = matches!(

@@ -12,7 +12,7 @@ use super::{BodyError, Container, Visitor};
 enum State {
     /// The object that is the whole text.
     Start,
-    /// The rest of a byte order mark in front of the object.
+    /// A byte order mark in front of the object, of which these bytes are left.
     ByteOrderMark(&'static [u8]),
     Value,
     ValueOrEnd,
