@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isotherm_wasm_filter_core::body_timer::{self, BodyIndex, BodyTimer};
 use isotherm_wasm_filter_core::response::Nanoseconds;
-use isotherm_wasm_filter_core::{RequestConfig, gate};
+use isotherm_wasm_filter_core::{RequestConfig, error_body, gate};
 use proxy_wasm::hostcalls;
 
 use crate::metrics::Metric;
@@ -83,8 +83,10 @@ impl HeldBodies {
         self.late.add(1);
         access_log::reason(body_timer::CODE);
         let headers = vec![("content-type", "application/json")];
-        let body = Some(body_timer::BODY.as_bytes());
+        let path = host::text_property(["request", "path"]).unwrap_or_default();
+        let status = body_timer::STATUS;
+        let body = error_body::for_path(&path, status, body_timer::body()).to_string();
         // An error means that the request is gone.
-        let _ = hostcalls::send_http_response(body_timer::STATUS, headers, body);
+        let _ = hostcalls::send_http_response(status.into(), headers, Some(body.as_bytes()));
     }
 }

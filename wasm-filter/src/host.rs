@@ -3,23 +3,19 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_wasm_filter_core::HeaderEdit;
-use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow, is_broken};
+use isotherm_wasm_filter_core::response::{ResponseFlow, is_broken};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
 use crate::access_log;
+pub(crate) use crate::clock::now;
 use crate::metrics::ResponseMetrics;
 
-/// The time of the host's clock.
-pub(crate) fn now() -> Nanoseconds {
+/// The time of the host's wall clock in Unix milliseconds.
+pub(crate) fn unix_ms() -> u64 {
     let time = hostcalls::get_current_time().unwrap_or(UNIX_EPOCH);
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Nanoseconds::try_from(since.as_nanos()).unwrap_or(Nanoseconds::MAX)
-}
-
-/// The time of the host's clock in Unix milliseconds.
-pub(crate) fn unix_ms() -> u64 {
-    now() / 1_000_000
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 pub(crate) fn text_property<const N: usize>(path: [&str; N]) -> Option<String> {

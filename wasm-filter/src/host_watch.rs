@@ -21,6 +21,17 @@ use crate::metrics::{Metric, RequestMetrics};
 /// The headers of a request.
 type HeaderList = Vec<(String, Vec<u8>)>;
 
+/// The way in which a request waits for its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hold {
+    /// The watch releases the request if its body does not arrive.
+    Watched,
+    /// Only the body, or its time limit, releases the request.
+    Unwatched,
+    /// The request does not wait, because the host would withhold its body.
+    Refused,
+}
+
 #[derive(Debug)]
 pub(crate) struct HostWatch {
     /// The root context, which owns the timer.
@@ -52,28 +63,30 @@ impl HostWatch {
         self.limit.get()
     }
 
-    /// Whether the filter can hold the current request for its body. While the host's behaviour is unknown, the watch keeps
+    /// Holds the current request for its body, if the filter can. While the host's behaviour is unknown, the watch keeps
     /// the headers of a bounded number of requests until their bodies arrive, and the others wait for what these show.
-    pub(crate) fn can_hold(&self, request: u32, headers: HeaderList) -> bool {
+    pub(crate) fn hold(&self, request: u32, headers: HeaderList) -> Hold {
         let Ok(bodies) = self.bodies.try_borrow() else {
-            return false;
+            return Hold::Refused;
         };
         match bodies.delivery() {
-            BodyDelivery::Passed => return true,
-            BodyDelivery::Withheld => return false,
+            BodyDelivery::Passed => return Hold::Unwatched,
+            BodyDelivery::Withheld => return Hold::Refused,
             BodyDelivery::Unknown => {}
         }
         drop(bodies);
-        self.hold(request, headers);
-        true
+        match self.watch(request, headers) {
+            true => Hold::Watched,
+            false => Hold::Unwatched,
+        }
     }
 
-    /// Watches the current request until its body arrives.
+    /// Watches the current request until its body arrives. Returns false when too many requests are watched already.
     #[cold]
     #[inline(never)]
-    fn hold(&self, request: u32, headers: HeaderList) {
+    fn watch(&self, request: u32, headers: HeaderList) -> bool {
         let Some(mut bodies) = self.bodies() else {
-            return;
+            return false;
         };
         let received_bytes = host::received_bytes().unwrap_or_default();
         let is_watched = bodies.hold(request, host::now(), received_bytes, headers);
@@ -82,13 +95,19 @@ impl HostWatch {
             host::set_timer(bodies.period());
             let _ = hostcalls::set_effective_context(request);
         }
+        is_watched
     }
 
-    /// Records that a piece of a body has arrived. Returns whether its request is still held.
-    pub(crate) fn on_body(&self, request: u32) -> bool {
+    /// Records that a piece of a body has arrived. Returns whether its request is still held: only a watched request can
+    /// have been released.
+    pub(crate) fn on_body(&self, request: u32, is_watched: bool) -> bool {
         let Some(mut bodies) = self.bodies() else {
             return true;
         };
+        if !is_watched {
+            bodies.on_unwatched_body();
+            return true;
+        }
         let before = bodies.delivery();
         let is_held = bodies.on_body(request);
         if bodies.delivery() == BodyDelivery::Withheld && before != BodyDelivery::Withheld {

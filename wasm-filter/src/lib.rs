@@ -7,6 +7,7 @@
 //! until Envoy has started a new VM.
 
 mod access_log;
+mod clock;
 mod decision_stream;
 mod gate;
 mod held_bodies;

@@ -5,13 +5,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use isotherm_fingerprint::names;
-use isotherm_fingerprint::paths::UNKNOWN_PATH_BODY;
 use isotherm_wasm_filter_core::body_timer::BodyIndex;
 use isotherm_wasm_filter_core::cache_mask::CacheMask;
 use isotherm_wasm_filter_core::request::{
-    Release, RequestFlow, has_allowed_path, is_traced, strip,
+    Rejection, Release, RequestFlow, is_traced, rejection, strip,
 };
-use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
+use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow, orca};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig, gate};
 use proxy_wasm::hostcalls;
 use proxy_wasm::traits::{Context, HttpContext};
@@ -21,7 +20,7 @@ use crate::access_log;
 use crate::decision_stream::SharedConnection;
 use crate::held_bodies::HeldBodies;
 use crate::host;
-use crate::host_watch::HostWatch;
+use crate::host_watch::{Hold, HostWatch};
 use crate::metrics::RequestMetrics;
 
 /// The most bytes of a body that one copy brings in: the size of a processor's own cache. One read of the host may bring a
@@ -70,6 +69,8 @@ pub(crate) struct RequestContext {
     held_bytes: usize,
     /// The bytes of the body that Envoy held before the last piece.
     accepted_bytes: usize,
+    /// Whether the watch of the host may release the request.
+    is_watched: bool,
     /// Whether the gate holds the request, and this instance only reads it.
     is_gated: bool,
     /// Whether the request was sent on the decision stream.
@@ -90,6 +91,7 @@ impl RequestContext {
             timer_index: None,
             held_bytes: 0,
             accepted_bytes: 0,
+            is_watched: false,
             is_gated: false,
             is_sent: false,
             response: None,
@@ -103,13 +105,15 @@ impl RequestContext {
             .is_none_or(|protocol| protocol.starts_with("HTTP/1"))
     }
 
-    /// Responds to a request with a path that clients may not use.
+    /// Responds to a request with a path or a method that clients may not use.
     #[cold]
     #[inline(never)]
-    fn reject_path(&self) -> Action {
+    fn reject(&self, rejection: &Rejection) -> Action {
         self.role.metrics.count_rejected_path();
-        let headers = vec![("content-type", "application/json")];
-        self.send_http_response(404, headers, Some(UNKNOWN_PATH_BODY.as_bytes()));
+        let mut headers = vec![("content-type", "application/json")];
+        headers.extend(rejection.allow.map(|methods| ("allow", methods)));
+        let body = Some(rejection.body.as_bytes());
+        self.send_http_response(rejection.status.into(), headers, body);
         Action::Pause
     }
 
@@ -187,6 +191,9 @@ impl RequestContext {
                 .count(&flow.release(host::unix_ms, || None));
             return Action::Continue;
         }
+        if is_end {
+            flow.end_body();
+        }
         if self.read(&mut flow, bytes_before, bytes) || is_end {
             return self.open_gate(flow);
         }
@@ -251,33 +258,28 @@ impl RequestContext {
         }
     }
 
-    /// Hides the decision, and the numbers of the cache in the body that follows.
+    /// Hides the decision, the engine's load, and the numbers of the cache in the body that follows, whose length may change.
     #[cold]
     #[inline(never)]
     fn hide_cache(&mut self) {
         self.remove_http_response_header(names::DECISION);
+        self.remove_http_response_header(orca::REPORT_HEADER);
         let headers = self.get_http_response_headers_bytes();
         self.mask = CacheMask::for_response(&headers).map(Box::new);
+        if self.mask.is_some() {
+            self.remove_http_response_header("content-length");
+        }
     }
 
-    /// Overwrites the numbers of the cache in a piece of the response.
+    /// Hides the numbers of the cache in a piece of the response. The host replaces pieces as a whole only.
     #[cold]
     #[inline(never)]
-    fn mask_body(&mut self, piece_bytes: usize) {
-        let mut start = 0;
-        while start < piece_bytes {
-            let bytes = (piece_bytes - start).min(COPY_BYTES_MAX);
-            let Some(mut piece) = self.get_http_response_body(start, bytes) else {
-                return;
-            };
-            if piece.is_empty() {
-                return;
-            }
-            let mask = self.mask.as_mut();
-            if mask.is_some_and(|mask| mask.apply(&mut piece)) {
-                self.set_http_response_body(start, piece.len(), &piece);
-            }
-            start += piece.len();
+    fn mask_body(&mut self, piece_bytes: usize, is_end: bool) {
+        let piece = self.get_http_response_body(0, piece_bytes);
+        let piece = piece.unwrap_or_default();
+        let mask = self.mask.as_mut();
+        if let Some(masked) = mask.and_then(|mask| mask.apply(&piece, is_end)) {
+            self.set_http_response_body(0, piece.len(), &masked);
         }
     }
 
@@ -317,8 +319,8 @@ impl HttpContext for RequestContext {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         let headers = self.get_http_request_headers_bytes();
         let config = &self.role.config;
-        if !has_allowed_path(config, &headers) {
-            return self.reject_path();
+        if let Some(rejection) = rejection(config, &headers) {
+            return self.reject(&rejection);
         }
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
         self.arrived_at = is_traced(&headers).then(host::now);
@@ -332,8 +334,12 @@ impl HttpContext for RequestContext {
             return self.pass_to_gate(flow, &headers);
         }
         let watch = &self.role.watch;
-        if flow.is_held() && !watch.can_hold(self.id, headers) {
-            flow.skip_body();
+        if flow.is_held() {
+            match watch.hold(self.id, headers) {
+                Hold::Watched => self.is_watched = true,
+                Hold::Unwatched => {}
+                Hold::Refused => flow.skip_body(),
+            }
         }
         if !flow.is_held() {
             return self.release(flow);
@@ -354,12 +360,15 @@ impl HttpContext for RequestContext {
         if self.is_gated {
             return self.read_before_gate(flow, buffered_bytes, end_of_stream);
         }
-        if !self.role.watch.on_body(self.id) {
+        if !self.role.watch.on_body(self.id, self.is_watched) {
             self.role.bodies.release(&mut self.timer_index);
             return Action::Continue;
         }
         self.accepted_bytes = flow.body_bytes();
         self.held_bytes = buffered_bytes;
+        if end_of_stream {
+            flow.end_body();
+        }
         // The host's buffer grows while a request is held: the new bytes follow the known ones.
         let is_full = self.read(&mut flow, 0, buffered_bytes);
         if is_full || end_of_stream {
@@ -375,10 +384,16 @@ impl HttpContext for RequestContext {
     }
 
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
-        match self.flow.take() {
-            Some(flow) if self.is_gated => self.open_gate(flow),
-            Some(flow) if self.role.watch.on_body(self.id) => self.release(flow),
-            Some(_) | None => Action::Continue,
+        let Some(mut flow) = self.flow.take() else {
+            return Action::Continue;
+        };
+        flow.end_body();
+        if self.is_gated {
+            self.open_gate(flow)
+        } else if self.role.watch.on_body(self.id, self.is_watched) {
+            self.release(flow)
+        } else {
+            Action::Continue
         }
     }
 
@@ -408,7 +423,7 @@ impl HttpContext for RequestContext {
             }
         }
         if self.mask.is_some() {
-            self.mask_body(piece_bytes);
+            self.mask_body(piece_bytes, end_of_stream);
         }
         if end_of_stream {
             self.report_outcome();

@@ -14,7 +14,7 @@ use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{StatusCode, header::CONTENT_TYPE};
 use axum::response::Json;
-use isotherm_fingerprint::names;
+use isotherm_fingerprint::{names, paths};
 use isotherm_router::{Candidate, Choice, Explanation, PeerCandidate};
 use isotherm_wasm_filter_core::request::{PromptCoverage, RequestFlow, strip};
 use isotherm_wasm_filter_core::{HeaderEdit, PluginConfig, RequestConfig};
@@ -98,20 +98,12 @@ pub(super) async fn explain(
     };
     let table = admin.pool_registry.table();
     let peer_table = table.peer_table().map(Arc::as_ref);
-    let what = match RouteTarget::of(&head, &table) {
-        RouteTarget::Pool(pool) => {
-            let explanation = pool.explain(&head.route_request(&pool, peer_table));
-            return Ok(Json(in_pool(request, &pool, &explanation)));
-        }
-        RouteTarget::PassThrough(Some(cluster)) => {
-            format!("passed on to cluster `{cluster}` at once")
-        }
-        RouteTarget::PassThrough(None) => "passed on by Envoy's routes".into(),
-        RouteTarget::ModelList | RouteTarget::Model(..) => "answered with the models".into(),
-        RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
-        RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
-        RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
-    };
+    let target = RouteTarget::of(&head, &table);
+    if let RouteTarget::Pool(pool) = &target {
+        let explanation = pool.explain(&head.route_request(pool, peer_table));
+        return Ok(Json(in_pool(request, pool, &explanation)));
+    }
+    let what = without_pool(&target);
     Ok(Json(view::ExplainResponse {
         request,
         outcome: view::OutcomeView::NoPool { what },
@@ -121,6 +113,30 @@ pub(super) async fn explain(
         candidates: Vec::new(),
         regions: Vec::new(),
     }))
+}
+
+/// Describes the reply to a request without a pool.
+fn without_pool(target: &RouteTarget) -> String {
+    match target {
+        RouteTarget::Pool(_) | RouteTarget::PassThrough(None) => {
+            "passed on by Envoy's routes".into()
+        }
+        RouteTarget::PassThrough(Some(cluster)) => {
+            format!("passed on to cluster `{cluster}` at once")
+        }
+        RouteTarget::ModelList | RouteTarget::Model(..) => "answered with the models".into(),
+        RouteTarget::Health(_) => "answered with the health of the service".into(),
+        RouteTarget::MethodNotAllowed(methods) => {
+            format!("answered with 405: the path takes {methods}")
+        }
+        RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
+        RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
+        RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
+        RouteTarget::UnreadModel(reason) => {
+            let (status, message) = (reason.status(), reason.message());
+            format!("answered with {status}: {message}")
+        }
+    }
 }
 
 /// Reads a body, and runs the filter on its request.
@@ -134,7 +150,10 @@ pub(super) fn read_body(body: &[u8]) {
 fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), ApiError> {
     let config = parse_config(request.filter.as_deref())?;
     let body = decode_body(request.body)?;
-    let method = if body.is_empty() { "GET" } else { "POST" };
+    let method = match paths::allows_method(&request.path, "POST") {
+        true if !body.is_empty() || paths::allowed_methods(&request.path).is_some() => "POST",
+        _ => "GET",
+    };
     let mut headers = vec![
         (":method".to_owned(), method.as_bytes().to_vec()),
         (":path".to_owned(), request.path.into_bytes()),
@@ -151,10 +170,9 @@ fn filter(request: view::ExplainRequest) -> Result<(Headers, Option<String>), Ap
         }
     };
     apply(&mut headers, edits);
-    for chunk in body.as_bytes().chunks(CHUNK_BYTES) {
-        if flow.feed(chunk) {
-            break;
-        }
+    let mut chunks = body.as_bytes().chunks(CHUNK_BYTES);
+    if !chunks.any(|chunk| flow.feed(chunk)) {
+        flow.end_body();
     }
     let release = flow.release(unix_ms, || None);
     apply(&mut headers, release.edits);

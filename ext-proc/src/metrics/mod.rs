@@ -117,6 +117,8 @@ pub enum RequestResult {
     BodyTimeout,
     /// The list of models.
     Models,
+    /// The health of the service.
+    Health,
     /// The queue rejected the request.
     Rejected,
     /// The client disconnected while its request waited.
@@ -154,7 +156,7 @@ impl Metrics {
             eds_nacks: register.metric("eds_nacks", "Endpoint updates that an Envoy rejected"),
             requests: register.metric(
                 "requests",
-                "Requests by result: routed, forwarded, passed, not_found, bad_request, body_timeout, models, rejected, \
+                "Requests by result: routed, forwarded, passed, not_found, bad_request, body_timeout, models, health, rejected, \
                  aborted. Passed: no pool serves them, or the service stops. Aborted: the client disconnected in the queue",
             ),
             bad_headers: register.metric("bad_headers", "Unreadable headers of the filter"),

@@ -118,9 +118,10 @@ async fn a_rejection_without_replicas_tells_when_to_retry() {
 
 #[tokio::test]
 async fn a_page_of_the_engine_passes_through_without_capacity() {
-    let service = Service::start(ONE_AT_A_TIME, 0).await;
+    let config = format!("paths: ['*']\n{ONE_AT_A_TIME}");
+    let service = Service::start(&config, 0).await;
     let mut call = service.call().await;
-    call.headers(&[(":method", "GET"), (":path", "/v1/responses")])
+    call.headers(&[(":method", "GET"), (":path", "/version")])
         .await;
     let answer = call.goes_on().await;
     assert_eq!(answer.destination(), None);

@@ -9,7 +9,7 @@ use wasmi::{
     CompilationMode, Config, Engine, Instance, Module, Store, TypedFunc, WasmParams, WasmResults,
 };
 
-use crate::host::{Headers, Host, REQUEST, ROOT};
+use crate::host::{Headers, Host, ROOT};
 use crate::{imports, module_path};
 
 /// Modules that this process has read, by path and by whether instructions are counted. Reading one takes longer than a
@@ -96,8 +96,16 @@ impl Filter {
         if filter.call::<_, u32>("proxy_on_configure", (ROOT, bytes))? == 0 {
             bail!("refused: {}", filter.host().log.join("\n"));
         }
-        filter.call::<_, ()>("proxy_on_context_create", (REQUEST, ROOT))?;
+        filter.begin_request()?;
         Ok(filter)
+    }
+
+    /// Begins another request, which the following calls belong to. The one before goes on without further events.
+    pub fn begin_request(&mut self) -> anyhow::Result<()> {
+        let id = self.host().request.max(ROOT) + 1;
+        self.host_mut().request = id;
+        self.host_mut().request_body.clear();
+        self.call("proxy_on_context_create", (id, ROOT))
     }
 
     /// The instructions that the module executed since the last call, by the interpreter's measure: about one unit per
@@ -144,7 +152,7 @@ impl Filter {
         self.host_mut().request_headers = headers;
         let action = self.action(
             "proxy_on_request_headers",
-            (REQUEST, count, u32::from(is_end)),
+            (self.host().request, count, u32::from(is_end)),
         )?;
         self.held_back = action == Action::Pause;
         Ok(action)
@@ -157,14 +165,17 @@ impl Filter {
         }
         self.host_mut().request_body.extend_from_slice(piece);
         let bytes = u32::try_from(self.host().request_body.len())?;
-        let action = self.action("proxy_on_request_body", (REQUEST, bytes, u32::from(is_end)))?;
+        let action = self.action(
+            "proxy_on_request_body",
+            (self.host().request, bytes, u32::from(is_end)),
+        )?;
         self.held_back = action == Action::Pause;
         Ok(action)
     }
 
     /// The request ends with trailers.
     pub fn request_trailers(&mut self) -> anyhow::Result<Action> {
-        self.action("proxy_on_request_trailers", (REQUEST, 1_u32))
+        self.action("proxy_on_request_trailers", (self.host().request, 1_u32))
     }
 
     /// The response's headers arrive.
@@ -173,7 +184,7 @@ impl Filter {
         self.host_mut().response_headers = headers;
         self.action(
             "proxy_on_response_headers",
-            (REQUEST, count, u32::from(is_end)),
+            (self.host().request, count, u32::from(is_end)),
         )
     }
 
@@ -186,7 +197,7 @@ impl Filter {
         let bytes = u32::try_from(piece.len())?;
         self.action(
             "proxy_on_response_body",
-            (REQUEST, bytes, u32::from(is_end)),
+            (self.host().request, bytes, u32::from(is_end)),
         )
     }
 
@@ -194,12 +205,12 @@ impl Filter {
     pub fn response_trailers(&mut self, trailers: Headers) -> anyhow::Result<Action> {
         let count = u32::try_from(trailers.len())?;
         self.host_mut().response_trailers = Some(trailers);
-        self.action("proxy_on_response_trailers", (REQUEST, count))
+        self.action("proxy_on_response_trailers", (self.host().request, count))
     }
 
     /// The request is over, however it ended.
     pub fn over(&mut self) -> anyhow::Result<()> {
-        self.call::<_, ()>("proxy_on_delete", REQUEST)
+        self.call::<_, ()>("proxy_on_delete", self.host().request)
     }
 
     fn action(&mut self, function: &str, arguments: impl WasmParams) -> anyhow::Result<Action> {
@@ -220,7 +231,7 @@ impl Filter {
         // These callbacks are the plugin's own; the others belong to the request.
         let of_root = ["configure", "vm_start", "tick", "grpc"];
         let is_of_root = of_root.iter().any(|part| function.contains(part));
-        host.current = if is_of_root { ROOT } else { REQUEST };
+        host.current = if is_of_root { ROOT } else { host.request };
         let typed: TypedFunc<P, R> = self.instance.get_typed_func(&self.store, function)?;
         typed
             .call(&mut self.store, arguments)

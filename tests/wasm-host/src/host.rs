@@ -13,14 +13,14 @@ pub fn headers(pairs: &[(&str, &str)]) -> Headers {
 
 /// The id of the plugin's root context.
 pub(crate) const ROOT: u32 = 1;
-/// The id of the request's context.
-pub(crate) const REQUEST: u32 = 2;
 
 /// The host's side of one plugin instance and one request.
 #[derive(Debug, Default)]
 pub struct Host {
     /// The plugin's configuration.
     pub configuration: Vec<u8>,
+    /// The id of the request's context.
+    pub(crate) request: u32,
     /// The request's headers, as the filter has left them.
     pub request_headers: Headers,
     /// The request's body, as far as it is held back.
@@ -37,6 +37,8 @@ pub struct Host {
     pub filter_state: BTreeMap<String, String>,
     /// The time of the host's clock, in nanoseconds.
     pub now_ns: u64,
+    /// Nanoseconds by which the host's wall clock is ahead.
+    pub wall_step_ns: u64,
     /// The bytes of bodies that the filter has read.
     pub body_bytes_read: usize,
     /// The context that a callback is for.

@@ -1,5 +1,5 @@
-//! The functions that the host gives to the module: the functions of proxy-wasm 0.2.1 that the filter calls, and the function
-//! of WASI that the standard library calls at its start.
+//! The functions that the host gives to the module: the functions of proxy-wasm 0.2.1 that the filter calls, WASI's clock, and
+//! the function of WASI that the standard library calls at its start.
 //!
 //! The host is as strict as Envoy: a header map that does not exist at the moment is a bad argument, which the module does not
 //! survive; a stream belongs to the context that opened it; and only requests can be resumed or answered.
@@ -7,7 +7,7 @@
 use anyhow::{Context as _, anyhow};
 use wasmi::{Caller, Engine, Error, Extern, Linker, Memory, Module, Val};
 
-use crate::host::{Host, REQUEST, ROOT};
+use crate::host::{Host, ROOT};
 
 const OK: u32 = 0;
 const NOT_FOUND: u32 = 1;
@@ -23,7 +23,8 @@ type Arguments = [u32; 10];
 /// A function of the host; it returns a status of the ABI.
 type Function = fn(&mut Instance<'_>, Arguments) -> Result<u32>;
 
-const FUNCTIONS: [(&str, Function); 20] = [
+const FUNCTIONS: [(&str, Function); 21] = [
+    ("clock_time_get", get_monotonic_time),
     ("environ_sizes_get", environ_sizes_get),
     ("proxy_continue_stream", continue_stream),
     ("proxy_define_metric", define_metric),
@@ -88,8 +89,14 @@ fn log(instance: &mut Instance<'_>, [_, text, bytes, ..]: Arguments) -> Result<u
     Ok(OK)
 }
 
-fn get_current_time(instance: &mut Instance<'_>, [address, ..]: Arguments) -> Result<u32> {
+fn get_monotonic_time(instance: &mut Instance<'_>, [_, _, address, ..]: Arguments) -> Result<u32> {
     let now = instance.host().now_ns;
+    instance.write(address, &now.to_le_bytes())
+}
+
+fn get_current_time(instance: &mut Instance<'_>, [address, ..]: Arguments) -> Result<u32> {
+    let host = instance.host();
+    let now = host.now_ns + host.wall_step_ns;
     instance.write(address, &now.to_le_bytes())
 }
 
@@ -190,7 +197,7 @@ fn set_property(
     let path = instance.read_text(path, path_bytes)?;
     let value = instance.read_text(value, value_bytes)?;
     let host = instance.host();
-    if host.context() != REQUEST {
+    if host.context() != host.request {
         return Ok(NOT_FOUND);
     }
     host.filter_state.insert(path, value);
@@ -260,7 +267,8 @@ fn set_tick_period(instance: &mut Instance<'_>, [milliseconds, ..]: Arguments) -
 }
 
 fn set_effective_context(instance: &mut Instance<'_>, [context, ..]: Arguments) -> Result<u32> {
-    if ![ROOT, REQUEST].contains(&context) {
+    let request = instance.host().request;
+    if ![ROOT, request].contains(&context) {
         return Ok(BAD_ARGUMENT);
     }
     instance.host().effective = Some(context);
@@ -269,7 +277,7 @@ fn set_effective_context(instance: &mut Instance<'_>, [context, ..]: Arguments) 
 
 fn continue_stream(instance: &mut Instance<'_>, [direction, ..]: Arguments) -> Result<u32> {
     let host = instance.host();
-    if host.context() != REQUEST || direction != HTTP_REQUEST {
+    if host.context() != host.request || direction != HTTP_REQUEST {
         return Ok(BAD_ARGUMENT);
     }
     host.resumed += 1;
@@ -282,7 +290,7 @@ fn send_local_response(
 ) -> Result<u32> {
     let body = instance.read(body, body_bytes)?;
     let host = instance.host();
-    if host.context() != REQUEST {
+    if host.context() != host.request {
         return Ok(BAD_ARGUMENT);
     }
     host.replied = Some((status, body));

@@ -34,10 +34,32 @@ fn wait(filter: &mut Filter) {
 }
 
 #[test]
+fn a_step_of_the_wall_clock_makes_no_body_late_and_no_token_slow() {
+    const HOUR_NS: u64 = 3_600_000_000_000;
+    let mut filter = Filter::configured(USUAL).unwrap();
+    let body = br#"{"model":"llama","prompt":"hi"}"#;
+    let more = ("content-type", "application/json");
+    filter.request_headers(request(more), false).unwrap();
+    filter.request_body(&body[..9], false).unwrap();
+    filter.tick().unwrap();
+    filter.host_mut().wall_step_ns = HOUR_NS;
+    filter.tick().unwrap();
+    filter.tick().unwrap();
+    assert_eq!(filter.host().replied, None, "no 408");
+    let action = filter.request_body(&body[9..], true).unwrap();
+    assert_eq!(action, Action::Continue);
+}
+
+#[test]
 fn a_body_that_the_filter_cannot_read_is_held_to_its_end_without_a_copy() {
-    for (more, metric) in [
-        (("content-encoding", "gzip"), "content_encoding"),
-        (("content-type", "text/plain"), "content_type"),
+    for (more, metric, bytes_read) in [
+        (("content-encoding", "gzip"), "content_encoding", 0),
+        // The first piece shows that it is no JSON.
+        (
+            ("content-type", "text/plain"),
+            "not_json",
+            b"some bytes".len(),
+        ),
     ] {
         let mut filter = Filter::configured(USUAL).unwrap();
         let action = filter.request_headers(request(more), false).unwrap();
@@ -54,7 +76,7 @@ fn a_body_that_the_filter_cannot_read_is_held_to_its_end_without_a_copy() {
             filter.host().request_header("x-isotherm-session"),
             Some(&*SessionSecret::default().hash(b"s"))
         );
-        assert_eq!(filter.host().body_bytes_read, 0, "{metric}");
+        assert_eq!(filter.host().body_bytes_read, bytes_read, "{metric}");
         let metric = format!("isotherm_filter_skipped_{metric}");
         assert_eq!(filter.host().metric(&metric), 1);
     }

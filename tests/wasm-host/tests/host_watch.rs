@@ -120,6 +120,42 @@ fn a_body_that_arrives_ends_the_watch() {
 }
 
 #[test]
+fn requests_without_bodies_take_no_tenant_and_no_prompt_from_others() {
+    let configuration = r#"{"default_cluster":"rest","tenant_sources":[{"header":"x-tenant-id"}]}"#;
+    let mut filter = Filter::configured(configuration).unwrap();
+    set_received(&mut filter, 50);
+    // More than the filter watches at a time.
+    for _ in 0..1_100 {
+        filter.begin_request().unwrap();
+        let action = filter.request_headers(request(), false).unwrap();
+        assert_eq!(action, Action::Pause);
+    }
+    for _ in 0..2 {
+        let mut headers = request();
+        headers.push(("x-tenant-id".to_owned(), b"team-a".to_vec()));
+        filter.begin_request().unwrap();
+        filter.request_headers(headers, false).unwrap();
+        let (start, end) = CHAT.split_at(20);
+        let action = filter.request_body(start.as_bytes(), false).unwrap();
+        assert_eq!(action, Action::Pause);
+        let action = filter.request_body(end.as_bytes(), true).unwrap();
+        assert_eq!(action, Action::Continue);
+        let host = filter.host();
+        for (name, value) in [
+            ("tenant", "team-a"),
+            ("model", "llama"),
+            ("cluster", "rest"),
+        ] {
+            let name = format!("x-isotherm-{name}");
+            assert_eq!(host.request_header(&name), Some(value), "{name}");
+        }
+        assert!(host.request_header("x-isotherm-fingerprint").is_some());
+    }
+    filter.tick().unwrap();
+    assert_eq!(filter.host().tick_ms, BODY_TICK_MS, "the watch is over");
+}
+
+#[test]
 fn a_request_without_a_byte_of_its_body_stays_held() {
     let mut filter = Filter::configured(USUAL).unwrap();
     set_received(&mut filter, 50);

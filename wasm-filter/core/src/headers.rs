@@ -68,6 +68,22 @@ pub(crate) fn media_type(headers: &Headers) -> Option<String> {
     Some(String::from_utf8_lossy(essence.trim_ascii()).to_ascii_lowercase())
 }
 
+/// The boundary of a form (`multipart/form-data`).
+pub(crate) fn form_boundary(headers: &Headers) -> Option<&[u8]> {
+    const PARAMETER: &[u8] = b"boundary=";
+    media_type(headers).filter(|media_type| media_type == "multipart/form-data")?;
+    let value = get(headers, "content-type")?;
+    let mut parameters = value.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
+    let boundary = parameters.find_map(|parameter| {
+        let (name, boundary) = parameter.split_at_checked(PARAMETER.len())?;
+        name.eq_ignore_ascii_case(PARAMETER).then_some(boundary)
+    })?;
+    let unquoted = boundary
+        .strip_prefix(b"\"")
+        .and_then(|text| text.strip_suffix(b"\""));
+    Some(unquoted.unwrap_or(boundary)).filter(|boundary| !boundary.is_empty())
+}
+
 /// Whether the body has a content encoding, usually compression, so that its bytes cannot be read.
 pub(crate) fn is_encoded(headers: &Headers) -> bool {
     all(headers, "content-encoding")
@@ -100,6 +116,20 @@ mod tests {
         assert!(is_json(&media_type));
         assert!(is_json("application/vnd.api+json"));
         assert!(!is_json("text/plain"));
+    }
+
+    #[test]
+    fn the_boundary_of_a_form_is_found() {
+        let boundary = |content_type: &str| {
+            let headers = from_pairs(&[("content-type", content_type)]);
+            form_boundary(&headers).map(<[u8]>::to_vec)
+        };
+        let plain = boundary("multipart/form-data; charset=utf-8; Boundary=----x7");
+        assert_eq!(plain.as_deref(), Some(b"----x7".as_slice()));
+        let quoted = boundary("Multipart/Form-Data;boundary=\"a b\"");
+        assert_eq!(quoted.as_deref(), Some(b"a b".as_slice()));
+        assert_eq!(boundary("multipart/form-data"), None);
+        assert_eq!(boundary("multipart/mixed; boundary=x"), None);
     }
 
     #[test]

@@ -18,8 +18,10 @@ pub mod buffer_limit;
 pub mod cache_mask;
 mod config;
 pub mod decision_stream;
+pub mod error_body;
 pub mod gate;
 mod headers;
+mod json_object;
 pub mod request;
 pub mod response;
 

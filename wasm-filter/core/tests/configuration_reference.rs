@@ -34,12 +34,12 @@ const REQUEST: [Key; 18] = [
         "default_cluster",
         "name",
         "null",
-        "The cluster for every other model. Without it the filter sets no cluster.",
+        "The cluster for every other model, and for requests that name none. Without it the filter sets no cluster. The service rejects a request whose model cannot be read, where it has several pools and none for any model.",
     ),
     (
         "paths",
         "list of paths",
-        r#"["/v1/chat/completions","/v1/completions","/v1/responses","/v1/embeddings","/v1/messages","/v1/models","/v1/models/*","/generate","/generate_stream"]"#,
+        r#"["/v1/chat/completions","/v1/completions","/v1/responses","/v1/embeddings","/v1/messages","/v1/messages/count_tokens","/v1/models","/v1/models/*","/health","/generate","/generate_stream"]"#,
         "The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`, and `*` for every path. Set `*` where the filter sees requests for other backends.",
     ),
     (
@@ -106,7 +106,7 @@ const REQUEST: [Key; 18] = [
         "hide_cache",
         "boolean",
         "false",
-        "Whether clients learn nothing of caches: the filter removes the decision header, and writes 0 over `cached_tokens` and its relatives in responses. The service reads the true numbers first. The filter removes `accept-encoding` from requests, since it cannot read compressed responses.",
+        "Whether clients learn nothing of caches: the filter removes the decision header and the engine's load report, and replaces `cached_tokens` and its relatives in responses by 0. In Anthropic's API it adds what was cached to `input_tokens`. The service reads the true numbers first. The filter removes `accept-encoding` and `endpoint-load-metrics-format` from requests, since it cannot read compressed responses, and `content-length` from responses.",
     ),
     (
         "trusted_origin",
@@ -188,7 +188,7 @@ one error for each worker into Envoy's log.
 
 | where | needed | without it | how |
 | --- | --- | --- | --- |
-| the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, objectives and `default_cluster` come from headers and cookies alone. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. Anywhere: [the gate](#the-gate). |
+| the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, objectives and `default_cluster` come from headers and cookies alone. With several pools, the service answers 400, since it knows no model. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. Anywhere: [the gate](#the-gate). |
 | `request_body_buffer_limit` of this page | the buffer limit of Envoy, where it is below 1 MiB | Envoy answers 413 to the first body that is too long for its buffer. The filter then assumes a lower limit. | Envoy Gateway sets 32768 on its listeners; `connection.bufferLimit` of a `ClientTrafficPolicy` raises it. |
 
 **A missing `allow_on_headers_stop_iteration`.** On each worker, the first two requests with a body wait about 10 ms: Envoy has received bytes, passes

@@ -1,5 +1,9 @@
 //! The inference APIs and their paths.
 
+use alloc::string::String;
+
+use percent_encoding::percent_decode_str;
+
 /// An inference API, which determines the shape of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Api {
@@ -42,6 +46,23 @@ impl Api {
     }
 }
 
+/// Whether a path belongs to Anthropic's API, whose clients expect errors of its own shape.
+#[must_use]
+pub fn is_anthropic(path: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    path.ends_with("/v1/messages") || path.contains("/v1/messages/")
+}
+
+/// The model that a path of Azure's names: `/openai/deployments/MODEL/...`.
+#[must_use]
+pub fn model_in_path(path: &str) -> Option<String> {
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    let (_, behind) = path.split_once("/openai/deployments/")?;
+    let (model, _) = behind.split_once('/')?;
+    let model = percent_decode_str(model).decode_utf8().ok()?;
+    (!model.is_empty()).then(|| model.into_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -58,6 +79,24 @@ mod tests {
         }
         assert_eq!(Api::from_path("/v1/completions"), Some(Api::Completions));
         assert_eq!(Api::from_path("/generate_stream"), Some(Api::Generate));
+    }
+
+    #[test]
+    fn a_path_of_azure_names_the_model() {
+        let model = |path| model_in_path(path);
+        let path = "/openai/deployments/org%2Fvlm/chat/completions?api-version=2024-02-01";
+        assert_eq!(model(path).as_deref(), Some("org/vlm"));
+        assert_eq!(
+            model("/x/openai/deployments/a/embeddings").as_deref(),
+            Some("a")
+        );
+        for other in [
+            "/openai/deployments/a",
+            "/openai/deployments//x",
+            "/v1/deployments/a/x",
+        ] {
+            assert_eq!(model(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -8,6 +8,9 @@ use crate::xxh3;
 /// The most bytes of a leaf.
 pub(crate) const LEAF_BYTES_MAX: usize = 1024;
 
+/// The digest of no bytes.
+pub(crate) const NO_BYTES: u64 = 0;
+
 /// Adds a hash to a chain of hashes.
 pub(crate) fn fold(chain: u64, hash: u64) -> u64 {
     xxh3::hash_pair(chain, hash)

@@ -36,6 +36,8 @@ headers! {
         "The fingerprint of the prompt: its length and its chain of block hashes, in base64url.";
     MODEL = "x-isotherm-model", "filter" => "service", "256 bytes",
         "The model that the request names, percent-encoded.";
+    UNREAD_MODEL = "x-isotherm-unread-model", "filter" => "service", "one reason",
+        "The reason why the model of the request cannot be told, such as `encoding`. The header is absent where the request names a model, or none.";
     SESSION = "x-isotherm-session", "filter" => "service, Envoy's ring hash", "16 bytes",
         "The session key, hashed with the secret of the configuration, as hexadecimal digits. Envoy's ring hash reads it when the service is unavailable.";
     TENANT = "x-isotherm-tenant", "filter" => "service", "64 bytes",

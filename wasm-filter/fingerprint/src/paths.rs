@@ -10,15 +10,18 @@ use alloc::vec::Vec;
 
 use percent_encoding::percent_decode_str;
 
-/// The paths that clients may use by default: those of [`crate::Api`], and the list of models.
-pub const DEFAULT_PATHS: [&str; 9] = [
+/// The paths that clients may use by default: those of [`crate::Api`], the count of a prompt's tokens, the list of models, and
+/// the health of the service.
+pub const DEFAULT_PATHS: [&str; 11] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
     "/v1/embeddings",
     "/v1/messages",
+    "/v1/messages/count_tokens",
     "/v1/models",
     "/v1/models/*",
+    "/health",
     "/generate",
     "/generate_stream",
 ];
@@ -26,8 +29,32 @@ pub const DEFAULT_PATHS: [&str; 9] = [
 /// The message to a client that uses any other path.
 pub const UNKNOWN_PATH_MESSAGE: &str = "This path does not exist. GET /v1/models lists the models.";
 
-/// The body of the response to any other path, in OpenAI's format.
-pub const UNKNOWN_PATH_BODY: &str = r#"{"error":{"message":"This path does not exist. GET /v1/models lists the models.","type":"invalid_request_error","param":null,"code":"unknown_url"}}"#;
+/// The message to a client that uses another method than those of the path.
+pub const METHOD_MESSAGE: &str =
+    "This path does not take this method. The header `allow` names the methods that it takes.";
+
+/// The methods of one of [`DEFAULT_PATHS`], as the header `allow` lists them. An operator who adds another path wants it as it
+/// is: `None`.
+#[must_use]
+pub fn allowed_methods(path: &str) -> Option<&'static str> {
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    let whole = path.strip_suffix('/').unwrap_or(path);
+    if [MODELS_PATH, HEALTH_PATH].contains(&whole) || whole.starts_with("/v1/models/") {
+        return Some("GET, HEAD");
+    }
+    DEFAULT_PATHS.contains(&whole).then_some("POST")
+}
+
+/// Whether a method is in the list of [`allowed_methods`].
+#[must_use]
+pub fn allows_method(path: &str, method: &str) -> bool {
+    allowed_methods(path).is_none_or(|methods| methods.split(", ").any(|allowed| allowed == method))
+}
+
+/// The path of the list of models.
+const MODELS_PATH: &str = "/v1/models";
+/// The path of the service's health.
+pub const HEALTH_PATH: &str = "/health";
 
 /// The entry that stands for every path.
 const ANY: &str = "*";
@@ -137,17 +164,13 @@ fn stays_below(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Api;
 
     #[test]
     fn the_default_has_every_api_and_the_models() {
         let paths = AllowedPaths::default();
         for path in DEFAULT_PATHS {
             assert_eq!(check_entry(path), Ok(()), "{path}");
-            assert!(
-                Api::from_path(path).is_some() || path.starts_with("/v1/models"),
-                "{path}"
-            );
+            assert!(allowed_methods(path).is_some(), "{path}");
         }
         for path in [
             "/v1/chat/completions",
@@ -220,7 +243,28 @@ mod tests {
     }
 
     #[test]
-    fn the_body_has_the_message() {
-        assert!(UNKNOWN_PATH_BODY.contains(UNKNOWN_PATH_MESSAGE));
+    fn a_known_path_takes_its_methods_and_any_other_all() {
+        for path in [
+            "/v1/completions",
+            "/v1/messages/count_tokens?beta=true",
+            "/generate/",
+        ] {
+            assert!(allows_method(path, "POST"), "{path}");
+            for method in ["GET", "DELETE", "OPTIONS", "TRACE", "PUT", "post", ""] {
+                assert!(!allows_method(path, method), "{method} {path}");
+            }
+        }
+        for path in ["/v1/models", "/v1/models/org/a", "/health"] {
+            assert!(
+                allows_method(path, "GET") && allows_method(path, "HEAD"),
+                "{path}"
+            );
+            assert!(
+                !allows_method(path, "POST") && !allows_method(path, "DELETE"),
+                "{path}"
+            );
+        }
+        assert!(allows_method("/x/v1/completions", "GET"));
+        assert!(allows_method("/v1/files", "DELETE") && allows_method("/v1/rerank", "POST"));
     }
 }

@@ -7,6 +7,18 @@ use crate::number;
 /// The longest value: two numbers and the separator.
 const VALUE_BYTES_MAX: usize = 21;
 
+/// Approximate bytes of text per token, for English text and code under vocabularies of 100,000 tokens and more.
+const TEXT_BYTES_PER_TOKEN: u64 = 4;
+/// Tokens of an image or another medium: the 24 by 24 patches of LLaVA-1.5. Models differ by a factor of ten, and the size
+/// of the picture is unknown here; the estimate must not count the picture's base64 text.
+pub const MEDIUM_TOKENS: u32 = 576;
+
+/// The estimated tokens of a text of this length in bytes.
+#[must_use]
+pub fn of_text(bytes: u64) -> u32 {
+    u32::try_from(bytes.div_ceil(TEXT_BYTES_PER_TOKEN)).unwrap_or(u32::MAX)
+}
+
 /// The estimated prompt tokens and the limit of output tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tokens {

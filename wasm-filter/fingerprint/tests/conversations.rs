@@ -152,3 +152,34 @@ fn token_ids_that_go_on() {
     };
     assert_each_extends_the_last(Api::Completions, &[700, 1500, 9000].map(ids));
 }
+
+#[test]
+fn an_agent_that_varies_its_tool_choice_keeps_its_prefix() {
+    let choices = [
+        "",
+        r#","tool_choice":"auto""#,
+        r#","tool_choice":"none""#,
+        r#","tool_choice":"required""#,
+        r#","tool_choice":{"type":"function","function":{"name":"look_up"}}"#,
+        r#","tool_choice":{"type":"function","name":"look_up"}"#,
+        r#","tool_choice":{"type":"tool","name":"look_up"}"#,
+        r#","tool_choice":{"type":"allowed_tools","mode":"auto","tools":[{"type":"function","name":"look_up"}]}"#,
+    ];
+    for api in [Api::ChatCompletions, Api::Responses, Api::Messages] {
+        let content = match api {
+            Api::Responses => "input",
+            _ => "messages",
+        };
+        let turns = choices.iter().enumerate().map(|(turn, choice)| {
+            let messages: Vec<_> = (0..=turn)
+                .map(|turn| format!(r#"{{"role":"user","content":"{}"}}"#, text(turn + 2)))
+                .collect();
+            format!(
+                r#"{{"model":"llama","tools":[{{"name":"look_up","description":"{}"}}]{choice},"{content}":[{}]}}"#,
+                text(1),
+                messages.join(",")
+            )
+        });
+        assert_each_extends_the_last(api, &Vec::from_iter(turns));
+    }
+}

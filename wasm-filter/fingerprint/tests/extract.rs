@@ -5,7 +5,7 @@
     reason = "a test that fails may panic"
 )]
 
-use isotherm_fingerprint::{Api, BodyError, Extraction, Extractor, MemberPaths};
+use isotherm_fingerprint::{Api, BodyError, Extraction, Extractor, MemberPaths, UnreadModel};
 
 fn wanted() -> MemberPaths {
     MemberPaths {
@@ -414,6 +414,92 @@ fn a_body_with_a_repeated_member_has_no_fingerprint() {
 }
 
 #[test]
+fn a_model_that_stands_twice_with_one_value_is_one_model() {
+    let once = chat(r#"{"model":"a","messages":[{"role":"user","content":"hi"}]}"#);
+    for body in [
+        r#"{"model":"a","model":"a","messages":[{"role":"user","content":"hi"}]}"#,
+        r#"{"model":"a","messages":[{"role":"user","content":"hi"}],"mod\u0065l":"\u0061","model":"a"}"#,
+    ] {
+        assert_eq!(chat(body), once, "{body}");
+    }
+    for body in [
+        r#"{"model":"a","model":"b"}"#,
+        r#"{"model":"a","model":"b","model":"a"}"#,
+        r#"{"model":"a","model":null}"#,
+        r#"{"model":null,"model":"a"}"#,
+        r#"{"model":"a","model":["a"]}"#,
+        r#"{"model":{"id":"a","id":"b"}}"#,
+    ] {
+        let found = chat(body);
+        assert_eq!(found.model, None, "{body}");
+        assert_eq!(
+            found.unread_model,
+            Some(UnreadModel::Contradictory),
+            "{body}"
+        );
+        assert_eq!(found.error, Some(BodyError::RepeatedMember), "{body}");
+    }
+}
+
+#[test]
+fn the_reason_why_a_model_cannot_be_told_is_found() {
+    let deep = format!(
+        r#"{{"x":{}{},"model":"m"}}"#,
+        "[".repeat(200),
+        "]".repeat(200)
+    );
+    let long = format!(r#"{{"model":"{}"}}"#, "m".repeat(300));
+    for (body, reason) in [
+        ("{}", None),
+        (r#"{"model":null}"#, None),
+        (r#"{"model":""}"#, None),
+        (r#"{"prompt":"a","prompt":"b"}"#, None),
+        (r#"{"model":"m","x":tru}"#, None),
+        ("m", Some(UnreadModel::NotJson)),
+        ("\u{feff}[]", Some(UnreadModel::NotJson)),
+        (r#"{"x":tru,"model":"m"}"#, Some(UnreadModel::Malformed)),
+        ("", None),
+        (r#"{"x":1,"x":"#, Some(UnreadModel::TooFar)),
+        (
+            r#"{"prompt":"a","prompt":"b","x":"#,
+            Some(UnreadModel::TooFar),
+        ),
+        (&deep, Some(UnreadModel::TooDeep)),
+        (&long, Some(UnreadModel::TooLong)),
+    ] {
+        assert_eq!(chat(body).unread_model, reason, "{body}");
+    }
+}
+
+#[test]
+fn what_engines_read_besides_json_is_read() {
+    let plain = chat(r#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#);
+    for body in [
+        "\u{feff}{\"model\":\"m\",\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]}",
+        r#"{"top_p":NaN,"x":[Infinity,-Infinity],"model":"m","messages":[{"role":"user","content":"hi"}]}"#,
+    ] {
+        assert_eq!(chat(body), plain, "{body}");
+    }
+    let half_a_mark = [&b"\xef\xbb"[..], b"{\"model\":\"m\"}"].concat();
+    let mut extractor = Extractor::new(Api::ChatCompletions, &wanted());
+    extractor.feed(&half_a_mark);
+    assert_eq!(extractor.finish().error, Some(BodyError::NotJson));
+}
+
+#[test]
+fn a_body_of_another_path_has_a_model_and_a_session_and_no_prompt() {
+    let mut extractor = Extractor::without_prompt(&wanted());
+    extractor.feed(
+        br#"{"query":"why","documents":["a"],"prompt":"a","prompt":"b","user":"u","model":"m"}"#,
+    );
+    let found = extractor.finish();
+    assert_eq!(found.model.as_deref(), Some("m"));
+    assert_eq!(found.session, Some((3, "u".into())));
+    assert_eq!((found.error, found.prompt_tokens), (None, 0));
+    assert_eq!(found.fingerprint.total_bytes(), 0);
+}
+
+#[test]
 fn a_repeated_member_that_does_not_matter_keeps_the_fingerprint() {
     for body in [
         r#"{"prompt":"hi","temperature":0,"temperature":1}"#,
@@ -449,8 +535,6 @@ fn options_of_rendering_separate_prompts() {
         body(r#""chat_template_kwargs":{"enable_thinking":"false"},"#),
         body(r#""reasoning_effort":"high","#),
         body(r#""reasoning_effort":"low","#),
-        body(r#""tool_choice":"none","#),
-        body(r#""tool_choice":{"type":"function","function":{"name":"f"}},"#),
         body(r#""truncate_prompt_tokens":100,"#),
         body(r#""mm_processor_kwargs":{"max_pixels":100},"#),
         body(r#""thinking":{"type":"enabled"},"#),
@@ -463,7 +547,9 @@ fn options_of_rendering_separate_prompts() {
     for same in [
         r#""add_generation_prompt":false,"continue_final_message":true,"#,
         r#""tool_choice":"auto","#,
+        r#""tool_choice":"none","#,
         r#""tool_choice":"required","#,
+        r#""tool_choice":{"type":"function","function":{"name":"f"}},"#,
         r#""tool_choice":null,"reasoning_effort":null,"#,
     ] {
         assert_eq!(body(same), different[0], "{same}");
@@ -472,6 +558,104 @@ fn options_of_rendering_separate_prompts() {
         body(r#""reasoning_effort":"high","thinking":true,"#),
         body(r#""thinking":true,"reasoning_effort":"high","#)
     );
+}
+
+#[test]
+fn what_engines_do_not_render_is_not_hashed() {
+    let text = text(15, 2000);
+    let chat_of = |members: &str, of_message: &str| {
+        let found = chat(&format!(
+            r#"{{{members}"messages":[{{"role":"user","content":"{text}"}},{{"role":"assistant"{of_message},"tool_calls":[{{"id":"c","function":{{"name":"f","arguments":"{{}}"}}}}]}},{{"role":"tool","tool_call_id":"c","content":"{text}"}}]}}"#
+        ));
+        assert_eq!(found.error, None, "{members} {of_message}");
+        found
+    };
+    let plain = chat_of("", "");
+    for empty in ["null", r#""""#, "[]", "{}"] {
+        for name in [
+            "tools",
+            "functions",
+            "documents",
+            "chat_template_kwargs",
+            "mm_processor_kwargs",
+            "reasoning",
+        ] {
+            let spelled_out = chat_of(&format!(r#""{name}":{empty},"#), "");
+            assert_eq!(spelled_out, plain, "{name}: {empty}");
+        }
+        for name in [
+            "content",
+            "refusal",
+            "reasoning_content",
+            "function_call",
+            "x_note",
+            "name",
+        ] {
+            let spelled_out = chat_of("", &format!(r#","{name}":{empty}"#));
+            assert_eq!(spelled_out, plain, "{name}: {empty}");
+        }
+    }
+    for name in ["cache_salt", "lora_path", "chat_template"] {
+        assert_eq!(chat_of(&format!(r#""{name}":"","#), ""), plain, "{name}");
+    }
+    let part = r#","content":[{"type":"text","text":""}]"#;
+    assert_eq!(chat_of("", part), plain);
+
+    // A value within a value renders.
+    let tools = |parameters: &str| {
+        chat_of(
+            &format!(r#""tools":[{{"name":"f","parameters":{parameters}}}],"#),
+            "",
+        )
+    };
+    assert_eq!(shared(&tools("{}"), &tools("[]")), 0);
+    let answers = [
+        chat_of("", r#","x_note":[[]]"#),
+        chat_of("", r#","x_note":[null]"#),
+    ];
+    assert!(shared(&answers[0], &plain) < plain.fingerprint.blocks().len());
+    assert_ne!(answers[0].fingerprint, answers[1].fingerprint);
+}
+
+#[test]
+fn the_billing_header_of_an_agent_is_no_part_of_the_prompt() {
+    let text = text(16, 3000);
+    let body = |blocks: &str| {
+        extract(
+            Api::Messages,
+            &format!(
+                r#"{{"system":[{blocks}{{"type":"text","text":"{text}"}}],"messages":[{{"role":"user","content":"{text}"}}]}}"#
+            ),
+        )
+    };
+    let plain = body("");
+    for header in [
+        "x-anthropic-billing-header: cc_version=2.1.37; cch=4e20a;",
+        "x-anthropic-billing-header: cch=eb6c6;",
+        "x-anthropic-billing-header",
+        r"\u0078-anthropic-billing-header: cch=1;\n",
+    ] {
+        let billed = body(&format!(r#"{{"type":"text","text":"{header}"}},"#));
+        assert_eq!(billed, plain, "{header}");
+        let billed = body(&format!(r#"{{"text":"{header}","type":"text"}},"#));
+        assert_eq!(billed, plain, "{header}");
+    }
+    for other in ["x-anthropic-billing", "x-anthropic-billing-footer", "X"] {
+        let found = body(&format!(r#"{{"type":"text","text":"{other}"}},"#));
+        assert_eq!(shared(&found, &plain), 0, "{other}");
+        let length = found.fingerprint.total_bytes() - plain.fingerprint.total_bytes();
+        assert_eq!(length as usize, other.len() + 1, "the text and its mark");
+    }
+    let question = |text: &str| {
+        extract(
+            Api::Messages,
+            &format!(
+                r#"{{"messages":[{{"role":"user","content":[{{"type":"text","text":"{text}"}}]}}]}}"#
+            ),
+        )
+    };
+    let quoted = question("x-anthropic-billing-header is new to me");
+    assert_ne!(quoted.fingerprint, question("").fingerprint);
 }
 
 #[test]

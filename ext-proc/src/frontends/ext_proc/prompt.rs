@@ -55,6 +55,9 @@ impl PromptReader {
     /// Reads the next piece of the body. Returns whether the service must decide on what it has.
     pub(super) fn feed(&mut self, piece: HttpBody) -> bool {
         let is_complete = self.flow.feed(&piece.body);
+        if piece.end_of_stream {
+            self.flow.end_body();
+        }
         let bytes_max = self.settings.config.held_bytes_max;
         let is_within_limit = self.body.held.hold(piece.body.len(), bytes_max);
         let is_end = piece.end_of_stream;
@@ -67,6 +70,11 @@ impl PromptReader {
         let bytes = u64::try_from(self.flow.body_bytes()).unwrap_or(u64::MAX);
         let limit = self.settings.body_timeout()?.after(bytes);
         self.started.checked_add(limit)
+    }
+
+    /// Records the end of a body that its last piece does not mark.
+    pub(super) fn end_body(&mut self) {
+        self.flow.end_body();
     }
 
     /// Returns the headers that the filter would set, and the body.

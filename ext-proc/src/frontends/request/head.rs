@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::{Api, Fingerprint, names, objectives, tenant, tokens};
+use isotherm_fingerprint::{Api, Fingerprint, UnreadModel, names, objectives, tenant, tokens};
 use isotherm_wasm_filter_core::HeaderEdit;
 use percent_encoding::percent_decode;
 
@@ -21,6 +21,8 @@ pub(crate) struct RequestHead {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) model: Option<String>,
+    /// Reason why the model of the request cannot be told.
+    pub(crate) unread_model: Option<UnreadModel>,
     /// Name of the request in Envoy's logs.
     pub(crate) request_id: Option<Box<str>>,
     /// Trace that the request belongs to.
@@ -84,6 +86,8 @@ impl RequestHead {
     /// Takes the headers in that the filter's code sets after it has read a body.
     pub(crate) fn apply(&mut self, edits: &[HeaderEdit], metrics: &Metrics) {
         self.is_filtered = true;
+        // A filter that the body was withheld from knew less.
+        self.unread_model = None;
         self.take_edits(edits, metrics);
     }
 
@@ -116,6 +120,7 @@ impl RequestHead {
             names::TRACEPARENT => self.traceparent = harmless(value),
             names::HELD => self.held = Some(Duration::from_micros(text(value)?.parse().ok()?)),
             names::MODEL => self.model = Some(percent_decoded(value)?),
+            names::UNREAD_MODEL => self.unread_model = Some(UnreadModel::parse(value)?),
             names::CLUSTER => self.headers.cluster = Some(text(value)?),
             names::SESSION => self.request.session = Some(session_key(value)),
             names::TENANT => self.request.tenant = Some(tenant_name(value)?),
@@ -147,6 +152,7 @@ impl RequestHead {
 fn known_name(name: &str) -> &'static str {
     [
         names::MODEL,
+        names::UNREAD_MODEL,
         names::CLUSTER,
         names::HELD,
         names::TENANT,

@@ -17,10 +17,10 @@ mod trace;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::names;
 use isotherm_fingerprint::outcome::Outcome;
+use isotherm_fingerprint::{is_anthropic, names};
 use isotherm_router::RejectReason;
-use isotherm_wasm_filter_core::body_timer;
+use isotherm_wasm_filter_core::{body_timer, error_body};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -56,6 +56,8 @@ pub(super) struct RequestLifecycle {
     stage: RequestStage,
     /// Name of the request in Envoy's logs.
     request_id: Option<Box<str>>,
+    /// Whether the client expects errors of Anthropic's shape.
+    is_anthropic: bool,
     /// Spans of the request, if it is traced.
     trace: Option<Box<RequestTrace>>,
 }
@@ -98,12 +100,18 @@ impl RequestLifecycle {
             context,
             stage: RequestStage::New,
             request_id: None,
+            is_anthropic: false,
             trace: None,
         }
     }
 
     pub(super) fn context(&self) -> &RequestContext {
         &self.context
+    }
+
+    /// Notes the path, which determines the shape of errors.
+    pub(super) fn note_path(&mut self, path: &str) {
+        self.is_anthropic = is_anthropic(path);
     }
 
     /// Name of the request in Envoy's logs, if Envoy has sent it.
@@ -118,6 +126,7 @@ impl RequestLifecycle {
 
     pub(super) fn route(&mut self, mut head: RequestHead, table: &PoolTable) -> RouteStatus {
         self.request_id = head.request_id.take();
+        self.note_path(&head.path);
         let spans = self.context.spans.as_ref();
         self.trace = spans.and_then(|spans| RequestTrace::begin(spans, &head, self.id()));
         let target = RouteTarget::of(&head, table);
@@ -131,39 +140,56 @@ impl RequestLifecycle {
             ?target,
             "request"
         );
-        let models = RequestResult::Models;
-        let started = self.context.started_unix_s;
         RouteStatus::Replied(match target {
             RouteTarget::Pool(pool) => return self.submit(&pool, head, table),
             RouteTarget::PassThrough(cluster) => {
                 self.stage = RequestStage::PassedThrough;
                 Reply::PassThrough(PassThroughReply::to(cluster, &head.headers))
             }
+            target => self.answer(target, is_forwarded, table),
+        })
+    }
+
+    /// Answers a request that goes to no pool and not to Envoy's routes.
+    fn answer(&mut self, target: RouteTarget, is_forwarded: bool, table: &PoolTable) -> Reply {
+        let started = self.context.started_unix_s;
+        let models = |body| ImmediateReply::new(RequestResult::Models, 200, body, "models");
+        let (bad, not_found) = (RequestResult::BadRequest, RequestResult::NotFound);
+        let (result, status, body, details) = match target {
             RouteTarget::ModelList => {
-                let body = openai::models(table.pools().iter(), started);
-                self.close(ImmediateReply::new(models, 200, body, "models"))
+                return self.close(models(openai::models(table.pools().iter(), started)));
             }
             RouteTarget::Model(id, pool) => {
-                let body = openai::model(&id, &pool, started);
-                self.close(ImmediateReply::new(models, 200, body, "models"))
+                return self.close(models(openai::model(&id, &pool, started)));
             }
-            RouteTarget::UnknownPath => {
-                tracing::debug!(path = head.path, "clients may not use this path");
-                let (result, body) = (RequestResult::NotFound, openai::unknown_path());
-                self.reject_unroutable(is_forwarded, result, 404, body, "unknown_path")
+            RouteTarget::Health(is_healthy) => {
+                let status = if is_healthy { 200 } else { 503 };
+                let body = openai::health(is_healthy);
+                let reply = ImmediateReply::new(RequestResult::Health, status, body, "health");
+                return self.close(reply);
+            }
+            RouteTarget::MethodNotAllowed(methods) => {
+                let body = openai::method_not_allowed();
+                return self.close(ImmediateReply {
+                    allow: Some(methods),
+                    ..ImmediateReply::new(bad, 405, body, "method_not_allowed")
+                });
             }
             RouteTarget::UnknownModel(id) => {
-                tracing::debug!(id = self.id(), model = id, "no pool serves this model");
                 let body = openai::unknown_model(&id);
-                let result = RequestResult::NotFound;
-                self.reject_unroutable(is_forwarded, result, 404, body, "unknown_model")
+                (not_found, 404, body, "unknown_model")
             }
-            RouteTarget::MissingModel => {
-                tracing::debug!(id = self.id(), path = head.path, "no model could be read");
-                let (result, body) = (RequestResult::BadRequest, openai::no_model());
-                self.reject_unroutable(is_forwarded, result, 400, body, "no_model")
+            RouteTarget::MissingModel => (bad, 400, openai::no_model(), "no_model"),
+            RouteTarget::UnreadModel(reason) => {
+                let body = openai::unread_model(reason);
+                (bad, reason.status(), body, "unread_model")
             }
-        })
+            RouteTarget::UnknownPath | RouteTarget::Pool(_) | RouteTarget::PassThrough(_) => {
+                (not_found, 404, openai::unknown_path(), "unknown_path")
+            }
+        };
+        tracing::debug!(id = self.id(), details, "the request has no pool");
+        self.reject_unroutable(is_forwarded, result, status, body, details)
     }
 
     /// Rejects a request without a pool. The region that forwarded one has a pool for it, so its client must not learn
@@ -261,7 +287,7 @@ impl RequestLifecycle {
         // The metrics have counted the request as a routed one.
         let result = RequestResult::Rejected;
         let reply = ImmediateReply::new(result, 504, openai::hung(), "replica_hung");
-        Some((replica, reply))
+        Some((replica, self.in_shape(reply)))
     }
 
     /// Ends the response, with the outcome that the filter reports.
@@ -305,7 +331,15 @@ impl RequestLifecycle {
 
     fn close(&mut self, reply: ImmediateReply) -> Reply {
         self.stage = RequestStage::Closed;
-        Reply::Immediate(reply)
+        Reply::Immediate(self.in_shape(reply))
+    }
+
+    /// Gives a reply the shape of the request's API.
+    fn in_shape(&self, mut reply: ImmediateReply) -> ImmediateReply {
+        if self.is_anthropic {
+            reply.body = error_body::anthropic(reply.status, reply.body);
+        }
+        reply
     }
 }
 

@@ -1,10 +1,14 @@
-//! Response bodies in OpenAI's format, which the libraries of clients understand.
+//! Response bodies in OpenAI's format. [`error_body::for_path`] turns errors into the format of another API.
+//!
+//! [`error_body::for_path`]: isotherm_wasm_filter_core::error_body::for_path
 
 use std::collections::BTreeMap;
 
-use isotherm_fingerprint::paths::UNKNOWN_PATH_MESSAGE;
+use isotherm_fingerprint::UnreadModel;
+use isotherm_fingerprint::paths::{METHOD_MESSAGE, UNKNOWN_PATH_MESSAGE};
 use isotherm_router::RejectReason;
 use isotherm_wasm_filter_core::body_timer;
+use isotherm_wasm_filter_core::error_body::openai as error;
 use serde_json::{Value, json};
 
 use crate::pool::{ANY_MODEL, Pool};
@@ -16,6 +20,29 @@ pub(crate) fn unknown_path() -> Value {
         "invalid_request_error",
         None,
         "unknown_url",
+    )
+}
+
+/// Returns the body for a method that a path does not take.
+pub(crate) fn method_not_allowed() -> Value {
+    error(
+        METHOD_MESSAGE,
+        "invalid_request_error",
+        None,
+        "method_not_allowed",
+    )
+}
+
+/// Returns the body of the service's health.
+pub(crate) fn health(is_healthy: bool) -> Value {
+    if is_healthy {
+        return json!({ "status": "ok" });
+    }
+    error(
+        "No replica of any model is healthy at the moment.",
+        "server_error",
+        None,
+        "no_healthy_replica",
     )
 }
 
@@ -32,11 +59,20 @@ pub(crate) fn unknown_model(model: &str) -> Value {
 /// Returns the body for a request that must name a model.
 pub(crate) fn no_model() -> Value {
     error(
-        "No model could be read from this request. Name one in the JSON body, uncompressed; \
-         GET /v1/models lists them.",
+        "This request names no model. Name one in the member `model` of its JSON body; GET /v1/models lists them.",
         "invalid_request_error",
         Some("model"),
         "missing_model",
+    )
+}
+
+/// Returns the body for a request whose model cannot be told.
+pub(crate) fn unread_model(reason: UnreadModel) -> Value {
+    error(
+        reason.message(),
+        "invalid_request_error",
+        Some("model"),
+        "unread_model",
     )
 }
 
@@ -77,12 +113,7 @@ pub(crate) fn rejected(reason: RejectReason) -> Value {
 
 /// Returns the body for a request whose own body is late.
 pub(crate) fn body_timeout() -> Value {
-    error(
-        body_timer::MESSAGE,
-        "invalid_request_error",
-        None,
-        body_timer::CODE,
-    )
+    body_timer::body()
 }
 
 /// Returns the body for a request without a response from its replica.
@@ -132,19 +163,4 @@ pub(crate) fn model(id: &str, pool: &Pool, created: u64) -> Value {
     card.insert("created".into(), created.into());
     card.insert("owned_by".into(), "isotherm".into());
     Value::Object(card)
-}
-
-fn error(message: &str, kind: &str, param: Option<&str>, code: &str) -> Value {
-    json!({ "error": { "message": message, "type": kind, "param": param, "code": code } })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_late_body_gets_the_response_of_the_filter() {
-        let filter: Value = serde_json::from_str(body_timer::BODY).unwrap();
-        assert_eq!(body_timeout(), filter);
-    }
 }

@@ -242,6 +242,8 @@ pub(crate) struct ImmediateReply {
     pub(crate) body: Value,
     /// Delay after which the client may try again.
     pub(crate) retry_after: Option<Duration>,
+    /// Methods that the path takes.
+    pub(crate) allow: Option<&'static str>,
     /// Reason for the rejection, for the region that forwarded the request.
     pub(crate) refused: Option<&'static str>,
     /// Details for Envoy's log.
@@ -261,6 +263,7 @@ impl ImmediateReply {
             status,
             body,
             retry_after: None,
+            allow: None,
             refused: None,
             details,
         }
@@ -284,6 +287,7 @@ impl ImmediateReply {
         [
             Some(("content-type", "application/json".into())),
             retry_after.map(|after| ("retry-after", after.into())),
+            self.allow.map(|methods| ("allow", methods.into())),
             self.refused.map(|reason| (names::REFUSED, reason.into())),
         ]
         .into_iter()

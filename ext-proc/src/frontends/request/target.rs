@@ -22,7 +22,9 @@
 
 use std::sync::{Arc, Once};
 
-use isotherm_fingerprint::Api;
+use isotherm_fingerprint::paths::{self, HEALTH_PATH};
+use isotherm_fingerprint::{Api, UnreadModel};
+use isotherm_router::{Availability, Role};
 
 use super::head::{RequestHead, percent_decoded};
 use crate::pool::{ANY_MODEL, Pool, PoolTable};
@@ -41,12 +43,18 @@ pub(crate) enum RouteTarget {
     ModelList,
     /// A reply with one model.
     Model(String, Arc<Pool>),
+    /// A reply that tells whether a replica is healthy.
+    Health(bool),
+    /// A rejection: the path takes these methods.
+    MethodNotAllowed(&'static str),
     /// A rejection: clients may not use this path.
     UnknownPath,
     /// A rejection: no pool serves this model.
     UnknownModel(String),
     /// A rejection: the request must name a model.
     MissingModel,
+    /// A rejection: the model that the request names cannot be told.
+    UnreadModel(UnreadModel),
 }
 
 impl RouteTarget {
@@ -65,6 +73,17 @@ impl RouteTarget {
         if !head.path.is_empty() && !table.allows_path(&head.path) {
             return Self::UnknownPath;
         }
+        let path = &*head.path;
+        if let Some(methods) = paths::allowed_methods(path)
+            && !head.method.is_empty()
+            && !paths::allows_method(path, &head.method)
+        {
+            return Self::MethodNotAllowed(methods);
+        }
+        if is_health(path) {
+            let is_healthy = table.pools().iter().any(|pool| has_healthy_replica(pool));
+            return Self::Health(is_healthy);
+        }
         if let Some(models) = listing(head)
             && table.for_model(ANY_MODEL).is_none()
         {
@@ -81,6 +100,10 @@ impl RouteTarget {
                 Some(pool) => Self::in_pool(pool, head),
                 None => Self::UnknownModel(model.clone()),
             };
+        }
+        // The cluster that the filter chose without a model is a guess, and the only pool is none.
+        if let (Some(reason), None) = (head.unread_model, table.default_pool()) {
+            return Self::UnreadModel(reason);
         }
         let by_cluster = head
             .headers
@@ -112,7 +135,7 @@ fn is_bodiless(method: &str) -> bool {
 
 /// Returns `Some(None)` for the list of models, and `Some(Some(id))` for one model.
 fn listing(head: &RequestHead) -> Option<Option<String>> {
-    if head.method != "GET" {
+    if !matches!(&*head.method, "GET" | "HEAD") {
         return None;
     }
     let path = head.path.split(['?', '#']).next()?;
@@ -121,6 +144,25 @@ fn listing(head: &RequestHead) -> Option<Option<String>> {
         "" => Some(None),
         id => percent_decoded(id.strip_prefix('/')?.as_bytes()).map(Some),
     }
+}
+
+fn is_health(path: &str) -> bool {
+    let path = path.split(['?', '#']).next().unwrap_or(path);
+    path.strip_suffix('/').unwrap_or(path) == HEALTH_PATH
+}
+
+/// Whether a pool has a replica that serves requests, now or as soon as one of them ends.
+fn has_healthy_replica(pool: &Pool) -> bool {
+    pool.replicas().iter().any(|replica| {
+        let is_healthy = matches!(
+            replica.availability,
+            Availability::Available
+                | Availability::Pending
+                | Availability::NoHeadroom
+                | Availability::Full
+        );
+        is_healthy && replica.role != Role::Prefill
+    })
 }
 
 #[cfg(test)]
@@ -160,7 +202,10 @@ pools:
             RouteTarget::Model(id, _) => format!("model {id}"),
             RouteTarget::UnknownPath => "no path".into(),
             RouteTarget::UnknownModel(id) => format!("unknown {id}"),
+            RouteTarget::Health(is_healthy) => format!("healthy {is_healthy}"),
+            RouteTarget::MethodNotAllowed(methods) => format!("only {methods}"),
             RouteTarget::MissingModel => "no model".into(),
+            RouteTarget::UnreadModel(reason) => reason.as_str().into(),
         }
     }
 
@@ -182,12 +227,54 @@ pools:
             "/v1/models/../../load",
         ] {
             for method in ["GET", "POST"] {
-                assert_eq!(target(one, method, path, "llama", "l"), "no path", "{path}");
+                let target = target(one, method, path, "llama", "l");
+                assert_eq!(target, "no path", "{path}");
             }
         }
         let rerank = "{ paths: [/v1/rerank], pools: [{ model: llama, cluster: l }] }";
         assert_eq!(target(rerank, "POST", "/v1/rerank", "", ""), "route llama");
         assert_eq!(target(rerank, "POST", "/v1/completions", "", ""), "no path");
+    }
+
+    #[tokio::test]
+    async fn a_known_path_takes_its_methods_only() {
+        let of = |method, path| target(TWO, method, path, "llama", "");
+        assert_eq!(of("DELETE", "/v1/models/llama"), "only GET, HEAD");
+        assert_eq!(of("OPTIONS", "/v1/chat/completions"), "only POST");
+        assert_eq!(of("TRACE", "/v1/messages/count_tokens"), "only POST");
+        assert_eq!(of("HEAD", "/v1/models"), "models");
+        assert_eq!(of("", "/v1/completions"), "route llama");
+        assert_eq!(of("DELETE", "/v1/files/a"), "route llama");
+        assert_eq!(of("POST", "/v1/messages/count_tokens"), "route llama");
+    }
+
+    #[tokio::test]
+    async fn the_service_is_healthy_while_a_replica_is() {
+        let config = config::parse(TWO).unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
+        let head = RequestHead {
+            method: "GET".into(),
+            path: "/health?x=1".into(),
+            ..RequestHead::default()
+        };
+        let is_healthy = || {
+            let target = RouteTarget::of(&head, &pool_registry.table());
+            let RouteTarget::Health(is_healthy) = target else {
+                panic!("{target:?}");
+            };
+            is_healthy
+        };
+        assert!(!is_healthy());
+        let pool = pool_registry.pool_for("qwen").unwrap();
+        let replica = pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
+        assert!(!is_healthy(), "it was never probed");
+        let full = isotherm_router::Load {
+            pending: 3,
+            ..isotherm_router::Load::default()
+        };
+        pool.probed(replica, full, pool.clock().now());
+        assert!(is_healthy(), "a full replica serves requests later");
     }
 
     #[tokio::test]
@@ -228,6 +315,37 @@ pools:
     }
 
     #[tokio::test]
+    async fn a_model_that_cannot_be_told_is_no_reason_for_the_default_cluster() {
+        let of = |config: &str, path: &str| {
+            let config = config::parse(config).unwrap();
+            let metrics = Metrics::register(&mut Registry::default());
+            let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
+            let mut head = RequestHead {
+                method: "POST".into(),
+                path: path.into(),
+                unread_model: Some(UnreadModel::TooFar),
+                is_filtered: true,
+                ..RequestHead::default()
+            };
+            head.headers.cluster = Some("l".into());
+            RouteTarget::of(&head, &pool_registry.table())
+        };
+        let any = "{ paths: ['*'], pools: [{ cluster: l }, { model: qwen, cluster: q }] }";
+        let one = "{ paths: ['*'], pools: [{ model: llama, cluster: l }] }";
+        for path in ["/v1/completions", "/v1/rerank"] {
+            let target = of(TWO, path);
+            assert!(
+                matches!(target, RouteTarget::UnreadModel(UnreadModel::TooFar)),
+                "{target:?}"
+            );
+            for config in [any, one, "{ paths: ['*'] }"] {
+                let target = of(config, path);
+                assert!(matches!(target, RouteTarget::Pool(_)), "{target:?}");
+            }
+        }
+    }
+
+    #[tokio::test]
     async fn without_a_model_the_filters_cluster_selects_the_pool() {
         assert_eq!(target(TWO, "POST", "/v1/rerank", "", "q"), "route qwen");
         assert_eq!(target(TWO, "GET", "/version", "", "q"), "pass q");
@@ -242,7 +360,7 @@ pools:
     async fn the_only_pool_gets_requests_without_a_model() {
         let one = "{ paths: ['*'], pools: [{ model: llama, cluster: l }] }";
         assert_eq!(target(one, "POST", "/v1/rerank", "", ""), "route llama");
-        assert_eq!(target(one, "GET", "/health", "", ""), "pass l");
+        assert_eq!(target(one, "GET", "/version", "", ""), "pass l");
         assert_eq!(
             target(one, "POST", "/v1/completions", "gpt", ""),
             "unknown gpt"

@@ -9,15 +9,16 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const ROUTE: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config/route_config/virtual_hosts/name=llm/routes/name=unknown_path";
+const MANAGER: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config";
+/// The routes that reject paths and methods.
+const ROUTES: [&str; 3] = ["unknown_path", "not_a_post", "not_a_get"];
 
 /// Requests to paths of vLLM, SGLang and others, and spellings by which a path could pass for another.
-const REJECTED: [(&str, &str); 26] = [
+const REJECTED: [(&str, &str); 25] = [
     ("GET", "/"),
     ("GET", "/metrics"),
     ("GET", "/metrics/"),
     ("GET", "/load"),
-    ("GET", "/health"),
     ("GET", "/get_server_info"),
     ("POST", "/flush_cache"),
     ("GET", "/flush_cache"),
@@ -39,6 +40,18 @@ const REJECTED: [(&str, &str); 26] = [
     ("POST", "/v1/completions/../../flush_cache"),
     ("POST", "/v1/completions;x"),
     ("POST", "/V1/completions"),
+];
+
+/// Requests to known paths with methods that they do not take, and the methods that they take.
+const WRONG_METHODS: [(&str, &str, &str); 8] = [
+    ("GET", "/v1/completions", "POST"),
+    ("DELETE", "/v1/responses", "POST"),
+    ("OPTIONS", "/v1/chat/completions", "POST"),
+    ("TRACE", "/v1/chat/completions", "POST"),
+    ("PUT", "/v1/messages/count_tokens?beta=true", "POST"),
+    ("DELETE", "/v1/models/x", "GET, HEAD"),
+    ("POST", "/v1/models", "GET, HEAD"),
+    ("POST", "/health", "GET, HEAD"),
 ];
 
 /// The response to a request whose path is sent as it stands.
@@ -81,6 +94,17 @@ async fn check_paths(stack: &Stack, replica: &ScriptedReplica) -> anyhow::Result
         let response = exchange(stack.envoy().address(), method, path).await?;
         check_rejected(&response).with_context(|| format!("{method} {path}"))?;
     }
+    for (method, path, methods) in WRONG_METHODS {
+        let response = exchange(stack.envoy().address(), method, path).await?;
+        ensure!(
+            response.starts_with("HTTP/1.1 405 "),
+            "{method} {path}: {response}"
+        );
+        let allow = format!("allow: {methods}\r\n");
+        ensure!(response.contains(&allow), "{method} {path}: {response}");
+        let is_json = response.contains("method_not_allowed") || path.starts_with("/v1/messages");
+        ensure!(is_json, "{method} {path}: {response}");
+    }
     let received = replica.received();
     ensure!(received.is_empty(), "the replica received {received:?}");
 
@@ -97,6 +121,10 @@ async fn check_paths(stack: &Stack, replica: &ScriptedReplica) -> anyhow::Result
             json!({ "model": MODEL, "input": "hello" }),
         ),
         ("/v1/messages", json!({ "model": MODEL, "messages": [] })),
+        (
+            "/v1/messages/count_tokens",
+            json!({ "model": MODEL, "messages": [] }),
+        ),
         ("/generate", json!({ "text": "hello" })),
         ("/generate_stream", json!({ "inputs": "hello" })),
     ];
@@ -117,9 +145,14 @@ async fn check_paths(stack: &Stack, replica: &ScriptedReplica) -> anyhow::Result
     Ok(())
 }
 
-/// Makes the route for unknown paths match no request.
+/// Makes the routes for unknown paths and methods match no request.
 fn without_route(document: &mut Document) -> anyhow::Result<()> {
-    document.set(&format!("{ROUTE}/match"), json!({ "path": "/never" }))
+    for route in ROUTES {
+        let place =
+            format!("{MANAGER}/route_config/virtual_hosts/name=llm/routes/name={route}/match");
+        document.set(&place, json!({ "path": "/never" }))?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -139,7 +172,8 @@ async fn the_filter_rejects_paths_where_the_routes_pass_them() -> anyhow::Result
     check_paths(&stack, &replica).await?;
     let counter = "wasmcustom.isotherm_filter_rejected_paths";
     let rejected = stack.envoy().stat(counter).await?;
-    ensure!(rejected == REJECTED.len() as u64, "{rejected} rejected");
+    let expected = REJECTED.len() + WRONG_METHODS.len();
+    ensure!(rejected == expected as u64, "{rejected} rejected");
     Ok(())
 }
 
@@ -156,6 +190,38 @@ async fn the_service_rejects_paths_where_the_filter_passes_them() -> anyhow::Res
         });
     let stack = stack.start().await?;
     check_paths(&stack, &replica).await
+}
+
+#[tokio::test]
+async fn requests_as_old_proxies_and_tools_send_them_are_served() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    let stack = scripted("old-clients", &[&replica], 8).start().await?;
+    let body = chat("hello").to_string();
+    let length = body.len();
+    for head in [
+        format!("POST /v1/chat/completions HTTP/1.0\r\ncontent-length: {length}"),
+        format!("POST /v1/chat/completions HTTP/1.0\r\nhost: llm\r\ncontent-length: {length}"),
+        format!(
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: llm\r\nconnection: close\r\nlangfuse_trace_id: abc\r\ncontent-length: {length}"
+        ),
+        "GET /health HTTP/1.0".to_owned(),
+        "HEAD /health HTTP/1.1\r\nhost: llm\r\nconnection: close".to_owned(),
+    ] {
+        let mut stream = TcpStream::connect(stack.envoy().address()).await?;
+        let body = if head.starts_with("POST") { &*body } else { "" };
+        stream
+            .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
+            .await?;
+        let mut response = Vec::new();
+        stream.read_to_end(&mut response).await?;
+        let response = String::from_utf8_lossy(&response);
+        let status = response.split(' ').nth(1);
+        ensure!(status == Some("200"), "{head}: {response}");
+    }
+    let received = replica.received();
+    ensure!(received.len() == 3, "{received:?}");
+    Ok(())
 }
 
 #[tokio::test]

@@ -136,6 +136,15 @@ impl<T> BodyWatch<T> {
         false
     }
 
+    /// Records that a piece of the body of a held request has arrived that is not watched. Beyond the bound of watched requests
+    /// a client could keep the doubt up: requests without bodies prove nothing.
+    pub fn on_unwatched_body(&mut self) {
+        if self.delivery == BodyDelivery::Unknown {
+            self.delivery = BodyDelivery::Passed;
+            self.held = Vec::new();
+        }
+    }
+
     /// Records that a request is over.
     pub fn on_end(&mut self, id: u32) {
         self.held.retain(|request| request.id != id);

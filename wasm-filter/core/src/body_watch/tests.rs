@@ -127,6 +127,11 @@ fn held_requests_are_bounded() {
         hold(&mut watch, u32::try_from(id).unwrap(), 0);
     }
     assert!(!watch.hold(u32::MAX, 0, 0, ()));
+    assert_eq!(watch.delivery(), BodyDelivery::Unknown);
+    watch.on_unwatched_body();
+    assert_eq!(watch.delivery(), BodyDelivery::Passed);
+    assert_eq!(watch.period(), None);
+    assert!(watch.on_body(0), "a watched request is held as before");
 }
 
 #[test]

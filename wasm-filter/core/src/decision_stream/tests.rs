@@ -34,7 +34,7 @@ fn open(mut stream: DecisionStream) -> DecisionStream {
 
 /// The target of a request with these headers.
 fn target(headers: &[(&str, &str)]) -> RequestTarget {
-    RequestTarget::of(&from_pairs(headers))
+    RequestTarget::of(&crate::RequestConfig::default(), &from_pairs(headers))
 }
 
 fn edits() -> Vec<HeaderEdit> {

@@ -16,10 +16,11 @@
 //! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
 //! give session, objectives and cluster, and the decision stream decides by them.
 //!
-//! Two requests fail here: one to a path outside the list `paths` gets a 404 ([`has_allowed_path`]), and one whose body is late
-//! a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
+//! Three requests fail here: one to a path outside the list `paths` gets a 404, one with a method that its path does not take a
+//! 405 ([`rejection`]), and one whose body is late a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
 
 mod objectives;
+mod prompt;
 mod skip;
 mod source;
 mod target;
@@ -27,9 +28,10 @@ mod tenant;
 
 use std::sync::Arc;
 
-use isotherm_fingerprint::{Api, Extraction, Extractor, names, session, tokens};
+use isotherm_fingerprint::{Extraction, model_in_path, names, paths, session, tokens};
 
 use objectives::Objectives;
+use prompt::{PromptFacts, PromptSource};
 pub use skip::SkipReason;
 use source::RankedValue;
 pub use target::{RequestTarget, is_traced};
@@ -37,7 +39,9 @@ pub use target::{RequestTarget, is_traced};
 use crate::RequestConfig;
 use crate::buffer_limit::BufferLimit;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
+use crate::error_body;
 use crate::headers::{self, HeaderEdit, Headers};
+use crate::response::orca;
 
 /// The bytes of one read over HTTP/2: a frame of the default size.
 const FRAME_BYTES: usize = 16 * 1024;
@@ -47,6 +51,10 @@ const FRAME_BYTES: usize = 16 * 1024;
 pub struct RequestFlow {
     config: Arc<RequestConfig>,
     prompt: PromptSource,
+    /// The model that the path names.
+    model_in_path: Option<String>,
+    /// Whether the body has ended.
+    has_ended: bool,
     /// The header value of the tenant, if a source names one.
     tenant: Option<String>,
     /// Whether the request waits for its body.
@@ -92,14 +100,6 @@ pub enum PromptCoverage {
     Skipped(SkipReason),
 }
 
-#[derive(Debug)]
-enum PromptSource {
-    Body(Box<Extractor>),
-    /// A trusted peer, which found this model.
-    Peer(Option<String>),
-    Skipped(SkipReason),
-}
-
 impl RequestFlow {
     /// Reads the headers of a request on a host without dynamic metadata. `has_body` is false for a request that ends with its
     /// headers.
@@ -134,13 +134,10 @@ impl RequestFlow {
             let model = headers::get(headers, names::MODEL);
             PromptSource::Peer(model.map(|model| String::from_utf8_lossy(model).into_owned()))
         } else {
-            match readable_api(headers, has_body) {
-                Ok(api) => PromptSource::Body(Box::new(extractor(api, &config, tenant.as_deref()))),
-                Err(reason) => PromptSource::Skipped(reason),
-            }
+            PromptSource::of_body(&config, headers, has_body, tenant.as_deref())
         };
         let is_held = match &prompt {
-            PromptSource::Body(_) => true,
+            PromptSource::Body(..) | PromptSource::Form(_) => true,
             // The other region has held the body.
             PromptSource::Peer(_) => false,
             // The bytes of an upgrade come after its response.
@@ -152,8 +149,11 @@ impl RequestFlow {
             let value = headers::get(headers, names::SESSION).filter(|value| !value.is_empty());
             session.prefer(value.map(|value| String::from_utf8_lossy(value).into_owned()));
         }
+        let path = headers::get(headers, ":path").and_then(|path| str::from_utf8(path).ok());
         let mut flow = Self {
             prompt,
+            model_in_path: path.and_then(model_in_path),
+            has_ended: false,
             tenant,
             is_held,
             session,
@@ -164,7 +164,9 @@ impl RequestFlow {
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
             client_address: source::client_address(&config.session, headers),
-            target: config.decision_stream().map(|_| RequestTarget::of(headers)),
+            target: config
+                .decision_stream()
+                .map(|_| RequestTarget::of(&config, headers)),
             config,
         };
         flow.limit_buffer(BufferLimit::of(&flow.config));
@@ -196,7 +198,7 @@ impl RequestFlow {
 
     /// Whether the filter reads the body.
     pub fn reads_body(&self) -> bool {
-        matches!(self.prompt, PromptSource::Body(_))
+        self.prompt.reads_body()
     }
 
     /// Whether the body may exceed Envoy's buffer, which has no room for a large read on top of the held bytes. A body without
@@ -226,10 +228,13 @@ impl RequestFlow {
     /// Reads the next piece of the body. Returns whether the request must continue now.
     #[must_use]
     pub fn feed(&mut self, piece: &[u8]) -> bool {
-        if let PromptSource::Body(extractor) = &mut self.prompt {
-            extractor.feed(piece);
-        }
+        self.prompt.feed(piece);
         self.pass_over(piece.len())
+    }
+
+    /// Records the end of the body.
+    pub fn end_body(&mut self) {
+        self.has_ended = true;
     }
 
     /// Records the next bytes of a body that the filter does not read. Returns whether the request must continue now.
@@ -250,28 +255,20 @@ impl RequestFlow {
         peer_address: impl FnOnce() -> Option<String>,
     ) -> Release {
         let config = self.config;
-        let (found, model, coverage) = match self.prompt {
-            PromptSource::Peer(model) => (None, model, PromptCoverage::Forwarded),
-            PromptSource::Skipped(reason) => (None, None, PromptCoverage::Skipped(reason)),
-            PromptSource::Body(extractor) => {
-                let found = extractor.finish();
-                let coverage = match found.error {
-                    Some(error) => PromptCoverage::Skipped(SkipReason::Body(error)),
-                    None if found.is_complete => PromptCoverage::Complete,
-                    None => PromptCoverage::Partial,
-                };
-                let model = found.model.clone();
-                (Some(found), model, coverage)
-            }
-        };
+        let prompt = self.prompt.finish(self.has_ended);
+        let coverage = prompt.coverage;
+        let found = prompt.found.as_ref();
+        let model = self.model_in_path.as_deref().or(prompt.model.as_deref());
+        let model = model.filter(|model| !model.is_empty());
+        let body_bytes = self.content_length.unwrap_or_default().max(self.body_bytes);
 
         let mut edits = Vec::new();
-        if let Some(found) = &found {
-            edits.extend(prompt_headers(found, coverage));
+        if coverage != PromptCoverage::Forwarded {
+            let body_bytes = u64::try_from(body_bytes).unwrap_or(u64::MAX);
+            edits.extend(prompt_headers(&prompt, model, body_bytes));
         }
-        let in_body = found
-            .as_ref()
-            .and_then(|found| session_in_body(&config, self.tenant.as_deref(), found));
+        let in_body =
+            found.and_then(|found| session_in_body(&config, self.tenant.as_deref(), found));
         let session = self.session.or_in_body(in_body).or_else(|| {
             let is_source = config.session.contains(&Source::ClientAddress);
             let address = self.client_address.or_else(|| {
@@ -285,9 +282,9 @@ impl RequestFlow {
         let tenant = self.tenant.into_iter();
         edits.extend(tenant.map(|tenant| HeaderEdit::set(names::TENANT, tenant)));
         self.objectives
-            .write(&mut edits, &config, found.as_ref(), now_unix_ms);
+            .write(&mut edits, &config, found, now_unix_ms);
 
-        let cluster = config.cluster(model.as_deref());
+        let cluster = config.cluster(model);
         edits.extend(cluster.map(|cluster| HeaderEdit::set(names::CLUSTER, cluster)));
         let can_wait = match coverage {
             // The gate holds what does not fit by flow control.
@@ -305,11 +302,39 @@ impl RequestFlow {
     }
 }
 
-/// Whether a client may use the path of a request. A request without a path passes: its host shows no pseudo-headers.
+/// A response of the filter to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The status of the response.
+    pub status: u16,
+    /// The header `allow`, for a method that the path does not take.
+    pub allow: Option<&'static str>,
+    /// The body, in JSON.
+    pub body: String,
+}
+
+/// The response to a client that may not use the path of a request, or not with its method. A request without a path passes:
+/// its host shows no pseudo-headers.
 #[must_use]
-pub fn has_allowed_path(config: &RequestConfig, headers: &Headers) -> bool {
-    headers::get(headers, ":path")
-        .is_none_or(|path| str::from_utf8(path).is_ok_and(|path| config.allowed_paths.allows(path)))
+pub fn rejection(config: &RequestConfig, headers: &Headers) -> Option<Rejection> {
+    let path = headers::get(headers, ":path")?;
+    let method = headers::get(headers, ":method").and_then(|method| str::from_utf8(method).ok());
+    let (path, is_known) = match str::from_utf8(path) {
+        Ok(path) => (path, config.allowed_paths.allows(path)),
+        Err(_) => ("", false),
+    };
+    let takes_method = method.is_none_or(|method| paths::allows_method(path, method));
+    let (status, message, code) = match (is_known, takes_method) {
+        (true, true) => return None,
+        (true, false) => (405, paths::METHOD_MESSAGE, "method_not_allowed"),
+        (false, _) => (404, paths::UNKNOWN_PATH_MESSAGE, "unknown_url"),
+    };
+    let body = error_body::openai(message, "invalid_request_error", None, code);
+    Some(Rejection {
+        status,
+        allow: paths::allowed_methods(path).filter(|_| status == 405),
+        body: error_body::for_path(path, status, body).to_string(),
+    })
 }
 
 /// The headers of the objectives that a request states in its own headers, for a request whose body nothing reads. `now_unix_ms` reads
@@ -337,8 +362,10 @@ pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
         .collect();
     names.sort_unstable();
     names.dedup();
-    // A compressed response could not be read.
-    names.extend(config.hides_cache().then_some("accept-encoding"));
+    if config.hides_cache() {
+        // A compressed response could not be read, and the engine's report tells the use of its cache.
+        names.extend(["accept-encoding", orca::FORMAT_HEADER]);
+    }
     let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
     names.into_iter().map(remove).collect()
 }
@@ -361,34 +388,6 @@ fn is_set_by_peer(name: &str) -> bool {
     .contains(&name)
 }
 
-/// The API of a request whose body can be read.
-fn readable_api(headers: &Headers, has_body: bool) -> Result<Api, SkipReason> {
-    let api = headers::get(headers, ":path")
-        .and_then(|path| str::from_utf8(path).ok())
-        .and_then(Api::from_path)
-        .ok_or(SkipReason::UnknownPath)?;
-    if !has_body {
-        return Err(SkipReason::NoBody);
-    }
-    if headers::is_encoded(headers) {
-        return Err(SkipReason::ContentEncoding);
-    }
-    // The filter reads a body without a type: the scanner stops at once when it is not JSON.
-    if headers::media_type(headers).is_some_and(|media_type| !headers::is_json(&media_type)) {
-        return Err(SkipReason::ContentType);
-    }
-    Ok(api)
-}
-
-/// The reader of a body.
-fn extractor(api: Api, config: &RequestConfig, tenant: Option<&str>) -> Extractor {
-    let mut extractor = Extractor::new(api, &config.members);
-    if let Some(tenant) = tenant {
-        extractor.set_tenant(tenant);
-    }
-    extractor
-}
-
 /// The session key in the body, with the rank of its source.
 fn session_in_body(
     config: &RequestConfig,
@@ -401,26 +400,33 @@ fn session_in_body(
     (!key.is_empty()).then(|| (rank, hash()))
 }
 
+/// The headers of the model and of the prompt. `body_bytes` is the length of the body, as far as it is known.
 fn prompt_headers(
-    found: &Extraction,
-    coverage: PromptCoverage,
+    prompt: &PromptFacts,
+    model: Option<&str>,
+    body_bytes: u64,
 ) -> impl Iterator<Item = HeaderEdit> {
-    let model = found.model.as_ref().filter(|model| !model.is_empty());
-    let model = model.map(|model| HeaderEdit::set(names::MODEL, session::encode(model.as_bytes())));
-    let is_read = matches!(coverage, PromptCoverage::Complete | PromptCoverage::Partial);
-    let prompt = is_read.then(|| {
-        let tokens = tokens::Tokens {
-            prompt: found.prompt_tokens,
-            output_max: found.output_tokens_max,
-        };
-        [
-            HeaderEdit::set(names::FINGERPRINT, found.fingerprint.encode()),
-            HeaderEdit::set(names::TOKENS, tokens::encode(tokens)),
-        ]
-    });
-    let stream = (is_read && found.is_stream).then(|| HeaderEdit::set(names::STREAM, "1"));
-    let prompt = prompt.into_iter().flatten();
-    model.into_iter().chain(prompt).chain(stream)
+    let model = match (model, prompt.unread_model) {
+        (Some(model), _) => Some((names::MODEL, session::encode(model.as_bytes()))),
+        (None, unread) => unread.map(|reason| (names::UNREAD_MODEL, reason.as_str().to_owned())),
+    };
+    let model = model.map(|(name, value)| HeaderEdit::set(name, value));
+    let is_read = matches!(
+        prompt.coverage,
+        PromptCoverage::Complete | PromptCoverage::Partial
+    );
+    let found = prompt.found.as_ref().filter(|_| is_read);
+    let fingerprint = found.map(|found| found.fingerprint.encode());
+    let fingerprint = fingerprint.map(|value| HeaderEdit::set(names::FINGERPRINT, value));
+    let tokens = prompt.tokens(body_bytes).map(tokens::encode);
+    let tokens = tokens.map(|value| HeaderEdit::set(names::TOKENS, value));
+    let stream = found.filter(|found| found.is_stream);
+    let stream = stream.map(|_| HeaderEdit::set(names::STREAM, "1"));
+    model
+        .into_iter()
+        .chain(fingerprint)
+        .chain(tokens)
+        .chain(stream)
 }
 
 #[cfg(test)]

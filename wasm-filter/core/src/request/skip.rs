@@ -5,13 +5,15 @@ use isotherm_fingerprint::BodyError;
 /// The reason why a request continues without a fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
-    /// The path belongs to no known API with a prompt.
+    /// The path belongs to no known API with a prompt. Only the other members of the body are read.
     UnknownPath,
+    /// The path is one at which engines compute no prompt, such as the count of its tokens.
+    NoPrompt,
     /// The request has no body.
     NoBody,
     /// The body is compressed.
     ContentEncoding,
-    /// The content type is not JSON.
+    /// The body is a form, which may name a model and has no prompt.
     ContentType,
     /// The host withholds the body from the filter.
     BodyWithheld,
@@ -21,8 +23,9 @@ pub enum SkipReason {
 
 impl SkipReason {
     /// Every reason, so that each has a counter from the start.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::UnknownPath,
+        Self::NoPrompt,
         Self::NoBody,
         Self::ContentEncoding,
         Self::ContentType,
@@ -37,6 +40,7 @@ impl SkipReason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::UnknownPath => "unknown_path",
+            Self::NoPrompt => "no_prompt",
             Self::NoBody => "no_body",
             Self::ContentEncoding => "content_encoding",
             Self::ContentType => "content_type",

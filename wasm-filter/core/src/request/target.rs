@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use isotherm_fingerprint::names;
 
+use crate::RequestConfig;
 use crate::headers::{self, Headers};
 use crate::response::orca;
 
@@ -18,19 +19,20 @@ pub struct RequestTarget {
     /// The name of the request in Envoy's logs, and the trace that it belongs to.
     request_id: Option<Vec<u8>>,
     traceparent: Option<Vec<u8>>,
-    /// Whether the client asks for the engine's load report.
+    /// Whether the client asks for the engine's load report, and may have it.
     pub(crate) wants_report: bool,
 }
 
 impl RequestTarget {
-    pub(crate) fn of(headers: &Headers) -> Self {
+    pub(crate) fn of(config: &RequestConfig, headers: &Headers) -> Self {
         let value = |name| headers::get(headers, name).unwrap_or_default().to_vec();
         Self {
             method: value(":method"),
             path: value(":path"),
             request_id: short(headers, names::REQUEST_ID),
             traceparent: short(headers, names::TRACEPARENT),
-            wants_report: headers::get(headers, orca::FORMAT_HEADER).is_some(),
+            wants_report: !config.hides_cache()
+                && headers::get(headers, orca::FORMAT_HEADER).is_some(),
         }
     }
 

@@ -51,10 +51,11 @@ fn send(config: Arc<RequestConfig>, headers: &Headers, body: &[u8], piece_bytes:
     if flow.is_held() {
         for piece in body.chunks(piece_bytes) {
             if flow.feed(piece) {
-                break;
+                return flow.release(|| NOW_UNIX_MS, || Some("192.0.2.7:50000".to_owned()));
             }
         }
     }
+    flow.end_body();
     flow.release(|| NOW_UNIX_MS, || Some("192.0.2.7:50000".to_owned()))
 }
 
@@ -264,6 +265,24 @@ fn internal_headers_are_stripped() {
 }
 
 #[test]
+fn a_client_that_must_not_learn_of_caches_asks_for_no_load_report() {
+    let headers = chat_with(&[
+        ("accept-encoding", "gzip"),
+        ("endpoint-load-metrics-format", "TEXT"),
+    ]);
+    let json = r#"{"hide_cache":true,"decision_stream":{"cluster":"isotherm"}}"#;
+    let removed = ["accept-encoding", "endpoint-load-metrics-format"]
+        .map(|name| HeaderEdit::Remove(name.to_owned()));
+    assert_eq!(strip(&config(json), &headers), removed);
+    let wants_report = |json: &str| {
+        let release = send(config(json), &headers, CHAT.as_bytes(), 9);
+        release.target.unwrap().wants_report
+    };
+    assert!(!wants_report(json));
+    assert!(wants_report(&json.replace("true", "false")));
+}
+
+#[test]
 fn forged_headers_never_become_values() {
     let forged = [
         ("x-isotherm-session", "forged"),
@@ -342,7 +361,7 @@ fn an_unreadable_request_continues_with_the_known_headers() {
         (
             vec![
                 (":path", "/v1/chat/completions"),
-                ("content-type", "text/plain"),
+                ("content-type", "multipart/form-data; boundary=b"),
             ],
             CHAT,
             SkipReason::ContentType,
@@ -374,6 +393,206 @@ fn an_unreadable_request_continues_with_the_known_headers() {
         assert_eq!(set(&release, names::FINGERPRINT), None, "{reason:?}");
         assert!(set(&release, names::CLUSTER).is_some(), "{reason:?}");
     }
+}
+
+#[test]
+fn a_path_or_method_that_clients_may_not_use_is_rejected_in_the_shape_of_its_api() {
+    let of = |method: &str, path: &str| {
+        let headers = from_pairs(&[(":method", method), (":path", path)]);
+        rejection(&usual(), &headers)
+    };
+    for (method, path) in [
+        ("POST", "/v1/completions"),
+        ("POST", "/v1/messages/count_tokens"),
+        ("GET", "/v1/models/a"),
+        ("GET", "/health"),
+    ] {
+        assert_eq!(of(method, path), None, "{method} {path}");
+    }
+    assert_eq!(rejection(&usual(), &from_pairs(&[])), None);
+    for (method, path, status, allow, start) in [
+        ("GET", "/metrics", 404, None, r#"{"error":{"#),
+        (
+            "POST",
+            "/v1/messages/batches",
+            404,
+            None,
+            r#"{"error":{"message""#,
+        ),
+        (
+            "DELETE",
+            "/v1/models/a",
+            405,
+            Some("GET, HEAD"),
+            r#"{"error":{"#,
+        ),
+        (
+            "OPTIONS",
+            "/v1/completions",
+            405,
+            Some("POST"),
+            r#"{"error":{"#,
+        ),
+        (
+            "TRACE",
+            "/v1/messages",
+            405,
+            Some("POST"),
+            r#"{"error":{"message""#,
+        ),
+    ] {
+        let rejection = of(method, path).unwrap();
+        assert_eq!(
+            (rejection.status, rejection.allow),
+            (status, allow),
+            "{path}"
+        );
+        assert!(rejection.body.starts_with(start), "{}", rejection.body);
+        let is_anthropic = rejection.body.contains(r#""type":"error""#);
+        assert_eq!(is_anthropic, path.starts_with("/v1/messages"), "{path}");
+    }
+}
+
+#[test]
+fn json_is_read_whatever_its_type_says() {
+    let usually = send(usual(), &chat_with(&[]), CHAT.as_bytes(), 9);
+    for more in [
+        &[("content-type", "text/plain")][..],
+        &[("content-type", "application/x-www-form-urlencoded")],
+        &[("content-type", "application/octet-stream")],
+        &[],
+    ] {
+        let headers = [&[(":path", "/v1/chat/completions")], more].concat();
+        let release = send(usual(), &from_pairs(&headers), CHAT.as_bytes(), 9);
+        assert_eq!(release.coverage, PromptCoverage::Complete, "{more:?}");
+        assert_eq!(release.edits, usually.edits, "{more:?}");
+    }
+}
+
+#[test]
+fn a_model_is_read_on_every_path_and_in_forms() {
+    let form = "--b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nllama\r\n--b--\r\n";
+    for (path, content_type, body, coverage) in [
+        (
+            "/v1/rerank",
+            "application/json",
+            CHAT,
+            SkipReason::UnknownPath,
+        ),
+        ("/v1/score", "text/plain", CHAT, SkipReason::UnknownPath),
+        (
+            "/tokenize?x",
+            "application/json",
+            CHAT,
+            SkipReason::NoPrompt,
+        ),
+        (
+            "/v1/messages/count_tokens",
+            "application/json",
+            CHAT,
+            SkipReason::NoPrompt,
+        ),
+        (
+            "/v1/audio/transcriptions",
+            "multipart/form-data; boundary=b",
+            form,
+            SkipReason::ContentType,
+        ),
+        (
+            "/openai/deployments/llama/chat/completions",
+            "application/json",
+            "{}",
+            SkipReason::UnknownPath,
+        ),
+    ] {
+        let headers = from_pairs(&[(":path", path), ("content-type", content_type)]);
+        let release = send(usual(), &headers, body.as_bytes(), 9);
+        assert_eq!(
+            release.coverage,
+            PromptCoverage::Skipped(coverage),
+            "{path}"
+        );
+        assert_eq!(set(&release, names::MODEL), Some("llama"), "{path}");
+        assert_eq!(set(&release, names::CLUSTER), Some("llama-pool"), "{path}");
+        assert_eq!(set(&release, names::UNREAD_MODEL), None, "{path}");
+        assert_eq!(set(&release, names::FINGERPRINT), None, "{path}");
+    }
+}
+
+#[test]
+fn the_reason_why_a_model_cannot_be_told_is_announced() {
+    let of = |more: &[(&str, &str)], body: &str| {
+        let release = send(usual(), &chat_with(more), body.as_bytes(), 9);
+        assert_eq!(set(&release, names::MODEL), None, "{body}");
+        set(&release, names::UNREAD_MODEL).map(str::to_owned)
+    };
+    let form = ("content-type", "multipart/form-data; boundary=b");
+    for (more, body, reason) in [
+        (&[][..], "", None),
+        (&[], " ", None),
+        (&[], "{}", None),
+        (&[], r#"{"model":"","prompt":"a","prompt":"b"}"#, None),
+        (&[], "[]", Some("not_json")),
+        (&[], "\u{feff}x", Some("not_json")),
+        (&[], r#"{"messages":["#, Some("malformed")),
+        (&[], r#"{"a":1"b":2}"#, Some("malformed")),
+        (&[], r#"{"model":"a","model":"b"}"#, Some("contradictory")),
+        (&[("content-encoding", "gzip")], "?", Some("encoding")),
+    ] {
+        assert_eq!(of(more, body).as_deref(), reason, "{body}");
+    }
+    let of_form = |body: &str| {
+        let headers = from_pairs(&[(":path", "/v1/files"), form]);
+        let release = send(usual(), &headers, body.as_bytes(), 9);
+        set(&release, names::UNREAD_MODEL).map(str::to_owned)
+    };
+    assert_eq!(of_form("--b--\r\n"), None, "no field has the name");
+    assert_eq!(of_form("--b\r\n").as_deref(), Some("malformed"));
+
+    let short = config(r#"{"buffer_bytes_max":100}"#);
+    let late = format!(r#"{{"messages":["{}"],"model":"llama"}}"#, "x".repeat(200));
+    let release = send(short, &chat_with(&[]), late.as_bytes(), 9);
+    assert_eq!(set(&release, names::UNREAD_MODEL), Some("too_far"));
+    let release = send(usual(), &chat_with(&[]), late.as_bytes(), 9);
+    assert_eq!(set(&release, names::MODEL), Some("llama"));
+
+    let mut withheld = RequestFlow::new(usual(), &chat_with(&[]), true);
+    withheld.skip_body();
+    let release = withheld.release(|| NOW_UNIX_MS, || None);
+    assert_eq!(set(&release, names::UNREAD_MODEL), Some("withheld"));
+}
+
+#[test]
+fn a_prompt_that_cannot_be_read_is_estimated_by_its_bytes() {
+    let tokens = |more: &[(&str, &str)], body: &str| {
+        let release = send(usual(), &chat_with(more), body.as_bytes(), 90);
+        assert_eq!(set(&release, names::FINGERPRINT), None);
+        let tokens = set(&release, names::TOKENS).map(|value| tokens::parse(value.as_bytes()));
+        tokens.map(|tokens| tokens.unwrap().prompt)
+    };
+    let prompt = "word ".repeat(800);
+    let deep = format!(r#"{{"x":{}"prompt":"{prompt}"}}"#, "[".repeat(140));
+    for body in [
+        deep,
+        format!(r#"{{"messages":"hi","messages":"{prompt}"}}"#),
+        format!(r#"{{"x":?,"prompt":"{prompt}"}}"#),
+        format!("prompt={prompt}"),
+    ] {
+        let expected = u32::try_from(body.len().div_ceil(4)).unwrap();
+        assert_eq!(tokens(&[], &body), Some(expected), "{}", &body[..9]);
+    }
+    let encoded = ("content-encoding", "gzip");
+    assert_eq!(tokens(&[encoded], &prompt), Some(1000));
+    assert_eq!(
+        tokens(&[encoded, ("content-length", "8000")], &prompt),
+        Some(2000)
+    );
+    assert_eq!(tokens(&[], ""), None);
+
+    let mut withheld = RequestFlow::new(usual(), &chat_with(&[("content-length", "4000")]), true);
+    withheld.skip_body();
+    let release = withheld.release(|| NOW_UNIX_MS, || None);
+    assert_eq!(set(&release, names::TOKENS), Some("1000"));
 }
 
 #[test]

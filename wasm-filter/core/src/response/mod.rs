@@ -2,9 +2,10 @@
 //!
 //! The outcome has status, time to the first token, token counts, the engine's load and the endpoint that responded.
 //!
-//! Responses pass unchanged and without delay. The flow reads a bounded tail of a body, and its beginning once, before the
-//! tail drops it: streams of Anthropic's API report the prompt tokens there. The flow reads nothing of a compressed body, an
-//! error or another media type. A response without a body gets no trailer, because a proxy cannot add one.
+//! Responses pass unchanged and without delay. The flow reads a bounded tail of a stream, and its beginning once, before the
+//! tail drops it: streams of Anthropic's API report the prompt tokens there. It reads all of a whole response, and keeps next to
+//! nothing of it. The flow reads nothing of a compressed body, an error or another media type. A response without a body gets
+//! no trailer, because a proxy cannot add one.
 
 mod opening;
 pub mod orca;
@@ -20,7 +21,7 @@ use crate::ResponseConfig;
 use crate::headers::{self, HeaderEdit, Headers};
 use opening::OpeningEvents;
 use tail::BodyTail;
-use usage::Usage;
+use usage::{Usage, UsageScanner};
 
 /// The media type of a streamed response.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
@@ -48,10 +49,17 @@ pub struct ResponseFlow {
     status: Option<u16>,
     is_stream: bool,
     load: Option<LoadReport>,
-    /// The usage at the beginning of a long response; `None` while the tail has the beginning.
+    /// The usage at the beginning of a long stream; `None` while the tail has the beginning.
     first_usage: Option<Usage>,
     /// `None` when the body cannot contain usage.
-    tail: Option<BodyTail>,
+    reader: Option<UsageReader>,
+}
+
+/// The reader of a body that may contain usage.
+#[derive(Debug)]
+enum UsageReader {
+    Stream(BodyTail),
+    Whole(UsageScanner),
 }
 
 impl ResponseFlow {
@@ -68,7 +76,7 @@ impl ResponseFlow {
             is_stream: false,
             load: None,
             first_usage: None,
-            tail: None,
+            reader: None,
         }
     }
 
@@ -104,8 +112,11 @@ impl ResponseFlow {
         self.load = report.and_then(orca::parse);
         let media_type = headers::media_type(headers);
         self.is_stream = media_type.as_deref() == Some(EVENT_STREAM);
-        self.tail =
-            may_contain_usage(self.status, media_type.as_deref(), headers).then(BodyTail::default);
+        let may_contain_usage = may_contain_usage(self.status, media_type.as_deref(), headers);
+        self.reader = may_contain_usage.then(|| match self.is_stream {
+            true => UsageReader::Stream(BodyTail::default()),
+            false => UsageReader::Whole(UsageScanner::default()),
+        });
 
         let mut edits = Vec::new();
         if !self.client_wants_report && report.is_some() {
@@ -124,15 +135,16 @@ impl ResponseFlow {
     #[must_use]
     pub fn body(&mut self, piece_bytes: usize, now: impl FnOnce() -> Nanoseconds) -> Range<usize> {
         if piece_bytes > 0 && self.first_token_at.is_none() {
-            if self.is_stream && self.tail.is_some() {
+            if self.is_stream && self.reader.is_some() {
                 let opening = self.opening.take().unwrap_or_default();
                 self.opening = Some((now(), opening.1));
                 return 0..piece_bytes;
             }
             self.first_token_at = Some(now());
         }
-        match self.tail {
-            Some(_) => BodyTail::range_of(piece_bytes),
+        match self.reader {
+            Some(UsageReader::Stream(_)) => BodyTail::range_of(piece_bytes),
+            Some(UsageReader::Whole(_)) => 0..piece_bytes,
             None => 0..0,
         }
     }
@@ -152,22 +164,27 @@ impl ResponseFlow {
             self.first_token_at = Some(*at);
             self.opening = None;
         }
-        if let Some(tail) = &mut self.tail {
-            if self.first_usage.is_none() && tail.drops_for(bytes.len()) {
-                self.first_usage = Some(usage::find(tail.bytes()).unwrap_or_default());
+        match &mut self.reader {
+            Some(UsageReader::Stream(tail)) => {
+                if self.first_usage.is_none() && tail.drops_for(bytes.len()) {
+                    self.first_usage = Some(usage::find(tail.bytes()).unwrap_or_default());
+                }
+                tail.push(bytes);
             }
-            tail.push(bytes);
+            Some(UsageReader::Whole(scanner)) => scanner.feed(bytes),
+            None => {}
         }
     }
 
     /// The outcome at the end of the response; `None` for a response without headers.
     #[must_use]
     pub fn outcome(&self, upstream: Option<String>) -> Option<Outcome> {
-        let tail = self.tail.as_ref();
-        let usage = tail
-            .and_then(|tail| usage::find(tail.bytes()))
-            .unwrap_or_default()
-            .with_prompt_of(self.first_usage);
+        let usage = match &self.reader {
+            Some(UsageReader::Stream(tail)) => usage::find(tail.bytes()),
+            Some(UsageReader::Whole(scanner)) => scanner.usage(),
+            None => None,
+        };
+        let usage = usage.unwrap_or_default().with_prompt_of(self.first_usage);
         // A stream that ends in its opening has no token; its last piece stands for one.
         let opened_at = self.opening.as_ref().map(|(at, _)| *at);
         let ttft = self

@@ -12,7 +12,8 @@ use serde::Deserialize;
 pub const FORMAT_HEADER: &str = "endpoint-load-metrics-format";
 /// The requested format of the report.
 pub const FORMAT: &str = "TEXT";
-pub(super) const REPORT_HEADER: &str = "endpoint-load-metrics";
+/// The response header with the report.
+pub const REPORT_HEADER: &str = "endpoint-load-metrics";
 /// The longest report that the filter reads, in bytes.
 const REPORT_BYTES_MAX: usize = 4096;
 

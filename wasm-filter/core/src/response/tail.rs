@@ -1,9 +1,8 @@
-//! The last bytes of a body that streams past.
+//! The last bytes of a stream that passes.
 
 use std::ops::Range;
 
-/// The size of the tail in bytes: more than the last chunks of any stream with `usage`, and more than the text after `usage`
-/// in a plain response.
+/// The size of the tail in bytes: more than the last chunks of any stream with `usage`.
 pub(super) const TAIL_BYTES_MAX: usize = 8 * 1024;
 
 /// At least the last [`TAIL_BYTES_MAX`] bytes of a body, and at most twice as many.

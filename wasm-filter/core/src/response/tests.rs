@@ -95,6 +95,24 @@ fn usage_at_the_end_of_a_long_stream_is_found() {
 }
 
 #[test]
+fn usage_far_before_the_end_of_a_whole_response_is_found() {
+    let (mut flow, _) = start(&[]);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "application/json"),
+    ]));
+    let usage =
+        r#"{"choices":[],"usage":{"prompt_tokens":4009,"completion_tokens":1},"prompt_logprobs":["#;
+    feed(&mut flow, &[usage], 30 * MS);
+    let logprob = r#"{"12":{"logprob":-0.25,"rank":1,"decoded_token":"usage"}},"#.repeat(200);
+    feed(&mut flow, &[logprob.as_str(); 60], 40 * MS);
+    feed(&mut flow, &["null]}"], 41 * MS);
+    let outcome = flow.outcome(None).unwrap();
+    assert_eq!(outcome.prompt_tokens, Some(4009));
+    assert_eq!(outcome.completion_tokens, Some(1));
+}
+
+#[test]
 fn the_load_report_stays_for_a_client_that_asked_for_it() {
     let (mut flow, added) = start(&[("endpoint-load-metrics-format", "JSON")]);
     assert_eq!(added, None);
@@ -268,21 +286,79 @@ fn a_responses_stream_without_event_lines_opens_with_its_first_delta() {
     assert!(flow.has_begun());
 }
 
+/// A flow of a stream, whose request ended at 20 ms.
+fn streaming() -> ResponseFlow {
+    let (mut flow, _) = start(&[]);
+    flow.end_request(20 * MS);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "200"),
+        ("content-type", "text/event-stream"),
+    ]));
+    flow
+}
+
 #[test]
-fn the_first_piece_of_any_other_stream_has_its_first_token() {
+fn the_first_event_of_any_other_stream_has_its_first_token() {
     for piece in [
         "data: {\"choices\":[]}\n\n",
-        ": ping\n\n",
+        "data: {\"id\"",
+        "data: {\"type\":\"message_start\"}\n\n",
+        "data:hello",
         "event: message_start\n",
+        "event: error\ndata: {}\n\n",
+        "{\"text\":\"no event at all\"}\n",
     ] {
-        let (mut flow, _) = start(&[]);
-        flow.end_request(20 * MS);
-        let _ = flow.headers(&from_pairs(&[
-            (":status", "200"),
-            ("content-type", "text/event-stream"),
-        ]));
+        let mut flow = streaming();
         feed(&mut flow, &[piece], 30 * MS);
         assert!(flow.has_begun(), "{piece}");
+    }
+}
+
+#[test]
+fn what_keeps_a_stream_alive_is_no_first_token_wherever_the_pieces_end() {
+    let tokens = [
+        "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n",
+        "event: message_start\ndata: {\"type\":\"message_start\"}\n\n",
+        "event: response.output_text.delta\ndata: {}\n\n",
+    ];
+    let alive = [
+        ": keep-alive\n\n",
+        ":\n\n",
+        "\n\n",
+        ":data: {\"choices\":[]}\n\n",
+        "\u{feff}: ping\n\n",
+        "event: ping\ndata: {\"type\":\"ping\"}\n\n",
+        "event:ping\ndata: {}\n\n",
+        "event: ping\ndata:\n\n",
+        "data: { \"type\" : \"ping\" }\n\n",
+        "data:{\"type\":\"ping\",\"cost\":\"0\"}\n\n",
+        "event: keepalive\ndata: {\"type\":\"keepalive\",\"sequence_number\":3}\n\n",
+        "id: 1\nretry: 10\ndata:\n\n",
+        ": a\n\nevent: ping\ndata: {\"type\": \"ping\"}\n\n: b\n\nevent: response.created\ndata: {\"x\":1}\n\n",
+    ];
+    for end in ["\n", "\r\n", "\r"] {
+        for (alive, token) in alive
+            .iter()
+            .flat_map(|alive| tokens.map(|token| (alive, token)))
+        {
+            let (alive, token) = (alive.replace('\n', end), token.replace('\n', end));
+            for piece_bytes in [1, 2, 3, 5, 8, 1000] {
+                let mut flow = streaming();
+                let case = format!("{alive:?} in pieces of {piece_bytes}");
+                for piece in alive.as_bytes().chunks(piece_bytes) {
+                    let range = flow.body(piece.len(), || 30 * MS);
+                    flow.feed(&piece[range]);
+                    assert!(!flow.has_begun(), "{case}");
+                }
+                for piece in token.as_bytes().chunks(piece_bytes) {
+                    let range = flow.body(piece.len(), || 520 * MS);
+                    flow.feed(&piece[range]);
+                }
+                assert!(flow.has_begun(), "{case}");
+                let outcome = flow.outcome(None).unwrap();
+                assert_eq!(outcome.ttft_us, Some(500_000), "{case}");
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::MemberPaths;
+use crate::UnreadModel;
 use crate::leaves::Digest;
 use crate::objectives;
 use crate::session::{SESSION_BYTES_MAX, hex};
@@ -87,6 +88,10 @@ pub(super) struct MemberFinder {
     found: [Option<(usize, String)>; GOALS],
     /// For each [`Goal`] whether a member on a path to it repeats.
     repeated: [bool; GOALS],
+    /// The members that name the model, and the values of these that equal the first.
+    models: (u32, u32),
+    /// Whether a model is named that is too long to be kept.
+    has_long_model: bool,
 }
 
 impl MemberFinder {
@@ -110,6 +115,8 @@ impl MemberFinder {
             is_long: false,
             found: [const { None }; GOALS],
             repeated: [false; GOALS],
+            models: (0, 0),
+            has_long_model: false,
         };
         finder.add(Goal::Model, 0, MODEL);
         for (goal, paths) in goals {
@@ -138,14 +145,29 @@ impl MemberFinder {
         });
     }
 
-    /// Whether a member on a path repeats.
+    /// Whether a member on a path repeats. A model that stands twice with one value is one model.
     pub(super) fn is_repeated(&self) -> bool {
-        self.repeated.contains(&true)
+        self.repeated.contains(&true) || self.has_two_models()
+    }
+
+    fn has_two_models(&self) -> bool {
+        let (named, equal) = self.models;
+        named > 1 && equal < named
+    }
+
+    /// The reason why the model that the request names cannot be told.
+    pub(super) fn unread_model(&self) -> Option<UnreadModel> {
+        if self.has_long_model {
+            return Some(UnreadModel::TooLong);
+        }
+        let is_repeated = self.repeated.get(Goal::Model as usize) == Some(&true);
+        (is_repeated || self.has_two_models()).then_some(UnreadModel::Contradictory)
     }
 
     /// The best value of this goal, with the rank of its path; `None` where a member on a path to it repeats.
     pub(super) fn take(&mut self, goal: Goal) -> Option<(usize, String)> {
-        if self.repeated.get(goal as usize) != Some(&false) {
+        let has_two = goal == Goal::Model && self.has_two_models();
+        if has_two || self.repeated.get(goal as usize) != Some(&false) {
             return None;
         }
         self.found.get_mut(goal as usize)?.take()
@@ -171,7 +193,9 @@ impl MemberFinder {
             };
             if is_next {
                 path.matched = depth;
-                if path.matched_max >= depth
+                if path.goal == Goal::Model && depth == path.length {
+                    self.models.0 += 1;
+                } else if path.matched_max >= depth
                     && let Some(repeated) = self.repeated.get_mut(path.goal as usize)
                 {
                     *repeated = true;
@@ -233,6 +257,12 @@ impl MemberFinder {
             let Some(found) = self.found.get_mut(path.goal as usize) else {
                 continue;
             };
+            if path.goal == Goal::Model {
+                self.has_long_model |= self.is_long;
+                let first = found.as_ref().map(|(_, first)| first.as_bytes());
+                let is_equal = first.is_none_or(|first| first == self.kept);
+                self.models.1 += u32::from(is_equal);
+            }
             let is_worse = found.as_ref().is_some_and(|(best, _)| *best <= path.rank);
             if is_worse || !path.goal.is_readable(&self.kept) {
                 continue;

@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use self::members::{Goal, MemberFinder};
 use self::visitor::RequestVisitor;
 use crate::json::Scanner;
-use crate::{Api, BodyError, Fingerprint, objectives, tenant};
+use crate::{Api, BodyError, Fingerprint, UnreadModel, objectives, tenant};
 
 /// Members of the body besides the prompt, as dotted paths such as `user` or `metadata.session_id`.
 ///
@@ -36,6 +36,8 @@ pub struct Extraction {
     pub fingerprint: Fingerprint,
     /// The model that the request names, unless the name is longer than 256 bytes or the request names two.
     pub model: Option<String>,
+    /// The reason why the model of the request cannot be told, as far as the body was read.
+    pub unread_model: Option<UnreadModel>,
     /// The best session key with its index in [`MemberPaths::session`], as the client wrote it; [`crate::session::SessionSecret::hash`]
     /// makes a header value of it. A key longer than 256 bytes is replaced by its digest.
     pub session: Option<(usize, String)>,
@@ -63,7 +65,8 @@ pub struct Extraction {
 /// request. It never fails: the prompt ends where the body cannot be read.
 ///
 /// A body in which a member that matters stands twice has [`BodyError::RepeatedMember`]: engines take the last, which is
-/// unknown before the body has ended. Of two members for the limit of output tokens, the larger counts.
+/// unknown before the body has ended. Two equal models are one. Of two members for the limit of output tokens, the larger
+/// counts.
 #[derive(Debug)]
 pub struct Extractor {
     scanner: Scanner,
@@ -74,6 +77,16 @@ impl Extractor {
     /// An extractor for a body of this API.
     #[must_use]
     pub fn new(api: Api, paths: &MemberPaths) -> Self {
+        Self::of(Some(api), paths)
+    }
+
+    /// An extractor for a JSON body of any other path. It finds everything but a prompt.
+    #[must_use]
+    pub fn without_prompt(paths: &MemberPaths) -> Self {
+        Self::of(None, paths)
+    }
+
+    fn of(api: Option<Api>, paths: &MemberPaths) -> Self {
         Self {
             scanner: Scanner::new(),
             visitor: RequestVisitor::new(api, MemberFinder::new(paths)),
@@ -90,15 +103,28 @@ impl Extractor {
         self.scanner.feed(piece, &mut self.visitor);
     }
 
+    /// Whether the body has an error, so that its rest is not read.
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.scanner.error().is_some()
+    }
+
     /// The result, which may be taken before the body has ended.
     pub fn finish(self) -> Extraction {
         let mut visitor = self.visitor;
         let is_repeated = visitor.finish_names();
         let error = self.scanner.error();
         let error = error.or(is_repeated.then_some(BodyError::RepeatedMember));
+        let unread_model = visitor.members.unread_model();
         let mut value = |goal| visitor.members.take(goal);
+        let model = value(Goal::Model).map(|(_, model)| model);
+        let of_body = || match self.scanner.error() {
+            Some(error) => Some(UnreadModel::of_error(error)),
+            None => self.scanner.is_open().then_some(UnreadModel::TooFar),
+        };
         Extraction {
-            model: value(Goal::Model).map(|(_, model)| model),
+            unread_model: unread_model.or_else(|| of_body().filter(|_| model.is_none())),
+            model,
             session: value(Goal::Session),
             tier: value(Goal::Tier).and_then(|found| read(found, objectives::tier)),
             ttft_ms: value(Goal::Ttft).and_then(|found| read(found, objectives::ttft_ms)),

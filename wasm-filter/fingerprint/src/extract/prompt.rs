@@ -7,15 +7,11 @@
 
 use super::marks;
 use crate::Fingerprint;
-use crate::leaves::{Digest, fold};
+use crate::leaves::{Digest, NO_BYTES, fold};
 use crate::sections::{Section, Sections};
 use crate::shape::{ATTRIBUTES, Attribute, CACHE_KEYS, CacheKey};
+use crate::tokens;
 
-/// Approximate bytes of text per token, for English text and code under vocabularies of 100,000 tokens and more.
-const TEXT_BYTES_PER_TOKEN: u64 = 4;
-/// Tokens of an image or another medium: the 24 by 24 patches of LLaVA-1.5. Models differ by a factor of ten, and the size
-/// of the picture is unknown here; the estimate must not count the picture's base64 text.
-const MEDIUM_TOKENS: u64 = 576;
 /// Bytes of a token id in the prompt.
 const TOKEN_BYTES: u64 = 4;
 /// The role of a message that consists of text alone.
@@ -34,6 +30,8 @@ pub(super) struct PromptWriter {
     has_part: bool,
     /// The digest of a member's name that the next part writes first, and the member's depth.
     name: Option<(u64, usize)>,
+    /// The mark of the object or array that is the whole value of a member, and has no content yet.
+    container: Option<u8>,
     token_ids: u64,
     media: u64,
 }
@@ -48,6 +46,7 @@ impl PromptWriter {
             options: 0,
             has_part: false,
             name: None,
+            container: None,
             token_ids: 0,
             media: 0,
         }
@@ -79,9 +78,11 @@ impl PromptWriter {
         self.end_message();
     }
 
-    /// Sets an attribute of the message, unless it has a value already.
+    /// Sets an attribute of the message, unless it has a value already or this one is empty.
     pub(super) fn set_attribute(&mut self, attribute: Attribute, digest: u64) {
-        if let Some(value) = self.attributes.get_mut(attribute as usize) {
+        if digest != NO_BYTES
+            && let Some(value) = self.attributes.get_mut(attribute as usize)
+        {
             value.get_or_insert(digest);
         }
     }
@@ -101,8 +102,10 @@ impl PromptWriter {
         }
     }
 
-    pub(super) fn has_name(&self) -> bool {
-        self.name.is_some()
+    /// Whether a JSON value inside this number of objects and arrays is the whole value of a member of the request or of a
+    /// message. Engines render such a value as absent where it is null or empty.
+    pub(super) fn is_whole_member(&self, depth: usize) -> bool {
+        self.container.is_none() && (depth == 1 || self.name.is_some())
     }
 
     /// Begins a part: text, a medium, or a member that is hashed with its name.
@@ -119,10 +122,30 @@ impl PromptWriter {
 
     /// Begins a JSON value with this mark.
     pub(super) fn begin_json(&mut self, mark: u8) {
-        if self.has_name() {
+        let container = self.container.take();
+        if self.name.is_some() {
             self.begin_part();
         }
+        if let Some(container) = container {
+            self.mark(container);
+        }
         self.mark(mark);
+    }
+
+    /// Begins an object or array inside this number of others.
+    pub(super) fn open_json(&mut self, mark: u8, depth: usize) {
+        if self.is_whole_member(depth) {
+            self.container = Some(mark);
+        } else {
+            self.begin_json(mark);
+        }
+    }
+
+    /// Ends an object or array.
+    pub(super) fn close_json(&mut self, mark: u8) {
+        if self.container.take().is_none() {
+            self.mark(mark);
+        }
     }
 
     pub(super) fn mark(&mut self, mark: u8) {
@@ -134,8 +157,11 @@ impl PromptWriter {
         self.sections.push(text);
     }
 
-    /// Writes an image, audio, video or file.
+    /// Writes an image, audio, video or file, unless it is empty.
     pub(super) fn medium(&mut self, digest: u64) {
+        if digest == NO_BYTES {
+            return;
+        }
         self.begin_part();
         self.mark(marks::MEDIA);
         self.sections.push(&digest.to_le_bytes());
@@ -147,9 +173,13 @@ impl PromptWriter {
         self.token_ids += 1;
     }
 
-    /// Adds a value of this cache key; all values of a list count.
+    /// Adds a value of this cache key, unless it is empty; all values of a list count. Of two models the first counts: they are equal, or the
+    /// body has an error.
     pub(super) fn add_cache_key(&mut self, key: CacheKey, digest: u64) {
-        if let Some(value) = self.cache_keys.get_mut(key as usize) {
+        if let Some(value) = self.cache_keys.get_mut(key as usize)
+            && (key != CacheKey::Model || value.is_none())
+            && digest != NO_BYTES
+        {
             *value = Some(fold(value.unwrap_or_default(), digest));
         }
     }
@@ -168,8 +198,8 @@ impl PromptWriter {
     pub(super) fn tokens(&self) -> u32 {
         let ids_bytes = self.token_ids * TOKEN_BYTES;
         let text_bytes = self.sections.total_bytes().saturating_sub(ids_bytes);
-        let tokens =
-            text_bytes.div_ceil(TEXT_BYTES_PER_TOKEN) + self.token_ids + self.media * MEDIUM_TOKENS;
+        let media_tokens = self.media * u64::from(tokens::MEDIUM_TOKENS);
+        let tokens = u64::from(tokens::of_text(text_bytes)) + self.token_ids + media_tokens;
         u32::try_from(tokens).unwrap_or(u32::MAX)
     }
 

@@ -9,12 +9,16 @@ use super::names::{NameStack, ObjectNames};
 use super::prompt::PromptWriter;
 use crate::Api;
 use crate::json::{Container, Visitor};
-use crate::leaves::Digest;
+use crate::leaves::{Digest, NO_BYTES};
 use crate::shape::message::{is_media_encoding, message_member, part_member};
 use crate::shape::{self, Attribute, CacheKey, Member, Members, Mode};
 
 /// The nesting of a usual request, so that most requests allocate once.
 const DEPTH_EXPECTED: usize = 16;
+
+/// The beginning of a block of the system text that an agent puts first and changes with each request. Engines leave it out; those
+/// that render it find nothing in their caches anyway.
+const BILLING_HEADER: &[u8] = b"x-anthropic-billing-header";
 
 /// The member that moves between the values of a conversation and renders nowhere.
 const CACHE_CONTROL: &[u8] = b"cache_control";
@@ -34,6 +38,14 @@ struct Frame {
 enum Sink {
     Discard,
     Text,
+    /// Text that has not begun, as JSON or not. Engines render an empty one as absent.
+    Unbegun {
+        is_json: bool,
+    },
+    /// The text of a block of the system text, of which so many bytes begin [`BILLING_HEADER`].
+    SystemBlock {
+        matched: usize,
+    },
     /// The text of a message that consists of text alone.
     Message {
         has_default_role: bool,
@@ -52,14 +64,13 @@ struct OpenOption {
     name: u64,
     /// The number of objects around it.
     depth: usize,
-    /// The texts that count as absent.
-    defaults: &'static [&'static str],
 }
 
 /// Receives the contents of a request from the scanner.
 #[derive(Debug)]
 pub(super) struct RequestVisitor {
-    api: Api,
+    /// The API whose prompt is read, if any.
+    api: Option<Api>,
     pub(super) prompt: PromptWriter,
     pub(super) members: MemberFinder,
     pub(super) stream: Option<bool>,
@@ -74,7 +85,7 @@ pub(super) struct RequestVisitor {
 }
 
 impl RequestVisitor {
-    pub(super) fn new(api: Api, members: MemberFinder) -> Self {
+    pub(super) fn new(api: Option<Api>, members: MemberFinder) -> Self {
         Self {
             api,
             prompt: PromptWriter::new(),
@@ -102,21 +113,22 @@ impl RequestVisitor {
     #[inline(never)]
     fn begin_member(&mut self, members: Option<&Members>, name: &[u8]) -> Mode {
         let member = match members {
-            None => shape::request_member(self.api, name),
+            None => self.api.and_then(|api| shape::request_member(api, name)),
             Some(members) => shape::find(members, name),
         };
         let Some((place, Member { section, mode })) = member else {
             return Mode::Skip;
         };
-        if let Some(frame) = self.frames.last_mut() {
+        // The finder of members compares the values of a model that repeats.
+        let is_model = matches!(mode, Mode::CacheKey(CacheKey::Model));
+        if let Some(frame) = self.frames.last_mut().filter(|_| !is_model) {
             self.names.add_place(&mut frame.names, place);
         }
-        if let Mode::RenderOption(defaults) = mode {
+        if matches!(mode, Mode::RenderOption) {
             self.digest.take();
             self.option = Some(OpenOption {
                 name: Digest::of(name),
                 depth: self.frames.len(),
-                defaults,
             });
         }
         match section {
@@ -139,14 +151,20 @@ impl RequestVisitor {
         self.digest.push(bytes);
     }
 
-    /// Adds the option of rendering whose value ends here, unless it is `null` or a default.
+    /// Adds the option of rendering whose value ends here, unless it is `null` or empty.
     #[inline(never)]
     fn end_option(&mut self, is_null: bool) {
         let depth = self.frames.len();
         if let Some(option) = self.option.take_if(|option| option.depth == depth) {
             let value = self.digest.take();
-            let is_default = |text: &&str| Digest::of(text.as_bytes()) == value;
-            if !is_null && !option.defaults.iter().any(is_default) {
+            let is_empty = [
+                &[][..],
+                &[marks::OBJECT, marks::OBJECT_END],
+                &[marks::ARRAY, marks::OBJECT_END],
+            ]
+            .iter()
+            .any(|empty| Digest::of(empty) == value);
+            if !is_null && !is_empty {
                 self.prompt.add_option(option.name, value);
             }
         }
@@ -156,6 +174,44 @@ impl RequestVisitor {
     fn is_whole_option(&self) -> bool {
         let depth = self.frames.len();
         self.option.is_some_and(|option| option.depth == depth)
+    }
+
+    /// Whether the text that begins is a block of the system text of Anthropic's API.
+    fn is_system_block(&self) -> bool {
+        self.api == Some(Api::Messages)
+            && matches!(
+                &*self.frames,
+                [_, system, _] if matches!(system.mode, Mode::Parts) && system.kind == Container::Array
+            )
+    }
+
+    /// Begins a text with its first bytes, or tells whether a block of the system text is to be left out.
+    #[cold]
+    #[inline(never)]
+    fn begin_text(&mut self, part: &[u8]) {
+        let mut matched_bytes = 0;
+        match self.sink {
+            Sink::Unbegun { is_json: true } => self.prompt.begin_json(marks::STRING),
+            Sink::SystemBlock { matched } => {
+                let rest = BILLING_HEADER.get(matched..).unwrap_or_default();
+                if part.starts_with(rest) {
+                    self.sink = Sink::Discard;
+                    return;
+                }
+                if rest.starts_with(part) {
+                    let matched = matched + part.len();
+                    self.sink = Sink::SystemBlock { matched };
+                    return;
+                }
+                matched_bytes = matched;
+                self.prompt.begin_part();
+            }
+            _ => self.prompt.begin_part(),
+        }
+        self.prompt
+            .text(BILLING_HEADER.get(..matched_bytes).unwrap_or_default());
+        self.prompt.text(part);
+        self.sink = Sink::Text;
     }
 
     fn token(&mut self, literal: &[u8]) {
@@ -181,12 +237,13 @@ impl Visitor for RequestVisitor {
     #[inline(never)]
     fn open(&mut self, kind: Container) {
         let mode = self.mode().of_container(kind);
+        let depth = self.frames.len();
         match (mode, kind) {
-            (Mode::Json, Container::Object) => self.prompt.begin_json(marks::OBJECT),
-            (Mode::Json, Container::Array) => self.prompt.begin_json(marks::ARRAY),
+            (Mode::Json, Container::Object) => self.prompt.open_json(marks::OBJECT, depth),
+            (Mode::Json, Container::Array) => self.prompt.open_json(marks::ARRAY, depth),
             (Mode::Message, Container::Object) => self.prompt.begin_message(),
-            (Mode::RenderOption(_), Container::Object) => self.push_option(&[marks::OBJECT]),
-            (Mode::RenderOption(_), Container::Array) => self.push_option(&[marks::ARRAY]),
+            (Mode::RenderOption, Container::Object) => self.push_option(&[marks::OBJECT]),
+            (Mode::RenderOption, Container::Array) => self.push_option(&[marks::ARRAY]),
             _ => {}
         }
         self.frames.push(Frame {
@@ -203,10 +260,10 @@ impl Visitor for RequestVisitor {
             return;
         };
         match (frame.mode, frame.kind) {
-            (Mode::Json, Container::Object) => self.prompt.mark(marks::OBJECT_END),
-            (Mode::Json, Container::Array) => self.prompt.mark(marks::ARRAY_END),
+            (Mode::Json, Container::Object) => self.prompt.close_json(marks::OBJECT_END),
+            (Mode::Json, Container::Array) => self.prompt.close_json(marks::ARRAY_END),
             (Mode::Message, Container::Object) => self.prompt.end_message(),
-            (Mode::RenderOption(_), _) => {
+            (Mode::RenderOption, _) => {
                 self.push_option(&[marks::OBJECT_END]);
                 self.end_option(false);
             }
@@ -231,7 +288,7 @@ impl Visitor for RequestVisitor {
             Mode::Object(members) => (self.begin_member(Some(members), key), false),
             Mode::Json if key == CACHE_CONTROL => (Mode::Skip, false),
             Mode::Json => {
-                self.prompt.mark(marks::KEY);
+                self.prompt.begin_json(marks::KEY);
                 self.prompt.text(key);
                 (Mode::Json, false)
             }
@@ -243,7 +300,7 @@ impl Visitor for RequestVisitor {
                 self.names.set_repeated();
                 (Mode::Excess, false)
             }
-            mode @ Mode::RenderOption(_) => {
+            mode @ Mode::RenderOption => {
                 self.push_option(&[marks::KEY]);
                 self.push_option(key);
                 (mode, false)
@@ -262,14 +319,15 @@ impl Visitor for RequestVisitor {
     fn string_start(&mut self) {
         self.members.string_start(self.frames.len());
         self.sink = match self.mode() {
+            Mode::Json if self.prompt.is_whole_member(self.frames.len()) => {
+                Sink::Unbegun { is_json: true }
+            }
             Mode::Json => {
                 self.prompt.begin_json(marks::STRING);
                 Sink::Text
             }
-            Mode::Parts | Mode::Texts => {
-                self.prompt.begin_part();
-                Sink::Text
-            }
+            Mode::Parts if self.is_system_block() => Sink::SystemBlock { matched: 0 },
+            Mode::Parts | Mode::Texts => Sink::Unbegun { is_json: false },
             mode @ (Mode::Messages | Mode::Message) => {
                 self.prompt.begin_message();
                 self.prompt.begin_part();
@@ -279,8 +337,7 @@ impl Visitor for RequestVisitor {
             }
             Mode::Media => Sink::Medium,
             Mode::CacheKey(key) => Sink::CacheKey(key),
-            Mode::RenderOption(_) => {
-                // A default is compared without a mark.
+            Mode::RenderOption => {
                 if !self.is_whole_option() {
                     self.push_option(&[marks::STRING]);
                 }
@@ -303,6 +360,7 @@ impl Visitor for RequestVisitor {
             | Sink::RenderOption
             | Sink::Excess
             | Sink::Attribute(_) => self.digest.push(part),
+            Sink::Unbegun { .. } | Sink::SystemBlock { .. } => self.begin_text(part),
             Sink::Discard => {}
         }
         self.members.string_part(part);
@@ -310,9 +368,14 @@ impl Visitor for RequestVisitor {
 
     fn string_end(&mut self) {
         match mem::replace(&mut self.sink, Sink::Discard) {
-            Sink::Discard | Sink::Text => {}
-            // The digest of no bytes is 0.
-            Sink::Excess if self.digest.take() == 0 => {}
+            Sink::Discard | Sink::Text | Sink::Unbegun { .. } => {}
+            Sink::SystemBlock { matched: 0 } => {}
+            Sink::SystemBlock { matched } => {
+                self.prompt.begin_part();
+                let text = BILLING_HEADER.get(..matched);
+                self.prompt.text(text.unwrap_or_default());
+            }
+            Sink::Excess if self.digest.take() == NO_BYTES => {}
             Sink::Excess => self.names.set_repeated(),
             Sink::Message {
                 has_default_role: true,
@@ -334,7 +397,7 @@ impl Visitor for RequestVisitor {
         self.members.literal(depth, literal);
         match self.mode() {
             // A null member of the request or of a message counts as absent.
-            Mode::Json if literal == b"null" && (depth == 1 || self.prompt.has_name()) => {}
+            Mode::Json if literal == b"null" && self.prompt.is_whole_member(depth) => {}
             Mode::Json => {
                 self.prompt.begin_json(marks::LITERAL);
                 self.prompt.text(literal);
@@ -343,7 +406,7 @@ impl Visitor for RequestVisitor {
             Mode::CacheKey(key) if literal != b"null" => {
                 self.prompt.add_cache_key(key, Digest::of(literal));
             }
-            Mode::RenderOption(_) => {
+            Mode::RenderOption => {
                 let is_null = literal == b"null" && self.is_whole_option();
                 self.push_option(&[marks::LITERAL]);
                 self.push_option(literal);

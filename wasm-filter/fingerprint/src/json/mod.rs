@@ -2,8 +2,9 @@
 //!
 //! The scanner calls a [`Visitor`] and builds no document and no token buffer, so its memory does not grow with the text.
 //! String contents reach the visitor as slices of the caller's piece wherever no escape interrupts them. The scanner accepts a
-//! little more than JSON: raw control characters in strings, `01`, lone surrogates. The engine validates the request. The
-//! scanner never accepts text whose structure is in doubt.
+//! little more than JSON: a byte order mark in front, raw control characters in strings, `01`, lone surrogates, and the `NaN`
+//! and `Infinity` that Python writes and engines read. The engine validates the request. The scanner never accepts text
+//! whose structure is in doubt.
 
 mod escape;
 mod fixed_buffer;

@@ -12,6 +12,8 @@ use super::{BodyError, Container, Visitor};
 enum State {
     /// The object that is the whole text.
     Start,
+    /// A byte order mark in front of the object, of which these bytes are left.
+    ByteOrderMark(&'static [u8]),
     Value,
     ValueOrEnd,
     /// A member's name or the end of the object.
@@ -65,6 +67,14 @@ impl Scanner {
         self.state == State::End
     }
 
+    /// Whether the object has begun and not ended, without an error.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(
+            self.state,
+            State::Start | State::ByteOrderMark(_) | State::End | State::Failed(_)
+        )
+    }
+
     pub(crate) fn error(&self) -> Option<BodyError> {
         match self.state {
             State::Failed(error) => Some(error),
@@ -101,7 +111,14 @@ impl Scanner {
         }
         match (self.state, byte) {
             (State::Start, b'{') => self.open(Container::Object, visitor)?,
-            (State::Start, _) => return Err(BodyError::NotJson),
+            (State::Start, 0xEF) => self.state = State::ByteOrderMark(&[0xBB, 0xBF]),
+            (State::ByteOrderMark([expected, rest @ ..]), byte) if *expected == byte => {
+                self.state = match rest {
+                    [] => State::Start,
+                    rest => State::ByteOrderMark(rest),
+                };
+            }
+            (State::Start | State::ByteOrderMark(_), _) => return Err(BodyError::NotJson),
             (State::Value | State::ValueOrEnd, b'{') => self.open(Container::Object, visitor)?,
             (State::Value | State::ValueOrEnd, b'[') => self.open(Container::Array, visitor)?,
             (State::Value | State::ValueOrEnd, b'"') => {
@@ -111,7 +128,10 @@ impl Scanner {
             (State::ValueOrEnd | State::CommaOrEnd, b']') => {
                 self.close(Container::Array, visitor)?
             }
-            (State::Value | State::ValueOrEnd, b'-' | b'0'..=b'9' | b't' | b'f' | b'n') => {
+            (
+                State::Value | State::ValueOrEnd,
+                b'-' | b'0'..=b'9' | b't' | b'f' | b'n' | b'N' | b'I',
+            ) => {
                 self.literal.clear();
                 self.state = State::Literal;
                 return Ok(piece);
@@ -303,7 +323,7 @@ impl Scanner {
 
 fn is_literal(text: &[u8]) -> bool {
     match text {
-        b"true" | b"false" | b"null" => true,
+        b"true" | b"false" | b"null" | b"NaN" | b"Infinity" | b"-Infinity" => true,
         [b'-' | b'0'..=b'9', ..] => {
             text.len() <= LITERAL_BYTES_MAX
                 && text

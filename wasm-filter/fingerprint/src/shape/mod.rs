@@ -40,14 +40,14 @@ const fn cache_key(key: CacheKey) -> Member {
 }
 
 const fn option() -> Member {
-    value(RenderOption(&[]))
+    value(RenderOption)
 }
 
 /// Members of every API.
 ///
 /// The options change how engines render a prompt, some of them from its first token on. `add_generation_prompt` and
-/// `continue_final_message` are no options here, since they change only the end of a prompt. `docs/decisions/0112-truth.md`
-/// names the engines that read each.
+/// `continue_final_message` are no options here, since they change only the end of a prompt. `tool_choice` is none either, since
+/// vLLM and llama.cpp render the same prompt for every value. `docs/decisions/0112-truth.md` names the engines that read each.
 const COMMON: &Members = &[
     ("model", cache_key(CacheKey::Model)),
     ("lora_path", cache_key(CacheKey::Adapter)),
@@ -58,8 +58,6 @@ const COMMON: &Members = &[
     ("reasoning", option()),
     ("thinking", option()),
     ("enable_thinking", option()),
-    // `none` leaves the tools out, and a name leaves out the others. The texts here render every tool, as does no choice.
-    ("tool_choice", value(RenderOption(&["auto", "required"]))),
     ("tool_prompt", option()),
     ("truncate_prompt_tokens", option()),
     ("truncation_side", option()),

@@ -22,8 +22,8 @@ pub(crate) enum Mode {
     /// Images, audio or video: the address or the data of each.
     Media,
     CacheKey(CacheKey),
-    /// A value that changes how the prompt renders, read as JSON. These texts count as absent.
-    RenderOption(&'static [&'static str]),
+    /// A value that changes how the prompt renders, read as JSON.
+    RenderOption,
     /// A second member that states the same section of the prompt. It must be empty.
     Excess,
     Attribute(Attribute),
@@ -81,7 +81,7 @@ impl Mode {
                 | Self::Texts
                 | Self::Media
                 | Self::CacheKey(_)
-                | Self::RenderOption(_)
+                | Self::RenderOption
         )
     }
 
@@ -93,7 +93,7 @@ impl Mode {
             | Self::Texts
             | Self::Media
             | Self::CacheKey(_)
-            | Self::RenderOption(_)
+            | Self::RenderOption
             | Self::Excess => self,
             Self::Skip
             | Self::Request

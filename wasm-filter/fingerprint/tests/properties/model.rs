@@ -123,11 +123,11 @@ fn member(api: Api, name: &str, value: &Value, rendered: &mut RenderedPrompt) {
             2
         }
         (ChatCompletions | Messages | Responses, "tools") | (ChatCompletions, "functions") => {
-            text.json(value);
+            text.whole_json(value);
             0
         }
         (ChatCompletions, "documents") => {
-            text.json(value);
+            text.whole_json(value);
             1
         }
         (Messages, "system") | (Responses, "instructions") => {
@@ -159,10 +159,8 @@ fn member(api: Api, name: &str, value: &Value, rendered: &mut RenderedPrompt) {
         (_, "chat_template") | (Responses, "prompt") => {
             return select(&mut rendered.selectors[4], value);
         }
-        (_, "tool_choice") if [Value::text("auto"), Value::text("required")].contains(value) => {
-            return;
-        }
-        (_, "chat_template_kwargs" | "tool_choice") => {
+        (_, "chat_template_kwargs") if is_empty(value) => return,
+        (_, "chat_template_kwargs") => {
             let value = match value {
                 Value::String(text) => text.clone().into_bytes(),
                 _ => {
@@ -185,9 +183,29 @@ fn member(api: Api, name: &str, value: &Value, rendered: &mut RenderedPrompt) {
     rendered.sections[section] = text.bytes;
 }
 
+/// Whether engines render a member with this value as absent.
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+/// Whether nothing of a JSON value is hashed.
+fn is_empty_json(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.iter().all(|(name, _)| name == "cache_control"),
+        other => is_empty(other),
+    }
+}
+
 fn select(selector: &mut Option<u64>, value: &Value) {
     match value {
         Value::Null => {}
+        Value::String(text) if text.is_empty() => {}
         Value::Bool(value) => {
             *selector = Some(fold(
                 selector.unwrap_or(0),
@@ -248,7 +266,9 @@ impl Text {
                             continue;
                         }
                     };
-                    if let Value::String(text) = value {
+                    if let Value::String(text) = value
+                        && !text.is_empty()
+                    {
                         trailers[trailer].get_or_insert(digest(text.as_bytes()));
                     }
                 }
@@ -280,7 +300,7 @@ impl Text {
             | "logprobs" => {}
             _ => {
                 *outer = None;
-                if *value != Value::Null {
+                if !is_empty_json(value) {
                     self.begin_part(&mut Some(name.to_owned()));
                     self.json(value);
                 }
@@ -301,6 +321,7 @@ impl Text {
 
     fn parts(&mut self, value: &Value, name: &mut Option<String>) {
         match value {
+            Value::String(text) if text.is_empty() => {}
             Value::String(text) => {
                 self.begin_part(name);
                 self.bytes.extend(text.as_bytes());
@@ -345,6 +366,7 @@ impl Text {
 
     fn media(&mut self, value: &Value, name: &mut Option<String>) {
         match value {
+            Value::String(data) if data.is_empty() => {}
             Value::String(data) => {
                 self.begin_part(name);
                 self.bytes.push(0xFE);
@@ -369,6 +391,12 @@ impl Text {
                 }
             }
             _ => {}
+        }
+    }
+
+    fn whole_json(&mut self, value: &Value) {
+        if !is_empty_json(value) {
+            self.json(value);
         }
     }
 

@@ -27,7 +27,7 @@ struct World {
 impl World {
     async fn with_replicas(replicas: u16) -> Self {
         let config = config::parse(
-            "pools: [{ model: m, cluster: c, push: outstanding, outstanding_max: 1 }]",
+            "paths: ['*']\npools: [{ model: m, cluster: c, push: outstanding, outstanding_max: 1 }]",
         );
         let config = config.unwrap();
         let mut registry = Registry::default();
@@ -383,7 +383,7 @@ async fn requests_without_a_pool_fall_back_or_get_an_immediate_response() {
     let mut world = World::with_replicas(1).await;
     let mut other = ask(1);
     other.headers[0].value = "GET".into();
-    other.headers[1].value = "/v1/completions".into();
+    other.headers[1].value = "/version".into();
     other.headers.truncate(2);
     let mut models = other.clone();
     models.request_id = 2;

@@ -24,6 +24,7 @@ impl<I: Inbound> RequestStream<I> {
         self.has_ended = !has_body;
         let headers = decode_headers(message.headers);
         let head = self.read_head(&headers, metadata);
+        self.lifecycle.note_path(&head.path);
         let may_read = has_body && !head.has_fingerprint && !head.is_decided;
         let sends_bodies = self.modes.sends_bodies() && self.modes.request != BodyMode::Streamed;
         let can_ask = self.settings.config.mode_override && !sends_bodies;
@@ -94,14 +95,19 @@ impl<I: Inbound> RequestStream<I> {
         };
         // A buffered body is one message, which ends the request unless trailers follow.
         let is_whole = self.modes.request == BodyMode::Buffered;
-        if reading.1.feed(piece) || is_whole {
+        let can_decide = reading.1.feed(piece);
+        if is_whole {
+            reading.1.end_body();
+        }
+        if can_decide || is_whole {
             self.decide();
         }
     }
 
     pub(super) fn trailers(&mut self) {
         self.has_ended = true;
-        if self.reading.is_some() {
+        if let Some(reading) = &mut self.reading {
+            reading.1.end_body();
             self.has_trailers = true;
             self.decide();
         } else {

@@ -46,7 +46,7 @@ impl Service {
     /// A service with further options of its pool.
     fn with_pool(replicas: u16, ext_proc: &str, pool: &str) -> Self {
         let config = format!(
-            "pools: [{{ model: m, queue: {{ length_max: 0 }}, {pool} }}]\next_proc: {{ {ext_proc} }}"
+            "paths: ['*']\npools: [{{ model: m, queue: {{ length_max: 0 }}, {pool} }}]\next_proc: {{ {ext_proc} }}"
         );
         let config = config::parse(&config).unwrap();
         let metrics = Arc::new(Metrics::register(&mut Registry::default()));
@@ -668,7 +668,7 @@ async fn a_request_that_passes_through_loses_the_headers_for_the_sidecar() {
     let mut gateway = service.open();
     let pairs = [
         (":method", "GET"),
-        (":path", "/v1/responses"),
+        (":path", "/version"),
         (names::PREFILLER, "10.9.9.9:80"),
     ];
     gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &pairs);
@@ -730,5 +730,24 @@ async fn the_tier_of_a_request_that_no_filter_has_read_is_read() {
             [Some(expected.to_owned())],
             "{trusted}"
         );
+    }
+}
+
+#[tokio::test]
+async fn an_error_has_the_shape_of_its_api() {
+    let service = Service::new(0, "");
+    for (path, pointer, kind) in [
+        ("/v1/messages", "/error/type", "overloaded_error"),
+        ("/v1/chat/completions", "/error/code", "no_replica"),
+    ] {
+        let mut gateway = service.open();
+        let pairs = [(":method", "POST"), (":path", path), (names::MODEL, "m")];
+        gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &pairs);
+        let Some(Response::ImmediateResponse(reply)) = gateway.reply().await.response else {
+            panic!("no response");
+        };
+        let body: serde_json::Value = serde_json::from_slice(&reply.body).unwrap();
+        assert_eq!(body.pointer(pointer).unwrap(), kind, "{body}");
+        assert_eq!(body.get("type").is_some(), path == "/v1/messages", "{body}");
     }
 }
