@@ -45,9 +45,9 @@ struct SuspectClient {
 /// Restriction of a client on whose prompts replicas broke.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restriction {
-    /// Envoy does not retry its requests.
+    /// Envoy does not retry the client's requests.
     WithoutRetry,
-    /// Its requests go to one replica alone.
+    /// The client's requests go to one replica alone.
     To(ReplicaId),
 }
 

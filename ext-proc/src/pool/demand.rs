@@ -56,6 +56,8 @@ pub(crate) struct ExpectedRequest {
     pub(crate) queued_for: Duration,
     /// Whether another region counts the request.
     pub(crate) is_foreign: bool,
+    /// Whether the request is of an API whose answers are JSON or events.
+    pub(crate) has_api: bool,
 }
 
 impl DemandMeter {

@@ -118,6 +118,8 @@ impl InFlightGuard {
         let served_by = self.served_by(outcome);
         let end = match outcome.is_broken {
             true => self.report_break(outcome),
+            // An engine or a front of it that answers no request, behind a status of success.
+            false if outcome.is_error && self.expected.has_api => End::Refused,
             false => End::of_status(outcome.status),
         };
         self.release(outcome, served_by, end);

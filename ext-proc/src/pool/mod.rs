@@ -382,6 +382,7 @@ impl Pool {
             tier: request.tier,
             prompt_tokens: request.prompt_tokens,
             is_foreign: matches!(request.scope, Scope::Forwarded),
+            has_api: request.api.is_some(),
             ..ExpectedRequest::default()
         };
         let guard = InFlightGuard::new(Arc::clone(self), id, tier, entry, expected);

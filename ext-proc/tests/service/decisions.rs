@@ -181,6 +181,7 @@ async fn the_outcome_reaches_the_pool_and_not_the_client() {
         }),
         upstream: Some(service.engines[0].addr.to_string()),
         is_broken: false,
+        is_error: false,
     };
     let answer = call.outcome(&outcome.encode()).await;
     assert_eq!(answer.header_mutation, None, "the filter takes it away");

@@ -43,6 +43,8 @@ pub struct Outcome {
     pub upstream: Option<String>,
     /// Whether the replica broke: its connection ended after it got the request and before the response began.
     pub is_broken: bool,
+    /// Whether a response with a status of success is no answer: a stream that begins with an error, or neither JSON nor a stream of events.
+    pub is_error: bool,
 }
 
 /// The version that [`Outcome::encode`] writes.
@@ -84,7 +86,7 @@ impl Outcome {
     }
 
     /// The encoding:
-    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;upstream=..`,
+    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;error=1;upstream=..`,
     /// without unknown fields.
     pub fn encode(&self) -> String {
         let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
@@ -104,6 +106,7 @@ impl Outcome {
             }
         }
         push(&mut value, ";broke=", self.is_broken.then_some(1_u8));
+        push(&mut value, ";error=", self.is_error.then_some(1_u8));
         if let Some(upstream) = self.upstream.as_deref().filter(|text| is_address(text)) {
             value.push_str(";upstream=");
             value.push_str(upstream);
@@ -124,7 +127,8 @@ impl Outcome {
             return Err(OutcomeError::UnknownVersion);
         }
         let mut outcome = Self::default();
-        let (mut status, mut is_stream, mut is_broken) = (None, None, None);
+        let (mut status, mut is_stream) = (None, None);
+        let (mut is_broken, mut is_error) = (None, None);
         let (mut waiting, mut running, mut kv_usage) = (None, None, None);
         for pair in pairs {
             let (name, value) = pair.split_once('=').ok_or(OutcomeError::NotPairs)?;
@@ -133,6 +137,7 @@ impl Outcome {
                 "ttft_us" => set("ttft_us", &mut outcome.ttft_us, number::parse(value)),
                 "stream" => set("stream", &mut is_stream, (value == "1").then_some(true)),
                 "broke" => set("broke", &mut is_broken, (value == "1").then_some(true)),
+                "error" => set("error", &mut is_error, (value == "1").then_some(true)),
                 "prompt" => set("prompt", &mut outcome.prompt_tokens, number::parse(value)),
                 "cached" => set("cached", &mut outcome.cached_tokens, number::parse(value)),
                 "completion" => {
@@ -157,6 +162,7 @@ impl Outcome {
         });
         outcome.is_stream = is_stream.unwrap_or_default();
         outcome.is_broken = is_broken.unwrap_or_default();
+        outcome.is_error = is_error.unwrap_or_default();
         outcome.status = status.ok_or(OutcomeError::NoStatus)?;
         Ok(outcome)
     }
@@ -212,6 +218,7 @@ mod tests {
             }),
             upstream: Some("10.0.0.7:8000".into()),
             is_broken: false,
+            is_error: false,
         }
     }
 
@@ -229,7 +236,11 @@ mod tests {
             is_broken: true,
             ..full()
         };
-        for outcome in [full(), status_only, internal, broken] {
+        let error = Outcome {
+            is_error: true,
+            ..full()
+        };
+        for outcome in [full(), status_only, internal, broken, error] {
             assert_eq!(Outcome::parse(outcome.encode().as_bytes()), Ok(outcome));
         }
         assert_eq!(

@@ -44,11 +44,7 @@ impl StandingPage {
         Load {
             pending: 0,
             running: None,
-            kv_usage: match load.kv_usage {
-                Some(_) => Some(0.0),
-                None => None,
-            },
-            kv_capacity_tokens: load.kv_capacity_tokens,
+            ..load
         }
     }
 }

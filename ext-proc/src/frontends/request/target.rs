@@ -87,13 +87,7 @@ impl RouteTarget {
         if let Some(models) = listing(head)
             && table.for_model(ANY_MODEL).is_none()
         {
-            return match models {
-                None => Self::ModelList,
-                Some(id) => match table.for_model(&id) {
-                    Some(pool) => Self::Model(id, Arc::clone(pool)),
-                    None => Self::UnknownModel(id),
-                },
-            };
+            return models.map_or(Self::ModelList, |id| Self::one_model(id, table));
         }
         if let Some(model) = &head.model {
             return match table.for_model(model) {
@@ -117,6 +111,13 @@ impl RouteTarget {
             Some(pool) => Self::in_pool(pool, head),
             None if Api::from_path(&head.path).is_some() && !head.is_unread() => Self::MissingModel,
             None => Self::PassThrough(None),
+        }
+    }
+
+    fn one_model(id: String, table: &PoolTable) -> Self {
+        match table.for_model(&id) {
+            Some(pool) => Self::Model(id, Arc::clone(pool)),
+            None => Self::UnknownModel(id),
         }
     }
 

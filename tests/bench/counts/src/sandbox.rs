@@ -21,6 +21,7 @@ const REQUEST: &str = r#"{
     "tier": [{ "header": "x-tier" }, { "body": "metadata.tier" }]
 }"#;
 const RESPONSE: &str = r#"{ "role": "response" }"#;
+const JSON: (&str, &str) = ("content-type", "application/json");
 const CHUNK: &[u8] = b"data: {\"id\":\"chatcmpl-1\",\"object\":\"chat.completion.chunk\",\"created\":1,\
     \"model\":\"llama-3.1-8b\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\" word\"},\"finish_reason\":null}]}\n\n";
 const LAST: &[u8] =
@@ -105,7 +106,7 @@ fn on_the_decision_stream(module: &Path, bytes: usize) -> anyhow::Result<u64> {
 
 fn send(filter: &mut Filter, bytes: usize) -> anyhow::Result<()> {
     let body = body::chat(bytes);
-    filter.request_headers(headers(&[(":path", "/v1/chat/completions")]), false)?;
+    filter.request_headers(headers(&[(":path", "/v1/chat/completions"), JSON]), false)?;
     for piece in body.as_bytes().chunks(PIECE_BYTES) {
         filter.request_body(piece, false)?;
     }
@@ -117,7 +118,7 @@ fn send(filter: &mut Filter, bytes: usize) -> anyhow::Result<()> {
 fn answer(module: &Path, chunks: u32) -> anyhow::Result<u64> {
     let mut filter = Filter::counting(module, RESPONSE)?;
     filter.executed()?;
-    filter.request_headers(headers(&[(":path", "/v1/chat/completions")]), false)?;
+    filter.request_headers(headers(&[(":path", "/v1/chat/completions"), JSON]), false)?;
     filter.request_body(b"{}", true)?;
     stream(&mut filter, chunks)?;
     filter.executed()
@@ -135,9 +136,8 @@ fn stream(filter: &mut Filter, chunks: u32) -> anyhow::Result<()> {
 }
 
 fn headers(pairs: &[(&str, &str)]) -> Headers {
-    [("content-type", "application/json")]
+    pairs
         .iter()
-        .chain(pairs)
         .map(|(name, value)| ((*name).to_owned(), value.as_bytes().to_vec()))
         .collect()
 }

@@ -7,6 +7,7 @@
 //! nothing of it. The flow reads nothing of a compressed body, an error or another media type. A response without a body gets
 //! no trailer, because a proxy cannot add one.
 
+mod error_event;
 mod opening;
 pub mod orca;
 mod tail;
@@ -48,6 +49,8 @@ pub struct ResponseFlow {
     decision: Option<Vec<u8>>,
     status: Option<u16>,
     is_stream: bool,
+    /// Whether the response has a status of success, and a type of which no answer is.
+    is_page: bool,
     load: Option<LoadReport>,
     /// The usage at the beginning of a long stream; `None` while the tail has the beginning.
     first_usage: Option<Usage>,
@@ -74,6 +77,7 @@ impl ResponseFlow {
             decision,
             status: None,
             is_stream: false,
+            is_page: false,
             load: None,
             first_usage: None,
             reader: None,
@@ -112,6 +116,10 @@ impl ResponseFlow {
         self.load = report.and_then(orca::parse);
         let media_type = headers::media_type(headers);
         self.is_stream = media_type.as_deref() == Some(EVENT_STREAM);
+        self.is_page = is_success(self.status)
+            && media_type
+                .as_deref()
+                .is_some_and(|media_type| !is_answer(media_type));
         let may_contain_usage = may_contain_usage(self.status, media_type.as_deref(), headers);
         self.reader = may_contain_usage.then(|| match self.is_stream {
             true => UsageReader::Stream(BodyTail::default()),
@@ -176,6 +184,16 @@ impl ResponseFlow {
         }
     }
 
+    /// Whether the first event of a stream is an error: engines report one behind a status of success.
+    fn begins_with_error(&self) -> bool {
+        match &self.reader {
+            Some(UsageReader::Stream(tail)) if self.first_usage.is_none() => {
+                error_event::is_first(tail.bytes())
+            }
+            Some(_) | None => false,
+        }
+    }
+
     /// The outcome at the end of the response; `None` for a response without headers.
     #[must_use]
     pub fn outcome(&self, upstream: Option<String>) -> Option<Outcome> {
@@ -201,6 +219,7 @@ impl ResponseFlow {
             load: self.load,
             upstream,
             is_broken: false,
+            is_error: self.is_page || self.begins_with_error(),
         })
     }
 }
@@ -218,10 +237,16 @@ pub fn is_broken(details: &str) -> bool {
 }
 
 fn may_contain_usage(status: Option<u16>, media_type: Option<&str>, headers: &Headers) -> bool {
-    let is_success = status.is_some_and(|status| (200..300).contains(&status));
-    let has_type = media_type
-        .is_some_and(|media_type| headers::is_json(media_type) || media_type == EVENT_STREAM);
-    is_success && has_type && !headers::is_encoded(headers)
+    is_success(status) && media_type.is_some_and(is_answer) && !headers::is_encoded(headers)
+}
+
+fn is_success(status: Option<u16>) -> bool {
+    status.is_some_and(|status| (200..300).contains(&status))
+}
+
+/// Whether an answer may have this type.
+fn is_answer(media_type: &str) -> bool {
+    headers::is_json(media_type) || media_type == EVENT_STREAM
 }
 
 /// Appends to a decision that forwards the request the decision of the next service: the other region's, or this region's

@@ -70,6 +70,7 @@ fn the_outcome_of_a_plain_response_is_complete() {
             }),
             upstream: Some("10.0.0.1:80".to_owned()),
             is_broken: false,
+            is_error: false,
         })
     );
 }
@@ -376,4 +377,25 @@ fn a_replica_broke_when_its_connection_ended_after_it_got_the_request() {
         assert!(!is_broken(&details(reason)), "{reason}");
     }
     assert!(!is_broken("via_upstream"));
+}
+
+#[test]
+fn a_page_and_a_stream_that_begins_with_an_error_are_no_answers() {
+    let outcome = |media_type: &str, body: &[u8]| {
+        let (mut flow, _) = start(&[]);
+        let _ = flow.headers(&from_pairs(&[
+            (":status", "200"),
+            ("content-type", media_type),
+        ]));
+        let range = flow.body(body.len(), || 5_000_000);
+        flow.feed(&body[range]);
+        flow.outcome(None).unwrap()
+    };
+    let error = b"data: {\"error\": {\"message\": \"no memory\"}}\n\n";
+    assert!(outcome("text/event-stream", error).is_error);
+    assert!(outcome("text/html; charset=utf-8", b"<html>log in</html>").is_error);
+    assert!(outcome("text/plain", b"ok").is_error);
+    assert!(!outcome("application/json", b"{\"choices\":[]}").is_error);
+    let token = b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+    assert!(!outcome("text/event-stream", token).is_error);
 }
