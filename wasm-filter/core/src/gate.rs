@@ -40,8 +40,8 @@ const TICK: Duration = Duration::from_millis(250);
 /// The longest time without a byte of a body that fills a buffer.
 const STALL_MAX: Nanoseconds = 1_000_000_000;
 /// The longest time between the opening of a gate and the next piece of a body that waited in a full buffer. A piece of a slow
-/// client comes later.
-const RESUME_MAX: Nanoseconds = 20_000_000;
+/// client comes later. Envoy reads on when external processing and the replica have taken what it has buffered.
+const RESUME_MAX: Nanoseconds = 100_000_000;
 /// The fewest bytes that fill a buffer. A client that has sent less is slow.
 const STALL_BYTES_MIN: u64 = 16 * 1024;
 /// The most requests that one gate holds.
