@@ -173,6 +173,12 @@ impl Replica {
             self.full_at = Some(0);
             return StandingPage::believed(load);
         }
+        // An engine that runs none is not full: the page stood still, or the engine was about to begin.
+        let is_below = |full_at: &u32| *full_at > 0 && load.running.is_some_and(|n| n <= *full_at);
+        self.full_at = match load.pending {
+            0 => self.full_at.filter(is_below),
+            _ => load.running,
+        };
         load
     }
 

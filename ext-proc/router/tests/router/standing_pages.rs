@@ -117,3 +117,26 @@ fn a_replica_whose_page_stands_still_gets_traffic_beside_one_that_moves() {
     }
     assert!(of_each[0] >= 3, "{of_each:?}");
 }
+
+#[test]
+fn a_page_that_moves_again_leaves_no_limit_behind() {
+    for running in [None, Some(0)] {
+        let mut script = script(1);
+        let load = Load {
+            pending: 2,
+            running,
+            ..Load::default()
+        };
+        script.probe_load(0, load);
+        script.arrive(request(0, 0, &[0]));
+        assert!(sent_within(&mut script, 2_000, load).is_some());
+        script.finish(0);
+        // Requests are so short that no probe finds one.
+        script.sleep(100);
+        script.probe_load(0, Load { pending: 0, ..load });
+        for id in 1..=4 {
+            script.arrive(request(id, id, &[id]));
+        }
+        assert_eq!(script.sent().len(), 4, "{running:?}");
+    }
+}

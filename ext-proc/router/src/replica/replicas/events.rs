@@ -103,11 +103,6 @@ impl Replicas {
             let token_s = replica.token_s();
             replica.backlog.on_probe(load.pending, sent, token_s);
             replica.sent_tokens.forget_before(sent);
-            replica.full_at = match (load.pending, load.running) {
-                (0, None) => replica.full_at,
-                (0, Some(running)) => replica.full_at.filter(|full_at| running <= *full_at),
-                (_, running) => running,
-            };
             replica.probe = Some((load, sent));
             replica.failed = false;
         });
