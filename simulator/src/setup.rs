@@ -3,7 +3,9 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Config;
-use isotherm_router::{ResearchPolicy, RouterConfig};
+#[cfg(feature = "research")]
+use isotherm_router::ResearchPolicy;
+use isotherm_router::RouterConfig;
 
 use crate::network::Network;
 use crate::telemetry::Telemetry;
@@ -31,6 +33,7 @@ pub struct Setup {
     /// Telemetry profile of the engines.
     pub telemetry: Telemetry,
     /// Policy of experiments in every router, instead of the configured one.
+    #[cfg(feature = "research")]
     pub research: Option<ResearchPolicy>,
     /// Interval between probes of a replica.
     pub probe_interval: Duration,
@@ -148,6 +151,7 @@ impl Setup {
             network: Network::default(),
             arrangement,
             telemetry: Telemetry::default(),
+            #[cfg(feature = "research")]
             research: None,
             probe_interval: PROBE_INTERVAL,
             slo: SLO,

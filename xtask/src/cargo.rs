@@ -38,11 +38,21 @@ pub(crate) fn cargo(root: &Path) -> Command {
     command
 }
 
-/// Builds the binaries of these packages in release mode, and returns the directory that holds them.
-pub(crate) fn build_release(root: &Path, packages: &[&str]) -> anyhow::Result<PathBuf> {
+/// Builds binaries of these packages in release mode, all of them or `only` some, and returns the directory that holds them.
+pub(crate) fn build_release(
+    root: &Path,
+    packages: &[&str],
+    only: &[&str],
+) -> anyhow::Result<PathBuf> {
     announce(&format!("building {} (release)", packages.join(", ")));
     let mut command = cargo(root);
-    command.args(["build", "--release", "--locked", "--bins"]);
+    command.args(["build", "--release", "--locked"]);
+    if only.is_empty() {
+        command.arg("--bins");
+    }
+    for program in only {
+        command.args(["--bin", program]);
+    }
     for package in packages {
         command.args(["--package", package]);
     }

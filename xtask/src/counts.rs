@@ -24,12 +24,12 @@ pub(crate) fn build(root: &Path) -> anyhow::Result<CountedPrograms> {
     Ok(CountedPrograms {
         filter: filter::build(root, Wasm::Filter)?,
         bench_filter: filter::build(root, Wasm::BenchFilter)?,
-        unit: build_release(root, &["isotherm-bench-core"])?.join("isotherm-bench-unit"),
+        unit: build_release(root, &["isotherm-bench-core"], &[])?.join("isotherm-bench-unit"),
     })
 }
 
-/// Counts, and compares with the baseline; `--accept` replaces that.
-pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
+/// Counts, and compares with the baseline, or makes the figures the baseline.
+pub(crate) fn run(accept: bool) -> anyhow::Result<()> {
     let root = root();
     let counted = build(&root)?;
     // The tests need the interpreter in this profile, too. With a test, Cargo selects the features that they have.
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &[String]) -> anyhow::Result<()> {
         .arg(counted.unit)
         .arg("--compiler")
         .arg(format!("{compiler}, {}", std::env::consts::ARCH))
-        .args(arguments)
+        .args(accept.then_some("--accept"))
         .status()?;
     if !status.success() {
         bail!(

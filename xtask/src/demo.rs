@@ -3,7 +3,6 @@
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::Context as _;
@@ -11,23 +10,39 @@ use anyhow::Context as _;
 use crate::cargo::{build_delivered, build_release, output_directory, root};
 use crate::envoy;
 use crate::filter::{self, Wasm};
+use crate::interfaces;
 use crate::mesh::{MeshPrograms, in_own_network};
 
 const DEMO: &str = "isotherm-demo";
 const BENCH_PATH: &str = "isotherm-bench-path";
+const SIMULATOR: &str = "isotherm-sim";
+
+/// The packages of every documented build. Cargo selects the features of all packages that it builds together, so one set of
+/// packages finds what another command has built.
+const PROGRAMS: [&str; 3] = ["isotherm-ext-proc", "isotherm-engine", DEMO];
+
+/// Builds the filter and the programs, and prints their paths.
+pub(crate) fn build() -> anyhow::Result<()> {
+    let filter = filter::build(&root(), Wasm::Filter)?;
+    let programs = build_release(&root(), &PROGRAMS, &[])?;
+    println!("{}\n{}", filter.display(), programs.display());
+    Ok(())
+}
 
 /// Replaces this program by `isotherm-demo MODE ARGUMENTS`, with everything that it starts in place.
 pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
+    interfaces::check(mode, arguments)?;
     let all = [mode].into_iter().chain(texts(arguments));
     let gateways = gateways(arguments);
-    if gateways.is_empty() || wants_help(arguments) {
-        return start(DEMO, DEMO, all, &[]);
+    if gateways.is_empty() {
+        let mut command = prepare(&[], DEMO, |program| Ok(Command::new(program)))?;
+        return replace_process(command.args(all));
     }
     // What is missing is said before anything is built.
     let programs = MeshPrograms::find()?;
     programs.require(&gateways)?;
     in_own_network(OsStr::new("true"))?;
-    let mut command = prepare(DEMO, DEMO, in_own_network)?;
+    let mut command = prepare(&[], DEMO, in_own_network)?;
     replace_process(command.args(all).envs(programs.environment()))
 }
 
@@ -41,81 +56,53 @@ fn gateways(arguments: &[String]) -> Vec<&str> {
     values.flat_map(|value| value.split(',')).collect()
 }
 
-/// Replaces this program by `isotherm-demo compare ARGUMENTS`, with the service as it is delivered.
-pub(crate) fn compare(arguments: &[String]) -> anyhow::Result<()> {
-    let all = ["compare"].into_iter().chain(texts(arguments));
-    let more: &[_] = match wants_help(arguments) {
-        true => &[],
-        false => &[("ISOTHERM_BIN", build_delivered(&root())?)],
-    };
-    start(DEMO, DEMO, all, more)
-}
-
-/// Replaces this program by `isotherm-bench-path ARGUMENTS`, in the same way.
-pub(crate) fn bench_path(arguments: &[String]) -> anyhow::Result<()> {
-    if wants_help(arguments) {
-        return start(BENCH_PATH, BENCH_PATH, texts(arguments), &[]);
-    }
+/// Replaces this program by `isotherm-bench-path ARGUMENTS`, with the service as it is released.
+pub(crate) fn bench_path(chore: &str, arguments: &[String]) -> anyhow::Result<()> {
+    interfaces::check("bench path", arguments)?;
     let module = filter::build(&root(), Wasm::BenchFilter)?;
     let service = build_delivered(&root())?;
-    let more = [("ISOTHERM_BENCH_FILTER", module), ("ISOTHERM_BIN", service)];
-    start(BENCH_PATH, BENCH_PATH, texts(arguments), &more)
+    let mut command = start(BENCH_PATH)?;
+    command
+        .env("ISOTHERM_BENCH_FILTER", module)
+        .env("ISOTHERM_BIN", service);
+    if chore == "picker" {
+        command.arg("--pickers");
+    }
+    replace_process(command.args(arguments))
 }
 
-/// Replaces this program by `isotherm-bench-slow-bodies ARGUMENTS`, in the same way.
+/// Replaces this program by `isotherm-bench-slow-bodies ARGUMENTS`.
 pub(crate) fn bench_slow_bodies(arguments: &[String]) -> anyhow::Result<()> {
-    start(
-        BENCH_PATH,
-        "isotherm-bench-slow-bodies",
-        texts(arguments),
-        &[],
-    )
+    interfaces::check("bench slow-bodies", arguments)?;
+    replace_process(start("isotherm-bench-slow-bodies")?.args(arguments))
 }
 
-/// Replaces this program by `isotherm-profile ARGUMENTS`, in the same way.
+/// Replaces this program by `isotherm-profile ARGUMENTS`.
 pub(crate) fn profile(arguments: &[String]) -> anyhow::Result<()> {
-    start(BENCH_PATH, "isotherm-profile", texts(arguments), &[])
+    interfaces::check("profile", arguments)?;
+    replace_process(start("isotherm-profile")?.args(arguments))
+}
+
+/// The command of a program of the bench, with everything that it starts in place.
+fn start(program: &str) -> anyhow::Result<Command> {
+    prepare(&[BENCH_PATH], program, |program| Ok(Command::new(program)))
 }
 
 fn texts(arguments: &[String]) -> impl Iterator<Item = &str> {
     arguments.iter().map(String::as_str)
 }
 
-fn wants_help(arguments: &[impl AsRef<str>]) -> bool {
-    arguments
-        .iter()
-        .any(|one| ["--help", "-h"].contains(&one.as_ref()))
-}
-
-fn start<'a>(
-    package: &str,
-    program: &str,
-    arguments: impl Iterator<Item = &'a str>,
-    more: &[(&str, PathBuf)],
-) -> anyhow::Result<()> {
-    let root = root();
-    let arguments: Vec<&str> = arguments.collect();
-    if wants_help(&arguments) {
-        // Help needs neither Envoy nor the filter nor the service.
-        let binaries = build_release(&root, &[package])?;
-        return replace_process(Command::new(binaries.join(program)).args(arguments));
-    }
-    let mut command = prepare(package, program, |program| Ok(Command::new(program)))?;
-    command.args(arguments);
-    replace_process(command.envs(more.iter().map(|(name, path)| (name, path))))
-}
-
-/// The command of a program with everything that it starts in place. `command` makes it from the program's path.
+/// The command of a program with everything that it starts in place, all of it built with `more` packages. `command` makes it
+/// from the program's path.
 fn prepare(
-    package: &str,
+    more: &[&str],
     program: &str,
     command: impl FnOnce(&OsStr) -> anyhow::Result<Command>,
 ) -> anyhow::Result<Command> {
     let root = root();
     let envoy = envoy::obtain(&root)?;
     let filter = filter::build(&root, Wasm::Filter)?;
-    let packages = ["isotherm-ext-proc", "isotherm-engine", package];
-    let binaries = build_release(&root, &packages)?;
+    let binaries = build_release(&root, &[&PROGRAMS[..], more].concat(), &[])?;
     let mut command = command(binaries.join(program).as_os_str())?;
     command
         .env("ISOTHERM_ENVOY", envoy)
@@ -124,13 +111,20 @@ fn prepare(
     Ok(command)
 }
 
-/// Replaces this program by `isotherm-sim experiment ARGUMENTS`, built in release mode.
-pub(crate) fn experiment(arguments: &[String]) -> anyhow::Result<()> {
+/// Replaces this program by `isotherm-sim ARGUMENTS`, or by `isotherm-sim experiment ARGUMENTS`.
+pub(crate) fn simulator(chore: &str, arguments: &[String]) -> anyhow::Result<()> {
+    interfaces::check(chore, arguments)?;
     let root = root();
-    let binaries = build_release(&root, &["isotherm-experiments"])?;
-    let mut command = Command::new(binaries.join("isotherm-sim"));
-    command.arg("experiment").args(arguments);
-    replace_process(command.env("ISOTHERM_OUTPUT", output_directory(&root)))
+    let packages = [&PROGRAMS[..], &["isotherm-experiments"]].concat();
+    let mut command = Command::new(build_release(&root, &packages, &[SIMULATOR])?.join(SIMULATOR));
+    if chore == "experiment" {
+        command.arg(chore);
+    }
+    replace_process(
+        command
+            .args(arguments)
+            .env("ISOTHERM_OUTPUT", output_directory(&root)),
+    )
 }
 
 /// Replaces this process by a program, so that Ctrl-C reaches the program.
@@ -141,13 +135,6 @@ fn replace_process(command: &mut Command) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    #[test]
-    fn help_is_asked_for_anywhere() {
-        assert!(super::wants_help(&["demo", "--regions", "3", "-h"]));
-        assert!(super::wants_help(&["--help".to_owned()]));
-        assert!(!super::wants_help(&["demo", "--hel"]));
-    }
-
     #[test]
     fn gateways_are_found_in_every_form() {
         let gateways = |line: &str| {

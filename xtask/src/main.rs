@@ -12,6 +12,7 @@ mod envoy;
 mod examples;
 mod exports;
 mod filter;
+mod interfaces;
 mod mesh;
 mod mesh_tools;
 mod process;
@@ -27,7 +28,7 @@ use clap::{Parser, Subcommand};
 use crate::filter::Wasm;
 
 #[derive(Parser)]
-#[command(name = "cargo xtask", about, version)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", about, version)]
 struct Arguments {
     #[command(subcommand)]
     chore: Chore,
@@ -36,6 +37,8 @@ struct Arguments {
 /// The chores of Isotherm.
 #[derive(Subcommand)]
 enum Chore {
+    /// Builds the filter and the programs of the demo and the quickstart, once for all commands, and prints their paths
+    Build,
     /// Gets the pinned Envoy, checks its checksum, and prints its path
     Envoy,
     /// Builds the filter as a WebAssembly module, and prints its path
@@ -70,6 +73,9 @@ enum Chore {
     /// running (`--help` for its options)
     #[command(disable_help_flag = true)]
     Up(ForwardedArguments),
+    /// Plays a trace or a workload against every policy in the simulator (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Sim(ForwardedArguments),
     /// Runs an experiment after a paper in the simulator, or `all` of them, and writes CSV, JSON and HTML to
     /// target/experiments (`--help` for its options)
     #[command(disable_help_flag = true)]
@@ -89,16 +95,14 @@ enum Chore {
     },
     /// The quick check: format, lints, tests of the cores and of the conventions
     Check,
-    /// Runs the end-to-end tests whose names contain NAME, with everything they need built first
-    #[command(disable_help_flag = true)]
+    /// Runs the end-to-end tests whose names contain NAME, with everything they need built first; further arguments go to the
+    /// tests' program
     E2e(ForwardedArguments),
     /// Builds the site of docs/ (target/site) and the documentation of every module (target/doc)
     Docs,
-    /// `bench path` measures requests through Envoy (`--help` for its options), `bench picker` endpoint pickers beside the
-    /// reference one, `bench slow-bodies` requests beside slow bodies, `bench core` times the core, `bench counts` counts its instructions (`--accept` makes them the baseline);
-    /// anything else goes to `cargo bench`
-    #[command(disable_help_flag = true)]
-    Bench(ForwardedArguments),
+    /// Measures requests through Envoy, endpoint pickers, slow bodies, the core, and its instructions
+    #[command(subcommand)]
+    Bench(Bench),
     /// Shows where the time of a request goes, by `perf`: tables and flame graphs (`--help` for its options)
     #[command(disable_help_flag = true)]
     Profile(ForwardedArguments),
@@ -107,12 +111,42 @@ enum Chore {
 /// Arguments that another program parses.
 #[derive(clap::Args)]
 struct ForwardedArguments {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
+}
+
+/// The benches.
+#[derive(Subcommand)]
+enum Bench {
+    /// Measures requests through Envoy: plain, with the filter, with Isotherm, and other routers (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Path(ForwardedArguments),
+    /// Measures endpoint pickers beside the reference one; options as of `path`
+    #[command(disable_help_flag = true)]
+    Picker(ForwardedArguments),
+    /// Measures requests beside slow bodies (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    SlowBodies(ForwardedArguments),
+    /// Times the core, natively and inside Envoy's V8
+    Core {
+        /// Only the benches whose names contain one of these
+        #[arg(value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// Counts the instructions of the hot paths, and compares them with the baseline
+    Counts {
+        /// Makes the figures the baseline
+        #[arg(long)]
+        accept: bool,
+    },
+    /// Runs `cargo bench` with these arguments, for example `--package isotherm-router`
+    #[command(disable_help_flag = true)]
+    Cargo(ForwardedArguments),
 }
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
+        Chore::Build => demo::build(),
         Chore::Envoy => envoy::obtain(&cargo::root()).map(|path| println!("{}", path.display())),
         Chore::Filter => {
             filter::build(&cargo::root(), Wasm::Filter).map(|path| println!("{}", path.display()))
@@ -121,10 +155,11 @@ fn main() -> ExitCode {
         Chore::MeshTools { only } => mesh_tools::build(&only),
         Chore::Demo(forwarded) => demo::run("demo", &forwarded.arguments),
         Chore::Validate(forwarded) => demo::run("validate", &forwarded.arguments),
-        Chore::Compare(forwarded) => demo::compare(&forwarded.arguments),
+        Chore::Compare(forwarded) => demo::run("compare", &forwarded.arguments),
         Chore::Soak(forwarded) => demo::run("soak", &forwarded.arguments),
         Chore::Up(forwarded) => demo::run("up", &forwarded.arguments),
-        Chore::Experiment(forwarded) => demo::experiment(&forwarded.arguments),
+        Chore::Sim(forwarded) => demo::simulator("sim", &forwarded.arguments),
+        Chore::Experiment(forwarded) => demo::simulator("experiment", &forwarded.arguments),
         Chore::Test { list: true, .. } => {
             suite::list();
             Ok(())
@@ -133,7 +168,12 @@ fn main() -> ExitCode {
         Chore::Check => suite::check(),
         Chore::E2e(forwarded) => suite::end_to_end(&forwarded.arguments),
         Chore::Docs => docs::build(),
-        Chore::Bench(forwarded) => bench::run(&forwarded.arguments),
+        Chore::Bench(Bench::Path(forwarded)) => demo::bench_path("path", &forwarded.arguments),
+        Chore::Bench(Bench::Picker(forwarded)) => demo::bench_path("picker", &forwarded.arguments),
+        Chore::Bench(Bench::SlowBodies(forwarded)) => demo::bench_slow_bodies(&forwarded.arguments),
+        Chore::Bench(Bench::Core { names }) => bench::core(&names),
+        Chore::Bench(Bench::Counts { accept }) => counts::run(accept),
+        Chore::Bench(Bench::Cargo(forwarded)) => bench::cargo(&forwarded.arguments),
         Chore::Profile(forwarded) => demo::profile(&forwarded.arguments),
     };
     match result {

@@ -92,7 +92,7 @@ impl Step {
             }
             Self::Documentation => docs::rustdoc(root),
             Self::EnvoyConfiguration => validate_bootstraps(root),
-            Self::Counts => counts::run(&[]),
+            Self::Counts => counts::run(false),
             Self::Core => {
                 let packages = CORE_PACKAGES.iter().flat_map(|name| ["--package", name]);
                 let packages: Vec<&str> = packages.collect();

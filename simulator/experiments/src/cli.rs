@@ -94,3 +94,18 @@ fn read(path: &Path, needed: usize) -> anyhow::Result<Arc<Trace>> {
     );
     Ok(Arc::new(trace))
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use isotherm_command_interface::assert_current;
+
+    use super::*;
+
+    #[test]
+    fn xtask_knows_the_command_line() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/interfaces");
+        let file = folder.join("experiment.json");
+        assert_current(&file, "cargo xtask experiment", &Arguments::command());
+    }
+}

@@ -157,3 +157,20 @@ fn positive(text: &str) -> Result<f64, String> {
         .filter(|value| *value > 0.0 && *value <= 1e6);
     value.ok_or_else(|| "a number above 0, at most a million, is wanted".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory as _;
+    use isotherm_command_interface::assert_current;
+
+    use super::*;
+
+    #[test]
+    fn xtask_knows_the_command_line() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../xtask/interfaces");
+        let file = folder.join("sim.json");
+        assert_current(&file, "cargo xtask sim", &Cli::command());
+    }
+}

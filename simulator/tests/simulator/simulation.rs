@@ -41,6 +41,7 @@ fn every_request_ends_once_under_every_policy() {
     run_checked("oracle", &setup, &workload);
 }
 
+#[cfg(feature = "research")]
 #[test]
 fn every_request_ends_once_under_every_rival() {
     let workload = chats(40, 4);

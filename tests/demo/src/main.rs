@@ -257,6 +257,9 @@ async fn demo_of_regions(
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+    use isotherm_command_interface::assert_current;
+
     use super::*;
 
     fn parse(line: &str) -> Result<Mode, clap::Error> {
@@ -329,5 +332,16 @@ mod tests {
             panic!("not up");
         };
         assert_eq!(options.scheme().label(), "round_robin / blind");
+    }
+
+    #[test]
+    fn xtask_knows_the_command_line() {
+        let command = Arguments::command();
+        for mode in ["demo", "up", "validate", "compare", "soak"] {
+            let of_mode = command.find_subcommand(mode).unwrap();
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/interfaces");
+            let file = folder.join(mode).with_extension("json");
+            assert_current(&file, &format!("cargo xtask {mode}"), of_mode);
+        }
     }
 }

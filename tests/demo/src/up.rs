@@ -50,7 +50,7 @@ Watch (in another terminal):
 
 Record 100 requests without their text, and play them to every policy:
   {isotherm} record --config {config} --output my.jsonl --requests 100
-  cargo run --release -p isotherm-experiments -- --trace my.jsonl --replicas {replicas}
+  cargo xtask sim --trace my.jsonl --replicas {replicas}
 
 Take a replica out, and look at the rest:
   {isotherm} replicas drain {first} --config {config}

@@ -21,7 +21,7 @@ pub(crate) fn run(filters: &[String]) -> anyhow::Result<()> {
     }
     if filters.is_empty() {
         announce("memory of the index");
-        let unit = build_release(&root, &["isotherm-bench-core"])?.join("isotherm-bench-unit");
+        let unit = build_release(&root, &["isotherm-bench-core"], &[])?.join("isotherm-bench-unit");
         for nodes in INDEX_NODES {
             run_program(Command::new(&unit).args(["memory", nodes]))?;
         }

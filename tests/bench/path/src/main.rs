@@ -42,3 +42,20 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory as _;
+    use isotherm_command_interface::assert_current;
+
+    use super::*;
+
+    #[test]
+    fn xtask_knows_the_command_line() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../xtask/interfaces");
+        let file = folder.join("bench-path.json");
+        assert_current(&file, "cargo xtask bench path", &Arguments::command());
+    }
+}

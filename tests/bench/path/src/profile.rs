@@ -157,3 +157,20 @@ fn run(mut command: Command) -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory as _;
+    use isotherm_command_interface::assert_current;
+
+    use super::*;
+
+    #[test]
+    fn xtask_knows_the_command_line() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../xtask/interfaces");
+        let file = folder.join("profile.json");
+        assert_current(&file, "cargo xtask profile", &Arguments::command());
+    }
+}

@@ -175,3 +175,24 @@ async fn trickle(mut stream: TcpStream) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use clap::CommandFactory as _;
+    use isotherm_command_interface::assert_current;
+
+    use super::*;
+
+    #[test]
+    fn xtask_knows_the_command_line() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../xtask/interfaces");
+        let file = folder.join("bench-slow-bodies.json");
+        assert_current(
+            &file,
+            "cargo xtask bench slow-bodies",
+            &Arguments::command(),
+        );
+    }
+}
