@@ -14,8 +14,10 @@ mod deploy;
 mod monitoring;
 mod probe;
 mod process;
+mod promql;
 mod recording;
 mod region_config;
+mod shipped_files;
 mod source;
 
 #[path = "../fake/mod.rs"]
