@@ -17,6 +17,7 @@ mod process;
 mod promql;
 mod recording;
 mod region_config;
+mod reload_log;
 mod shipped_files;
 mod source;
 
