@@ -42,7 +42,7 @@ pub struct ReloadResult {
     pub changed: bool,
     /// Options of the file that only a restart applies.
     pub restart_needed_for: Vec<&'static str>,
-    /// What this reload changed of them, for the log.
+    /// Options that this reload touched among them, for the log.
     #[serde(skip)]
     changes: Vec<RestartOption>,
 }
@@ -248,7 +248,7 @@ fn differing(
     names
 }
 
-/// What a reload did to the options that it touched.
+/// Describes the options that a reload touched.
 fn changes(
     running: &[(&'static str, String)],
     file: &[(&'static str, String)],

@@ -157,7 +157,7 @@ fn rendered(helm: Command, values: &[&str]) -> String {
     render(helm, values).unwrap_or_else(|error| panic!("{values:?}: {error}"))
 }
 
-/// What Helm makes of the chart with these values, or its error.
+/// Renders the chart with these values; the error is that of Helm.
 fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
     helm.args([
         "template",

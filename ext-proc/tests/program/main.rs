@@ -9,6 +9,7 @@
 
 mod admin;
 mod cli;
+mod commands;
 mod config;
 mod deploy;
 mod monitoring;

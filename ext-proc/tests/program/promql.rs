@@ -1,4 +1,4 @@
-//! What an expression of an alert or a panel yields at one instant, over samples as Prometheus stores them: the part of PromQL
+//! The values of an alert or a panel at one instant, over samples as Prometheus stores them. It evaluates the part of PromQL
 //! that gauges need. An expression that needs more fails its test.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What a running service logs of reloads: changes, and only those.
+//! The log of a running service that reloads its file: it has changes, and nothing else.
 
 use std::path::Path;
 use std::process::Stdio;
