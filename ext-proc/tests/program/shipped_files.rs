@@ -66,7 +66,7 @@ fn documents(path: &str) -> Vec<Value> {
     serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Files with values of the service's chart: its own, and those that `helm install -f` takes.
+/// Files with values of the service's chart: its own, and the ones that `helm install -f` takes.
 fn values_files() -> Vec<String> {
     let mut files = yaml_files("deploy");
     files.retain(|path| {
