@@ -19,6 +19,6 @@ async fn main() -> ExitCode {
     result.unwrap_or_else(|error| {
         // Without a standard error, the exit code tells the failure.
         let _ = writeln!(std::io::stderr(), "isotherm: {error:#}");
-        ExitCode::FAILURE
+        cli::exit_code(&error)
     })
 }

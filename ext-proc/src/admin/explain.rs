@@ -103,7 +103,8 @@ pub(super) async fn explain(
         let explanation = pool.explain(&head.route_request(pool, peer_table));
         return Ok(Json(in_pool(request, pool, &explanation)));
     }
-    let what = without_pool(&target);
+    let path = header(&headers, ":path").unwrap_or_default();
+    let what = without_pool(&target, &path);
     Ok(Json(view::ExplainResponse {
         request,
         outcome: view::OutcomeView::NoPool { what },
@@ -116,7 +117,7 @@ pub(super) async fn explain(
 }
 
 /// Describes the reply to a request without a pool.
-fn without_pool(target: &RouteTarget) -> String {
+fn without_pool(target: &RouteTarget, path: &str) -> String {
     match target {
         RouteTarget::Pool(_) | RouteTarget::PassThrough(None) => {
             "passed on by Envoy's routes".into()
@@ -130,12 +131,27 @@ fn without_pool(target: &RouteTarget) -> String {
             format!("answered with 405: the path takes {methods}")
         }
         RouteTarget::UnknownModel(model) => format!("answered with 404: no pool serves `{model}`"),
-        RouteTarget::UnknownPath => "answered with 404: clients may not use this path".into(),
+        RouteTarget::UnknownPath => format!("answered with 404: {}", unknown_path(path)),
         RouteTarget::MissingModel => "answered with 400: the request names no model".into(),
         RouteTarget::UnreadModel(reason) => {
             let (status, message) = (reason.status(), reason.message());
             format!("answered with {status}: {message}")
         }
+    }
+}
+
+/// Says what an operator can do about a path that clients may not use.
+fn unknown_path(path: &str) -> String {
+    let path = path.split('?').next().unwrap_or(path);
+    let is_batch = ["/v1/files", "/v1/batches"]
+        .iter()
+        .any(|own| path == *own || path.starts_with(&format!("{own}/")));
+    match is_batch {
+        true => format!("`isotherm batch serve` has `{path}`, at an address of its own"),
+        false => format!(
+            "clients may not use `{path}`; to publish it, add it to `paths` of the service and of the filter, and to the routes of \
+             Envoy"
+        ),
     }
 }
 

@@ -6,25 +6,34 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use serde_json::{Value, json};
 
-use super::{mesh, output};
-use crate::config::{self, AdminConfig, Config, PoolConfig, RegionConfig};
-use crate::descriptors;
+use super::output::{self, JsonFlag};
+use super::{mesh, warnings};
+use crate::config::{self, AdminConfig, Config, ConfigErrors, PoolConfig, RegionConfig};
 use crate::peering::Credentials;
 
 #[derive(Debug, Args)]
 pub(super) struct Check {
+    /// Configuration file of the service; the same as --config.
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    file: Option<PathBuf>,
     /// Configuration file of the service.
-    #[arg(long, value_name = "FILE", required_unless_present = "mesh")]
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["mesh", "file"])]
     config: Option<PathBuf>,
     /// Manifests of a mesh, or configuration dumps of Envoy, as YAML or JSON: every file of an installation at once.
-    #[arg(long, value_name = "FILE", num_args = 1..)]
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "json")]
     mesh: Vec<PathBuf>,
+    /// Fail on warnings, too.
+    #[arg(long)]
+    strict: bool,
+    #[command(flatten)]
+    json: JsonFlag,
 }
 
 pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
-    if let Some(config) = &args.config {
-        let code = check_configuration(config)?;
+    if let Some(config) = args.file.as_ref().or(args.config.as_ref()) {
+        let code = check_configuration(config, args)?;
         if args.mesh.is_empty() || code != ExitCode::SUCCESS {
             return Ok(code);
         }
@@ -32,25 +41,47 @@ pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
     mesh::run(&args.mesh)
 }
 
-fn check_configuration(file: &Path) -> anyhow::Result<ExitCode> {
-    match config::load(file) {
-        Ok(config) => {
-            let file = file.display();
-            output::print(&format!("{file}: no mistakes\n\n{}", summary(&config)))?;
-            let replicas = config
-                .pools
-                .iter()
-                .map(|pool| pool.sources.fixed.len() as u64);
-            if let Some(advice) = descriptors::advice(replicas.sum(), descriptors::limit()) {
-                eprintln!("warning: {advice}");
+fn check_configuration(file: &Path, args: &Check) -> anyhow::Result<ExitCode> {
+    let loaded = config::load(file);
+    let warnings = loaded.as_ref().map(warnings::find).unwrap_or_default();
+    let is_good = loaded.is_ok() && !(args.strict && !warnings.is_empty());
+    if args.json.json {
+        let mistakes = loaded.as_ref().err().map(mistakes).unwrap_or_default();
+        let report = json!({ "file": file, "mistakes": mistakes, "warnings": warnings });
+        output::print(&format!("{report:#}\n"))?;
+    } else {
+        match &loaded {
+            Ok(config) => {
+                let file = file.display();
+                output::print(&format!("{file}: no mistakes\n\n{}", summary(config)))?;
             }
-            Ok(ExitCode::SUCCESS)
+            Err(errors) => {
+                // A file that cannot be read has no lines to show.
+                let text = std::fs::read_to_string(file).unwrap_or_default();
+                output::note(&errors.annotated(&text));
+            }
         }
-        Err(errors) => {
-            eprintln!("{errors}");
-            Ok(ExitCode::FAILURE)
+        for warning in &warnings {
+            output::note(&format!("warning: {warning}"));
         }
     }
+    Ok(match is_good {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// The mistakes of a file, each as an object.
+fn mistakes(errors: &ConfigErrors) -> Vec<Value> {
+    let errors = errors.errors.iter().map(|error| {
+        json!({
+            "line": error.location.map(|location| location.line),
+            "column": error.location.map(|location| location.column),
+            "option": error.option,
+            "message": error.message,
+        })
+    });
+    errors.collect()
 }
 
 /// Summarises a configuration.

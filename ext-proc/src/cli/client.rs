@@ -1,6 +1,6 @@
 //! A client of a running service's admin interface.
 
-use std::net::SocketAddr;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,11 +12,12 @@ use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE};
 use hyper::{Method, Request, StatusCode};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use crate::config::{self, Config};
+use super::address::parse_admin;
+use crate::config::{self, Address, Config};
 use crate::http_client::{HttpClient, HttpError};
 
 /// The longest wait for a response.
@@ -28,8 +29,8 @@ const RESPONSE_BYTES_MAX: usize = 64 * 1024 * 1024;
 #[derive(Debug, Args)]
 pub(super) struct Connection {
     /// Address of the admin interface [default: the one in --config, else 127.0.0.1:9003].
-    #[arg(long, value_name = "IP:PORT", global = true)]
-    admin: Option<SocketAddr>,
+    #[arg(long, value_name = "HOST:PORT", global = true, value_parser = parse_admin)]
+    admin: Option<Address>,
     /// Configuration file of the service: names its admin interface and its token file.
     #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
@@ -41,7 +42,7 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct AdminClient {
     http: HttpClient,
-    admin: SocketAddr,
+    admin: Address,
     token: Option<Token>,
 }
 
@@ -60,7 +61,10 @@ impl AdminClient {
         let token_file = token_file.or(config.admin.token_file.as_ref());
         Ok(Self {
             http: HttpClient::new(),
-            admin: connection.admin.unwrap_or(config.admin.listen),
+            admin: match &connection.admin {
+                Some(admin) => admin.clone(),
+                None => config.admin.listen.into(),
+            },
             token: token_file.map(|file| read_token(file)),
         })
     }
@@ -131,11 +135,11 @@ impl AdminClient {
 
     fn unreachable(&self, error: HttpError) -> anyhow::Error {
         match error {
-            HttpError::Connection(_) => anyhow!(error.to_string()).context(format!(
+            HttpError::Connection(_) => anyhow!(error.to_string()).context(Unreachable(format!(
                 "no service answers at {} (is it running? --admin or --config gives its address)",
                 self.admin
-            )),
-            other => anyhow!(other).context(format!("{} does not answer", self.admin)),
+            ))),
+            other => anyhow!(other).context(Unreachable(format!("{} does not answer", self.admin))),
         }
     }
 
@@ -144,14 +148,40 @@ impl AdminClient {
         if let (StatusCode::UNAUTHORIZED, Some(Err(reason))) = (status, &self.token) {
             return anyhow!("{reason}");
         }
-        let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
-        match body
-            .pointer("/error/message")
-            .and_then(|message| message.as_str())
-        {
-            Some(message) => anyhow!("{message}"),
-            None => anyhow!("{path} was answered with status {status}"),
+        match serde_json::from_slice::<ErrorBody>(body) {
+            Ok(body) => anyhow!("{}", body.error.message),
+            Err(_) => anyhow!(
+                "{} is not Isotherm's admin interface, whose port is 9003 by default (`admin.listen`): it answers {path} with \
+                 status {}",
+                self.admin,
+                status.as_u16()
+            ),
         }
+    }
+}
+
+/// An error of the admin interface. Errors of other servers have other members.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorBody {
+    error: ErrorText,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ErrorText {
+    #[serde(rename = "code")]
+    _code: String,
+    message: String,
+}
+
+/// The reason why a command ends with exit code 3: the server that it needs does not answer.
+#[derive(Debug)]
+pub(super) struct Unreachable(pub(super) String);
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -184,4 +214,18 @@ const UNRESERVED: AsciiSet = NON_ALPHANUMERIC
 /// Encodes `text` as a part of a path or query.
 pub(super) fn percent_encode(text: &str) -> PercentEncode<'_> {
     utf8_percent_encode(text, &UNRESERVED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_in_openais_format_is_none_of_the_admin_interface() {
+        let own = r#"{"error": {"code": "unknown_replica", "message": "no replica"}}"#;
+        let body: ErrorBody = serde_json::from_str(own).unwrap();
+        assert_eq!(body.error.message, "no replica");
+        let foreign = r#"{"error": {"message": "This path does not exist.", "type": "invalid_request_error", "param": null, "code": "unknown_url"}}"#;
+        assert!(serde_json::from_str::<ErrorBody>(foreign).is_err());
+    }
 }

@@ -7,13 +7,14 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
+use serde::de::IgnoredAny;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::client::{AdminClient, Connection};
 use super::learned;
-use super::output::{self, or_dash, percent};
+use super::output::{self, JsonFlag, or_dash, percent};
 use crate::admin::view::{ExplainRequest, ExplainResponse, OutcomeView};
 
 /// The largest body, in bytes.
@@ -36,6 +37,8 @@ pub(super) struct Explain {
     /// Tenant of the request, in place of the sources in the filter's configuration.
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
+    #[command(flatten)]
+    json: JsonFlag,
     /// Body of the request: JSON, the name of a file with JSON, or `-` for standard input.
     body: String,
 }
@@ -43,6 +46,7 @@ pub(super) struct Explain {
 pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
     let body = read_body(&args.body)?;
+    check_body(&body)?;
     let filter = args.filter_config.as_deref().map(read_json).transpose()?;
     let request = ExplainRequest {
         path: args.path,
@@ -52,7 +56,7 @@ pub(super) async fn run(args: Explain) -> anyhow::Result<ExitCode> {
         tenant: args.tenant,
     };
     let explanation: ExplainResponse = client.post("/api/explain", &request).await?;
-    output::print(&render(&explanation))?;
+    args.json.print(&explanation, render)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -85,6 +89,27 @@ fn read_body(argument: &str) -> anyhow::Result<String> {
         "the body has more than {BODY_BYTES_MAX} bytes"
     );
     Ok(body)
+}
+
+/// Fails for a body that is not one JSON value: the filter sends such a request on without a fingerprint. A request without a body,
+/// such as one for the models, is complete.
+fn check_body(body: &str) -> anyhow::Result<()> {
+    if body.trim().is_empty() {
+        return Ok(());
+    }
+    let parsed = serde_json::from_str::<IgnoredAny>(body);
+    parsed.map(drop).map_err(|error| {
+        let is_list = body.lines().filter(|line| !line.trim().is_empty()).count() > 1
+            && body
+                .lines()
+                .next()
+                .is_some_and(|line| serde_json::from_str::<IgnoredAny>(line).is_ok());
+        let hint = match is_list {
+            true => ": give one line of the file",
+            false => ": the filter would send this request on without a fingerprint",
+        };
+        anyhow!("the body is not one JSON value ({error}){hint}")
+    })
 }
 
 fn parse_header(text: &str) -> Result<(String, String), String> {

@@ -3,27 +3,35 @@
 //! `serve` runs the service; the other commands are for its operator. The configuration file has the options of the
 //! service: the command line gives only the file and the log level.
 
+mod address;
 #[cfg(feature = "batch")]
 mod batch;
 mod check;
 mod client;
+mod drain_envoy;
 mod explain;
 mod learned;
 mod mesh;
 mod output;
+mod pages;
 mod record;
+/// Without the batch queue the page would lack its commands.
+#[cfg(all(test, feature = "batch"))]
+mod reference;
 mod regions;
 mod replicas;
 mod scaling;
 mod tiers;
 mod top;
+mod warnings;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::config::{self, Config, reference};
+use crate::config::reference as config_reference;
+use crate::config::{self, Config};
 use crate::{descriptors, log, server};
 
 /// The command line.
@@ -62,9 +70,16 @@ enum Command {
     /// Queue non-interactive requests durably: OpenAI's batch format and batch API.
     #[cfg(feature = "batch")]
     Batch(Box<batch::Batch>),
+    /// Let an Envoy finish its requests before it is stopped: the `preStop` hook of its container.
+    DrainEnvoy(drain_envoy::DrainEnvoy),
     /// Print the reference of the configuration file as Markdown.
-    #[command(hide = true)]
     ConfigReference,
+    /// Print the JSON Schema of the configuration file, for editors.
+    ConfigSchema,
+    /// Print a script that completes commands in a shell.
+    Completions(pages::Completions),
+    /// Print the manual page, or write a page for each command.
+    Man(pages::Man),
 }
 
 #[derive(Debug, Args)]
@@ -75,6 +90,17 @@ struct Serve {
     /// Log filter: a level, or levels by module, such as `info,isotherm_ext_proc::frontends=debug`.
     #[arg(long, value_name = "FILTER", default_value = log::DEFAULT_FILTER)]
     log: String,
+}
+
+/// The exit code of a command that a server does not answer, as scripts see it. A mistake has 1, a wrong command line 2.
+const UNREACHABLE: u8 = 3;
+
+/// Returns the exit code of a failed command.
+pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+    match error.is::<client::Unreachable>() {
+        true => ExitCode::from(UNREACHABLE),
+        false => ExitCode::FAILURE,
+    }
 }
 
 /// Runs the command of the command line.
@@ -102,17 +128,22 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Record(args) => record::run(args).await,
         #[cfg(feature = "batch")]
         Command::Batch(args) => batch::run(*args).await,
+        Command::DrainEnvoy(args) => drain_envoy::run(args).await,
         Command::ConfigReference => {
-            output::print(&reference::markdown())?;
+            output::print(&config_reference::markdown())?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::ConfigSchema => {
+            output::print(&format!("{:#}\n", config_reference::json_schema()))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Completions(args) => pages::complete(&args, Cli::command()),
+        Command::Man(args) => pages::man(&args, Cli::command()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

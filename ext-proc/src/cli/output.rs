@@ -3,8 +3,32 @@
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::Context;
+use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use serde::Serialize;
+
+/// The option of every command that prints a table.
+#[derive(Clone, Copy, Debug, Default, Args)]
+pub(super) struct JsonFlag {
+    /// Print JSON instead of a table, for scripts.
+    #[arg(long)]
+    pub(super) json: bool,
+}
+
+impl JsonFlag {
+    /// Prints a value as JSON, or else as the text that `render` makes of it.
+    pub(super) fn print<T: Serialize>(
+        self,
+        value: &T,
+        render: impl FnOnce(&T) -> String,
+    ) -> anyhow::Result<()> {
+        match self.json {
+            true => print(&format!("{}\n", serde_json::to_string_pretty(value)?)),
+            false => print(&render(value)),
+        }
+    }
+}
 
 /// Prints a text. A closed pipe, as in `isotherm explain … | head`, is no error.
 pub(super) fn print(text: &str) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::client::{AdminClient, Connection};
-use super::output::{self, or_dash};
+use super::output::{self, JsonFlag, or_dash};
 use crate::admin::view::{PeerView, RegionPoolView, RegionsView};
 use crate::regions::{LeaseState, LinkState, PeerSource, SiblingState};
 
@@ -16,11 +16,14 @@ pub(super) const PATH: &str = "/api/regions";
 pub(super) struct Regions {
     #[command(flatten)]
     connection: Connection,
+    #[command(flatten)]
+    json: JsonFlag,
 }
 
 pub(super) async fn run(args: Regions) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
-    output::print(&list(&client.get(PATH).await?))?;
+    let regions: RegionsView = client.get(PATH).await?;
+    args.json.print(&regions, list)?;
     Ok(ExitCode::SUCCESS)
 }
 

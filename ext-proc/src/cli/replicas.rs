@@ -1,15 +1,16 @@
 //! `isotherm replicas`: shows, adds, removes and drains replicas of a running service.
 
-use std::net::SocketAddr;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use hyper::Method;
 use isotherm_router::Role;
 
+use super::address::{parse_replica, resolve};
 use super::client::{AdminClient, Connection, percent_encode};
-use super::output::{self, or_dash, percent};
+use super::output::{self, JsonFlag, or_dash, percent};
 use crate::admin::view;
+use crate::config::Address;
 
 #[derive(Debug, Args)]
 pub(super) struct Replicas {
@@ -25,20 +26,22 @@ pub(super) struct Replicas {
 #[derive(Debug, Subcommand)]
 enum ReplicaAction {
     /// Show every replica, its load, and whether it accepts another request.
-    List,
-    /// Add a replica. It gets requests after its first successful probe.
+    List(JsonFlag),
+    /// Add a replica, until the service restarts. It gets requests after its first successful probe.
     Add(NewReplica),
     /// Remove a replica at once. Its requests in flight end as usual.
     Remove(ReplicaAddress),
     /// Drain a replica: it gets no new request and finishes its requests in flight.
     Drain(ReplicaAddress),
+    /// Let a draining replica serve again.
+    Undrain(ReplicaAddress),
 }
 
 #[derive(Debug, Args)]
 struct ReplicaAddress {
-    /// Address of the replica.
-    #[arg(value_name = "IP:PORT")]
-    address: SocketAddr,
+    /// Address of the replica, as `ip:port`, `name:port` or `http://` with one of them.
+    #[arg(value_name = "HOST:PORT", value_parser = parse_replica)]
+    address: Address,
 }
 
 #[derive(Debug, Args)]
@@ -55,36 +58,75 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
     let query = args.pool.as_ref().map_or_else(String::new, |pool| {
         format!("?pool={}", percent_encode(pool))
     });
-    let path_of =
-        |address: SocketAddr| format!("/api/replicas/{}", percent_encode(&address.to_string()));
-    let (method, path, body, address, result) = match args.action {
-        ReplicaAction::List => {
+    let (replica, change) = match args.action {
+        ReplicaAction::List(json) => {
             let replicas: Vec<_> = client.get(&format!("/api/replicas{query}")).await?;
-            output::print(&list(&replicas))?;
+            json.print(&replicas, |replicas| list(replicas))?;
             return Ok(ExitCode::SUCCESS);
         }
-        ReplicaAction::Add(NewReplica { replica, role }) => {
-            let address = replica.address;
+        ReplicaAction::Add(NewReplica { replica, role }) => (replica, Change::Add(role)),
+        ReplicaAction::Remove(replica) => (replica, Change::Remove),
+        ReplicaAction::Drain(replica) => (replica, Change::Drain),
+        ReplicaAction::Undrain(replica) => (replica, Change::Undrain),
+    };
+    let address = resolve(&replica.address).await?.to_string();
+    let of_replica = format!("/api/replicas/{}", percent_encode(&address));
+    let (method, path, body) = match &change {
+        Change::Add(role) => {
             let new = view::NewReplica {
                 pool: args.pool,
-                address: address.to_string(),
-                role,
+                address: address.clone(),
+                role: role.clone(),
             };
-            let (path, body) = ("/api/replicas".to_owned(), serde_json::to_vec(&new)?);
-            (Method::POST, path, body, address, "added")
+            (
+                Method::POST,
+                "/api/replicas".to_owned(),
+                serde_json::to_vec(&new)?,
+            )
         }
-        ReplicaAction::Remove(ReplicaAddress { address }) => {
-            let path = format!("{}{query}", path_of(address));
-            (Method::DELETE, path, Vec::new(), address, "removed")
-        }
-        ReplicaAction::Drain(ReplicaAddress { address }) => {
-            let path = format!("{}/drain{query}", path_of(address));
-            (Method::POST, path, Vec::new(), address, "drains")
-        }
+        Change::Remove => (Method::DELETE, format!("{of_replica}{query}"), Vec::new()),
+        Change::Drain => (
+            Method::POST,
+            format!("{of_replica}/drain{query}"),
+            Vec::new(),
+        ),
+        Change::Undrain => (
+            Method::POST,
+            format!("{of_replica}/undrain{query}"),
+            Vec::new(),
+        ),
     };
     drop(client.send(method, &path, body.into()).await?);
-    println!("{address} {result}");
+    output::print(&change.report(&address))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A change of one replica.
+#[derive(Debug)]
+enum Change {
+    /// An addition, with the role that the operator names.
+    Add(Option<String>),
+    Remove,
+    Drain,
+    Undrain,
+}
+
+impl Change {
+    /// Says what the service did, and how long it lasts: a restart reads the file, which no command changes.
+    fn report(&self, address: &str) -> String {
+        match self {
+            Self::Add(_) => format!(
+                "{address} added, until the service restarts: write it into `replicas.static` of the configuration to keep it\n"
+            ),
+            Self::Remove => format!(
+                "{address} removed, until the service restarts: take it out of the configuration, too, if it is there\n"
+            ),
+            Self::Drain => format!(
+                "{address} drains, until `isotherm replicas undrain {address}` or a restart of the service\n"
+            ),
+            Self::Undrain => format!("{address} serves again\n"),
+        }
+    }
 }
 
 /// Column names of [`row`].
@@ -146,7 +188,7 @@ fn adapters(adapters: &view::AdaptersView) -> String {
 /// Formats all replicas as a table.
 pub(super) fn list(replicas: &[view::ReplicaView]) -> String {
     if replicas.is_empty() {
-        return "no replicas; `isotherm replicas add IP:PORT` adds one\n".to_owned();
+        return "no replicas; `isotherm replicas add HOST:PORT` adds one\n".to_owned();
     }
     output::table(&HEADER, replicas.iter().map(row).collect())
 }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use hyper::Method;
 
 use super::client::{AdminClient, Connection};
-use super::output::{self, or_dash, percent};
+use super::output::{self, JsonFlag, or_dash, percent};
 use crate::admin::view::{NewHold, PoolScalingView, ScalingView};
 
 /// The path of the numbers in the admin interface.
@@ -24,11 +24,7 @@ pub(super) struct ScalingArgs {
 #[derive(Debug, Subcommand)]
 enum ScalingAction {
     /// Show the number of replicas of every pool, its forecast and its reason. The default.
-    Show {
-        /// Print the service's answer as JSON.
-        #[arg(long)]
-        json: bool,
-    },
+    Show(JsonFlag),
     /// Hold the number of a pool for a while.
     Hold {
         /// Number of replicas.
@@ -50,15 +46,11 @@ enum ScalingAction {
 
 pub(super) async fn run(args: ScalingArgs) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
-    let hold = match args.action.unwrap_or(ScalingAction::Show { json: false }) {
-        ScalingAction::Show { json } => {
+    let show = ScalingAction::Show(JsonFlag::default());
+    let hold = match args.action.unwrap_or(show) {
+        ScalingAction::Show(json) => {
             let view: ScalingView = client.get(PATH).await?;
-            let text = if json {
-                serde_json::to_string_pretty(&view)? + "\n"
-            } else {
-                text(&view)
-            };
-            output::print(&text)?;
+            json.print(&view, text)?;
             return Ok(ExitCode::SUCCESS);
         }
         ScalingAction::Hold {

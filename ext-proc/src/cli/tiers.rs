@@ -50,7 +50,8 @@ fn tier_row(pool: &str, tier: &TierView) -> Vec<String> {
         tier.arrived.to_string(),
         tier.dispatched.to_string(),
         tier.rejected.to_string(),
-        or_dash(in_budget.map(percent)),
+        // A budget is for the first token, which only a streamed answer shows.
+        in_budget.map_or_else(|| "no streams".to_owned(), percent),
     ]
 }
 
@@ -139,6 +140,8 @@ mod tests {
             },
         );
         assert_eq!(row.last().map(String::as_str), Some("75%"));
+        let row = tier_row("llama", &TierView::default());
+        assert_eq!(row.last().map(String::as_str), Some("no streams"));
     }
 
     #[test]

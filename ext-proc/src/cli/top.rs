@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use clap::Args;
+use serde::Serialize;
 
 use super::client::{AdminClient, Connection};
-use super::output::{self, or_dash, percent};
+use super::output::{self, JsonFlag, or_dash, percent};
 use super::{learned, regions, replicas, scaling, tiers};
 use crate::admin::view::{
     BatchView, CountersView, PoolTenantsView, PoolView, RegionsView, ReplicaView, ScalingView,
@@ -41,13 +42,17 @@ pub(super) struct Top {
     /// Print the state once and exit.
     #[arg(long)]
     once: bool,
+    /// With --once: print JSON instead of tables, for scripts.
+    #[arg(long, requires = "once")]
+    json: bool,
 }
 
 pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
     let client = AdminClient::new(&args.connection)?;
     let mut window = Window::new(Snapshot::take(&client).await?);
     if args.once {
-        output::print(&window.text())?;
+        let json = JsonFlag { json: args.json };
+        json.print(&window.now, |_| window.text())?;
         return Ok(ExitCode::SUCCESS);
     }
     if !stdout().is_terminal() {
@@ -67,8 +72,9 @@ pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
 }
 
 /// A snapshot of a service's state.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 struct Snapshot {
+    #[serde(skip)]
     taken: Instant,
     pools: Vec<PoolView>,
     replicas: Vec<ReplicaView>,

@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::PathBuf;
 
+/// The longest line of a file that is shown with a mistake, in characters.
+const SNIPPET_CHARACTERS_MAX: usize = 160;
+
 /// A position in a file; line and column count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SourceLocation {
@@ -59,14 +62,51 @@ impl ConfigErrors {
     }
 }
 
-impl fmt::Display for ConfigErrors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ConfigErrors {
+    /// Renders the mistakes, each with the line of `text` that has it and a mark below the place.
+    pub fn annotated(&self, text: &str) -> String {
+        let mut rendered = self.heading();
+        for error in &self.errors {
+            rendered.push_str(&format!("\n  {error}"));
+            if let Some(snippet) = error.location.and_then(|at| snippet(at, text)) {
+                rendered.push_str(&snippet);
+            }
+        }
+        rendered
+    }
+
+    fn heading(&self) -> String {
         let count = self.errors.len();
         let noun = if count == 1 { "mistake" } else { "mistakes" };
         match &self.file {
-            Some(file) => write!(f, "{}: {count} {noun}", file.display())?,
-            None => write!(f, "configuration: {count} {noun}")?,
+            Some(file) => format!("{}: {count} {noun}", file.display()),
+            None => format!("configuration: {count} {noun}"),
         }
+    }
+}
+
+/// The line of a place, and a mark below its column; `None` for a line that is too long to read.
+fn snippet(location: SourceLocation, text: &str) -> Option<String> {
+    let SourceLocation { line, column } = location;
+    let index = usize::try_from(line).ok()?.checked_sub(1)?;
+    let source = text.lines().nth(index)?;
+    let before = usize::try_from(column).ok()?.checked_sub(1)?;
+    if source.chars().count() > SNIPPET_CHARACTERS_MAX || source.trim().is_empty() {
+        return None;
+    }
+    // A tab keeps its width below itself.
+    let indent: String = source
+        .chars()
+        .take(before)
+        .map(|character| if character == '\t' { '\t' } else { ' ' })
+        .collect();
+    let margin = " ".repeat(line.to_string().len());
+    Some(format!("\n    {line} | {source}\n    {margin} | {indent}^"))
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.heading())?;
         for error in &self.errors {
             write!(f, "\n  {error}")?;
         }
@@ -199,5 +239,32 @@ impl UniqueNames {
         let line = line.map_or_else(String::new, |location| format!(", line {}", location.line));
         let message = format!("the {} `{name}` is taken by {first}{line}", self.noun);
         reader.error(option, message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::config::parse;
+
+    #[test]
+    fn a_mistake_is_shown_with_its_line_and_a_mark_below_its_place() {
+        let text = "pools:\n  - model: a\n    ttft_slo_ms: 5s\n";
+        let shown = parse(text).unwrap_err().annotated(text);
+        let mark = "\n    3 |     ttft_slo_ms: 5s\n      |                  ^";
+        assert!(shown.contains(mark), "{shown}");
+    }
+
+    #[test]
+    fn broken_syntax_is_shown_with_its_line() {
+        let text = "a: 1\nb: [1, 2\nc: }\n";
+        let shown = parse(text).unwrap_err().annotated(text);
+        assert!(shown.contains("\n    3 | c: }\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_named_only() {
+        let text = format!("colour: {}\n", "x".repeat(1_000));
+        let shown = parse(&text).unwrap_err().annotated(&text);
+        assert!(!shown.contains("xxx"), "{shown}");
     }
 }

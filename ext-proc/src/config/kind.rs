@@ -9,7 +9,10 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::errors::Reader;
+use super::json_schema::Shape;
 use super::tree::{Data, Node};
 
 /// The longest text that an option takes, in bytes.
@@ -22,6 +25,9 @@ pub(super) trait Section: Sized {
 
     /// Adds a row for each option of the section `option`.
     fn describe(option: &str, rows: &mut Vec<Row>);
+
+    /// Returns the JSON Schema of the section.
+    fn schema() -> Value;
 }
 
 /// A row of the reference: one option.
@@ -40,6 +46,8 @@ pub struct Row {
 type Parse<T> = dyn Fn(&Node, &str, &mut Reader) -> Option<T>;
 
 pub(super) struct Kind<T> {
+    /// The accepted values, for editors.
+    pub(super) shape: Shape,
     /// The accepted values, such as `milliseconds, 10 to 60000`.
     pub(super) accepts: String,
     pub(super) is_required: bool,
@@ -54,11 +62,13 @@ pub(super) struct Kind<T> {
 
 impl<T: 'static> Kind<T> {
     fn new(
+        shape: Shape,
         accepts: String,
         parse: impl Fn(&Node, &str, &mut Reader) -> Option<T> + 'static,
         show: impl Fn(&T) -> String + 'static,
     ) -> Self {
         Self {
+            shape,
             accepts,
             is_required: false,
             parse: Box::new(parse),
@@ -84,6 +94,7 @@ impl<T: 'static> Kind<T> {
     ) -> Kind<U> {
         let (parse, show) = (self.parse, self.show);
         let mut kind = Kind::new(
+            self.shape,
             self.accepts,
             move |node, option, reader| parse(node, option, reader).map(&into),
             move |value| show(&back(value)),
@@ -95,9 +106,40 @@ impl<T: 'static> Kind<T> {
 
 /// Records that a value is not of the kind that the option accepts.
 fn reject<T>(node: &Node, option: &str, accepts: &str, reader: &mut Reader) -> Option<T> {
-    let message = format!("expected {accepts}; found {}", node.data.describe());
+    let hint = hint(&node.data, option, accepts).unwrap_or_default();
+    let message = format!("expected {accepts}; found {}{hint}", node.data.describe());
     reader.error_at(Some(node.location), option, message);
     None
+}
+
+/// Says what to write instead of text that stands for a number or a truth value.
+fn hint(found: &Data, option: &str, accepts: &str) -> Option<String> {
+    let Data::Text(text) = found else { return None };
+    if accepts == "true or false" {
+        let is_boolean = matches!(
+            text.as_str(),
+            "true" | "false" | "yes" | "no" | "on" | "off"
+        );
+        return is_boolean.then(|| ": remove the quotes".to_owned());
+    }
+    if text.parse::<f64>().is_ok_and(f64::is_finite) {
+        return Some(": remove the quotes".to_owned());
+    }
+    if !accepts.starts_with("milliseconds") {
+        return None;
+    }
+    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+    let (number, unit) = text.split_at_checked(digits)?;
+    let factor = match unit.trim() {
+        "ms" => 1.0,
+        "s" => 1e3,
+        "m" | "min" => 60e3,
+        "h" => 3_600e3,
+        _ => return None,
+    };
+    let milliseconds = number.parse::<f64>().ok()? * factor;
+    let name = option.rsplit('.').next()?;
+    Some(format!(": give `{name}: {milliseconds:.0}`"))
 }
 
 pub(super) fn boolean() -> Kind<bool> {
@@ -106,7 +148,7 @@ pub(super) fn boolean() -> Kind<bool> {
         Data::Bool(value) => Some(value),
         _ => reject(node, option, accepts, reader),
     };
-    Kind::new(accepts.into(), parse, bool::to_string)
+    Kind::new(Shape::Boolean, accepts.into(), parse, bool::to_string)
 }
 
 /// A whole number in a range, with its unit.
@@ -115,6 +157,9 @@ where
     T: Copy + Display + PartialOrd + TryFrom<u64> + 'static,
 {
     let accepts = format!("{unit}, {} to {}", range.start(), range.end());
+    // Each whole number of the ranges fits; the bound stands in for one that does not.
+    let bound = |value: &T, other| value.to_string().parse().unwrap_or(other);
+    let shape = Shape::Integer(bound(range.start(), 0), bound(range.end(), u64::MAX));
     let message = accepts.clone();
     let parse = move |node: &Node, option: &str, reader: &mut Reader| match node.data {
         Data::Number(value) => T::try_from(value)
@@ -123,7 +168,7 @@ where
             .or_else(|| reject(node, option, &message, reader)),
         _ => reject(node, option, &message, reader),
     };
-    Kind::new(accepts, parse, T::to_string)
+    Kind::new(shape, accepts, parse, T::to_string)
 }
 
 /// A number with decimals in a range, converted into a value and back.
@@ -133,6 +178,7 @@ pub(super) fn decimal_of<T: 'static>(
     back: impl Fn(&T) -> f64 + 'static,
 ) -> Kind<T> {
     let accepts = format!("number, {} to {}", range.start(), range.end());
+    let shape = Shape::Number(*range.start(), *range.end());
     let message = accepts.clone();
     let parse = move |node: &Node, option: &str, reader: &mut Reader| {
         let number = match &node.data {
@@ -143,7 +189,7 @@ pub(super) fn decimal_of<T: 'static>(
         let number = number.filter(|number| range.contains(number)).map(&into);
         number.or_else(|| reject(node, option, &message, reader))
     };
-    Kind::new(accepts, parse, move |value| back(value).to_string())
+    Kind::new(shape, accepts, parse, move |value| back(value).to_string())
 }
 
 pub(super) fn millis(range: RangeInclusive<u64>) -> Kind<Duration> {
@@ -167,13 +213,14 @@ pub(super) fn number_or_text<T: Display + 'static>(
     check: impl Fn(&str) -> Result<T, String> + 'static,
 ) -> Kind<T> {
     let text = text(accepts, check);
+    let shape = Shape::IntegerOrText(*range.start(), *range.end());
     let (parse, message) = (text.parse, text.accepts.clone());
     let parse_both = move |node: &Node, option: &str, reader: &mut Reader| match node.data {
         Data::Number(value) if range.contains(&value) => Some(from_number(value)),
         Data::Number(_) => reject(node, option, &message, reader),
         _ => parse(node, option, reader),
     };
-    Kind::new(text.accepts, parse_both, T::to_string)
+    Kind::new(shape, text.accepts, parse_both, T::to_string)
 }
 
 fn text_shown<T: 'static>(
@@ -201,7 +248,7 @@ fn text_shown<T: 'static>(
             .map_err(|message| reader.error_at(Some(node.location), option, message))
             .ok()
     };
-    Kind::new(accepts, parse, show)
+    Kind::new(Shape::Text, accepts, parse, show)
 }
 
 pub(super) fn path() -> Kind<PathBuf> {
@@ -225,7 +272,9 @@ pub(super) fn text_or_section<T: 'static, S: Section + From<T> + 'static>(
     };
     Kind {
         describe: Some(S::describe),
-        ..Kind::new(accepts, parse_both, |_| String::new())
+        ..Kind::new(Shape::TextOrSection(S::schema), accepts, parse_both, |_| {
+            String::new()
+        })
     }
 }
 
@@ -236,6 +285,7 @@ pub(super) fn choice<T: Copy + PartialEq + 'static>(
     let choices = Vec::from_iter(choices);
     let names = choices.iter().map(|(name, _)| format!("`{name}`"));
     let accepts = Vec::from_iter(names).join(", ");
+    let shape = Shape::Choice(choices.iter().map(|(name, _)| *name).collect());
     let (message, known) = (accepts.clone(), choices.clone());
     let check = move |text: &str| match known.iter().find(|(name, _)| *name == text) {
         Some((_, value)) => Ok(*value),
@@ -253,12 +303,13 @@ pub(super) fn choice<T: Copy + PartialEq + 'static>(
         (Data::Bool(false), Some(off)) => Some(off),
         _ => parse(node, option, reader),
     };
-    Kind::new(text.accepts, parse_both, show)
+    Kind::new(shape, text.accepts, parse_both, show)
 }
 
 pub(super) fn optional<T: 'static>(kind: Kind<T>) -> Kind<Option<T>> {
     let (parse, show) = (kind.parse, kind.show);
     let mut optional = Kind::new(
+        kind.shape,
         kind.accepts,
         move |node, option, reader| parse(node, option, reader).map(Some),
         move |value: &Option<T>| value.as_ref().map_or_else(|| "none".into(), &show),
@@ -280,6 +331,7 @@ pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<Vec<T>> {
         "section" => "list of sections".to_owned(),
         accepts => format!("list of {accepts}"),
     };
+    let shape = Shape::List(Box::new(kind.shape), len_max);
     let (parse, show, message) = (kind.parse, kind.show, accepts.clone());
     let parse_all = move |node: &Node, option: &str, reader: &mut Reader| {
         let Data::List(items) = &node.data else {
@@ -306,7 +358,7 @@ pub(super) fn list<T: 'static>(kind: Kind<T>, len_max: usize) -> Kind<Vec<T>> {
     Kind {
         describe: kind.describe,
         is_list: true,
-        ..Kind::new(accepts, parse_all, show_all)
+        ..Kind::new(shape, accepts, parse_all, show_all)
     }
 }
 
@@ -318,6 +370,7 @@ pub(super) fn map_of<T: 'static>(
 ) -> Kind<BTreeMap<String, T>> {
     let accepts = format!("section of {}: {}", names.accepts, values.accepts);
     let message = accepts.clone();
+    let shape = Shape::Map(Box::new(values.shape), len_max);
     let (parse_name, parse, show) = (names.parse, values.parse, values.show);
     let parse_all = move |node: &Node, option: &str, reader: &mut Reader| {
         let Data::Section(members) = &node.data else {
@@ -348,12 +401,17 @@ pub(super) fn map_of<T: 'static>(
             Vec::from_iter(shown).join(", ")
         }
     };
-    Kind::new(accepts, parse_all, show_all)
+    Kind::new(shape, accepts, parse_all, show_all)
 }
 
 pub(super) fn section<S: Section + 'static>() -> Kind<S> {
     Kind {
         describe: Some(S::describe),
-        ..Kind::new("section".into(), S::parse, |_| String::new())
+        ..Kind::new(
+            Shape::Section(S::schema),
+            "section".into(),
+            S::parse,
+            |_| String::new(),
+        )
     }
 }

@@ -9,6 +9,7 @@ mod decimal;
 mod engine;
 mod engine_priority;
 mod errors;
+mod json_schema;
 mod kind;
 mod kubernetes;
 mod listen;

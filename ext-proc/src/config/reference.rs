@@ -1,5 +1,7 @@
 //! The reference of every option, made from the declarations that also parse the file.
 
+use serde_json::{Value, json};
+
 use super::kind::Section;
 use super::options::RawConfig;
 
@@ -9,7 +11,8 @@ const INTRODUCTION: &str = "# Configuration of the service
 
 `isotherm serve --config FILE` reads a YAML file. Every option may be left out; an empty file runs one pool for every
 model. `isotherm check --config FILE` reports every mistake of a file with its line. `[]` stands for each entry of a
-list. This page is generated from the service's own option declarations; `isotherm config-reference` prints it.
+list. This page is generated from the service's own option declarations; `isotherm config-reference` prints it,
+and `isotherm config-schema` prints a JSON Schema for editors.
 
 | option | value | default | meaning |
 | --- | --- | --- | --- |
@@ -32,6 +35,20 @@ pub fn markdown() -> String {
         page.push_str(&format!("| {} |\n", cells.join(" | ")));
     }
     page
+}
+
+/// Returns the JSON Schema of the file, in draft 2020-12.
+pub fn json_schema() -> Value {
+    let mut schema = json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Configuration of the Isotherm service",
+    });
+    if let (Some(members), Value::Object(section)) = (schema.as_object_mut(), RawConfig::schema()) {
+        members.extend(section);
+        // An empty file is a configuration.
+        members.insert("type".to_owned(), json!(["object", "null"]));
+    }
+    schema
 }
 
 #[cfg(test)]

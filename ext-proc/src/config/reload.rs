@@ -27,6 +27,8 @@ const RELOAD_TIME_MAX: Duration = Duration::from_secs(5);
 /// Applies the configuration file, one reload at a time.
 pub struct Reloader {
     file: Option<PathBuf>,
+    /// The configuration with which the service started: its listeners stay those.
+    started: Config,
     config: watch::Sender<Arc<Config>>,
     apply: Box<dyn Fn(&Config) + Send + Sync>,
     /// Held during a reload: two at once could apply an old file after a new one.
@@ -38,8 +40,19 @@ pub struct Reloader {
 pub struct ReloadResult {
     /// Whether the configuration has changed.
     pub changed: bool,
-    /// Changed options that only a restart applies.
+    /// Options of the file that only a restart applies.
     pub restart_needed_for: Vec<&'static str>,
+    /// Options that this reload touched among them, for the log.
+    #[serde(skip)]
+    changes: Vec<RestartOption>,
+}
+
+/// An option that the service reads only at its start, and that a reload has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct RestartOption {
+    option: &'static str,
+    running: String,
+    file: String,
 }
 
 /// Error of a reload. The configuration stays as it was.
@@ -76,6 +89,7 @@ impl Reloader {
     ) -> Arc<Self> {
         Arc::new(Self {
             file,
+            started: config.clone(),
             config: watch::Sender::new(Arc::new(config)),
             apply: Box::new(apply),
             reload: Mutex::new(()),
@@ -125,8 +139,8 @@ impl Reloader {
             }
             Ok(reloaded) => {
                 tracing::info!(cause, "configuration applied");
-                for option in &reloaded.restart_needed_for {
-                    tracing::warn!(option, "changed, but only a restart applies this option");
+                for change in &reloaded.changes {
+                    change.log();
                 }
             }
             Err(ReloadError::Config(errors)) => {
@@ -153,9 +167,13 @@ impl Reloader {
         if changed {
             (self.apply)(&new);
         }
+        let running = restart_options(&self.started);
+        let (before, now) = (restart_options(&old), restart_options(&new));
+        let touched = differing(&before, &now);
         let result = ReloadResult {
             changed,
-            restart_needed_for: restart_needed_for(&old, &new),
+            restart_needed_for: differing(&running, &now),
+            changes: changes(&running, &now, &touched),
         };
         self.config.send_replace(Arc::new(new));
         Ok(result)
@@ -184,33 +202,88 @@ fn check_is_whole(path: &Path, text: &str, old: &Config) -> Result<(), ReloadErr
     Err(ReloadError::NoPools(path.to_owned()))
 }
 
-/// Returns the changed options that the service reads only at its start.
-fn restart_needed_for(old: &Config, new: &Config) -> Vec<&'static str> {
-    let region = |differs: fn(&RegionConfig, &RegionConfig) -> bool| {
-        let both = old.region.as_ref().zip(new.region.as_ref());
-        both.is_some_and(|(old, new)| differs(old, new))
+/// The options that the service reads only at its start, each with its value.
+fn restart_options(config: &Config) -> Vec<(&'static str, String)> {
+    let region = |value: fn(&RegionConfig) -> String| {
+        let value = config.region.as_ref().map(value);
+        value.unwrap_or_else(|| "none".to_owned())
     };
-    let differs = [
-        ("listen", old.listen != new.listen),
-        ("unix", old.unix != new.unix),
-        ("tls", old.tls != new.tls),
-        ("health_listen", old.health_listen != new.health_listen),
-        ("admin", old.admin != new.admin),
-        ("ext_proc", old.ext_proc != new.ext_proc),
-        ("drain_ms_max", old.drain_max != new.drain_max),
-        ("tracing", old.tracing != new.tracing),
+    vec![
+        ("listen", format!("{:?}", config.listen)),
+        ("unix", format!("{:?}", config.unix)),
+        ("tls", format!("{:?}", config.tls)),
+        ("health_listen", format!("{:?}", config.health_listen)),
+        ("admin", format!("{:?}", config.admin)),
+        ("ext_proc", format!("{:?}", config.ext_proc)),
+        ("drain_ms_max", config.drain_max.as_millis().to_string()),
+        ("tracing", format!("{:?}", config.tracing)),
         (
             "scaling.keda_listen",
-            old.scaling.keda_listen != new.scaling.keda_listen,
+            format!("{:?}", config.scaling.keda_listen),
         ),
-        ("region", old.region.is_some() != new.region.is_some()),
-        ("region.name", region(|old, new| old.name != new.name)),
-        ("region.listen", region(|old, new| old.listen != new.listen)),
-        ("region.tls", region(|old, new| old.tls != new.tls)),
-        ("region.store", region(|old, new| old.store != new.store)),
-    ];
-    let differs = differs.into_iter().filter(|(_, differs)| *differs);
-    differs.map(|(option, _)| option).collect()
+        ("region", config.region.is_some().to_string()),
+        ("region.name", region(|region| region.name.to_string())),
+        ("region.listen", region(|region| region.listen.to_string())),
+        ("region.tls", region(|region| format!("{:?}", region.tls))),
+        (
+            "region.store",
+            region(|region| format!("{:?}", region.store)),
+        ),
+    ]
+}
+
+/// The names of the options whose values differ. A section that is new or gone is named as a whole.
+fn differing(
+    one: &[(&'static str, String)],
+    other: &[(&'static str, String)],
+) -> Vec<&'static str> {
+    let pairs = one.iter().zip(other);
+    let mut names: Vec<&'static str> = pairs
+        .filter(|((_, one), (_, other))| one != other)
+        .map(|((name, _), _)| *name)
+        .collect();
+    if names.contains(&"region") {
+        names.retain(|name| !name.starts_with("region."));
+    }
+    names
+}
+
+/// Describes the options that a reload touched.
+fn changes(
+    running: &[(&'static str, String)],
+    file: &[(&'static str, String)],
+    touched: &[&'static str],
+) -> Vec<RestartOption> {
+    let pairs = running.iter().zip(file);
+    let pairs = pairs.filter(|((option, _), _)| touched.contains(option));
+    let changes = pairs.map(|((option, running), (_, file))| RestartOption {
+        option,
+        running: running.clone(),
+        file: file.clone(),
+    });
+    changes.collect()
+}
+
+impl RestartOption {
+    fn log(&self) {
+        let Self {
+            option,
+            running,
+            file,
+        } = self;
+        match running == file {
+            true => tracing::info!(
+                option,
+                "has the running value again: no restart is needed for it"
+            ),
+            false => tracing::warn!(
+                option,
+                running,
+                file,
+                "changed, but only a restart applies this option"
+            ),
+        }
+    }
 }
 
 /// Reloads when the contents of the file change. The file may have changed since it was loaded, so the first look always

@@ -36,10 +36,10 @@ impl<'a> Members<'a> {
         };
         for (name, location, _) in members {
             if !known.contains(&name.as_str()) {
-                let nearest = nearest(name, known);
-                let hint = nearest.map(|near| format!("; did you mean `{near}`?"));
-                let (hint, known) = (hint.unwrap_or_default(), known.join(", "));
-                let message = format!("unknown option{hint} (this section has {known})");
+                let message = match nearest(name, known) {
+                    Some(near) => format!("unknown option; did you mean `{near}`?"),
+                    None => format!("unknown option (this section has {})", known.join(", ")),
+                };
                 reader.error_at(Some(*location), &join(section, name), message);
             }
         }
@@ -124,6 +124,18 @@ macro_rules! section {
                 Some(Self {
                     $($field: members.take($option, &$kind, || $default, reader),)*
                 })
+            }
+
+            fn schema() -> serde_json::Value {
+                let mut schema = $crate::config::json_schema::SectionSchema::default();
+                $({
+                    let kind = $kind;
+                    // The type of the option is that of its kind.
+                    let _: &$crate::config::kind::Kind<$type> = &kind;
+                    let meaning = concat!($($meaning),*).trim().to_owned();
+                    schema.add($option, &kind.shape, kind.is_required, meaning);
+                })*
+                schema.finish()
             }
 
             fn describe(option: &str, rows: &mut Vec<$crate::config::kind::Row>) {

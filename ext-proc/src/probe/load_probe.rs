@@ -20,6 +20,8 @@ pub(super) struct LoadProbe {
     detected: Option<(Engine, String)>,
     /// The engine of the last successful probe.
     engine: Option<Engine>,
+    /// The detection that the log has: a reload detects the engine again, and mostly finds the same one.
+    logged: Option<(Engine, String)>,
     adapters: AdapterList,
     /// Whether the last answer was late.
     is_slow: bool,
@@ -37,6 +39,7 @@ impl LoadProbe {
             addr,
             detected: None,
             engine: None,
+            logged: None,
             adapters: AdapterList::default(),
             is_slow: false,
             replica,
@@ -152,8 +155,12 @@ impl LoadProbe {
             let error = match page.and_then(|page| Ok((detect_engine(&page)?, page))) {
                 Ok((engine, page)) => {
                     let report = parse_page(engine, &page)?;
-                    tracing::info!(replica = %self.addr, %engine, path, "detected the engine");
-                    self.detected = Some((engine, path.to_owned()));
+                    let detected = Some((engine, path.to_owned()));
+                    if self.logged != detected {
+                        tracing::info!(replica = %self.addr, %engine, path, "detected the engine");
+                        self.logged.clone_from(&detected);
+                    }
+                    self.detected = detected;
                     self.engine = Some(engine);
                     return Ok(report);
                 }

@@ -10,14 +10,14 @@ use isotherm_fingerprint::session::SessionSecret;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{ChildStderr, Command};
 
-fn data(name: &str) -> PathBuf {
+pub(crate) fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/data")
         .join(name)
 }
 
 /// Runs the program with these arguments and this standard input.
-async fn isotherm(args: &[&str], input: &str) -> Output {
+pub(crate) async fn isotherm(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_isotherm"))
         .args(args)
         .stdin(Stdio::piped())
@@ -33,7 +33,7 @@ async fn isotherm(args: &[&str], input: &str) -> Output {
     child.wait_with_output().await.unwrap()
 }
 
-fn out(output: &Output) -> String {
+pub(crate) fn out(output: &Output) -> String {
     assert!(output.status.success(), "{output:?}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -148,7 +148,9 @@ async fn replicas_are_listed_added_drained_and_removed() {
     };
     assert_eq!(
         out(&isotherm(&change("add"), "").await),
-        format!("{addr} added\n")
+        format!(
+            "{addr} added, until the service restarts: write it into `replicas.static` of the configuration to keep it\n"
+        )
     );
     wait_until("probed", || {
         service.pool_registry.pools()[0].replicas()[0]
@@ -258,7 +260,8 @@ async fn an_unreadable_token_file_is_reported_only_for_changes() {
 
 #[tokio::test]
 async fn an_unreachable_service_is_named() {
-    let text = error(&isotherm(&["replicas", "list", "--admin", "127.0.0.1:1"], "").await);
+    let output = isotherm(&["replicas", "list", "--admin", "127.0.0.1:1"], "").await;
+    let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("no service answers at 127.0.0.1:1"), "{text}");
 }
 

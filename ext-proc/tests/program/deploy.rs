@@ -17,7 +17,8 @@ const GOLDEN: &str = "tests/mesh/golden/chart-defaults.json";
 const KUBERNETES: &str = "1.37.0";
 
 /// Values that change what the chart renders, and the kinds that they add or remove.
-const MATRIX: [(&[&str], &[&str], &[&str]); 11] = [
+/// A value that names a file is one of values.
+const MATRIX: [(&[&str], &[&str], &[&str]); 12] = [
     (
         &[],
         &["Deployment", "NetworkPolicy", "Secret", "Role"],
@@ -87,6 +88,11 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 11] = [
         &["ServiceMonitor"],
     ),
     (
+        &["deploy/mesh/ai-gateway/values.yaml"],
+        &["Service"],
+        &["InferencePool"],
+    ),
+    (
         &[
             "rbac.create=false",
             "networkPolicy.enabled=false",
@@ -147,7 +153,12 @@ fn helm() -> Option<Command> {
 }
 
 /// The chart's objects with these values.
-fn rendered(mut helm: Command, values: &[&str]) -> String {
+fn rendered(helm: Command, values: &[&str]) -> String {
+    render(helm, values).unwrap_or_else(|error| panic!("{values:?}: {error}"))
+}
+
+/// Renders the chart with these values; the error is that of Helm.
+fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
     helm.args([
         "template",
         "isotherm",
@@ -156,15 +167,14 @@ fn rendered(mut helm: Command, values: &[&str]) -> String {
         KUBERNETES,
     ]);
     for value in values {
-        helm.args(["--set", value]);
+        let is_file = value.ends_with(".yaml");
+        helm.args([if is_file { "--values" } else { "--set" }, value]);
     }
     let output = helm.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{values:?}: {}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
+    match output.status.success() {
+        true => Ok(String::from_utf8(output.stdout).unwrap()),
+        false => Err(String::from_utf8(output.stderr).unwrap()),
+    }
 }
 
 /// The objects of a rendered chart. A certificate differs each time, so its text is left out.
@@ -193,30 +203,6 @@ fn kinds(objects: &[Value]) -> Vec<&str> {
         .iter()
         .filter_map(|object| object["kind"].as_str())
         .collect()
-}
-
-#[test]
-fn every_manifest_parses_and_names_its_kind() {
-    let mut files = Vec::new();
-    yaml_files(&root("deploy/mesh"), &mut files);
-    assert!(files.len() >= 6, "{files:?}");
-    for file in files {
-        let text = fs::read_to_string(&file).unwrap();
-        let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
-            .unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        if file.ends_with("values.yaml") {
-            continue;
-        }
-        for document in documents {
-            for member in ["apiVersion", "kind", "metadata"] {
-                assert!(
-                    document.get(member).is_some(),
-                    "{}: no {member}",
-                    file.display()
-                );
-            }
-        }
-    }
 }
 
 #[test]
@@ -326,6 +312,93 @@ fn a_value_that_the_chart_does_not_know_is_refused() {
         !output.status.success() && error.contains("'replicas' not allowed"),
         "{error}"
     );
+}
+
+/// Values that would leave a wish without effect, and what the error says about each.
+const CONTRADICTIONS: [(&[&str], &str); 7] = [
+    (&["plaintext=false"], "Set tls.enabled=true"),
+    (&["tls.secretName=mine"], "Set tls.enabled=true"),
+    (
+        &[
+            "tls.enabled=true",
+            "plaintext=false",
+            "tls.verifyClients=true",
+        ],
+        "tls.verifyClients needs tls.enabled=true and tls.secretName",
+    ),
+    (&["tls.verifyClients=true"], "tls.verifyClients needs"),
+    (
+        &[
+            "tls.enabled=true",
+            "tls.secretName=mine",
+            "tls.verifyClients=true",
+        ],
+        "Set plaintext=false",
+    ),
+    (
+        &[
+            "inferencePool.create=true",
+            "inferencePool.selector.app=vllm",
+            "inferencePool.pickerPort=9012",
+        ],
+        "inferencePool.pickerPort is 9012",
+    ),
+    (
+        &[
+            "inferencePool.create=true",
+            "inferencePool.selector.app=vllm",
+            "plaintext=false",
+            "tls.enabled=true",
+        ],
+        "gateways reach the service at 9012",
+    ),
+];
+
+#[test]
+fn values_that_contradict_each_other_are_refused_with_the_value_to_set() {
+    for (values, expected) in CONTRADICTIONS {
+        let Some(helm) = helm() else {
+            eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+            return;
+        };
+        let error = render(helm, values).unwrap_err();
+        assert!(error.contains(expected), "{values:?}: {error}");
+    }
+}
+
+#[test]
+fn without_plaintext_only_the_port_with_tls_is_open_and_asks_for_certificates() {
+    let Some(helm) = helm() else {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        return;
+    };
+    let values = [
+        "plaintext=false",
+        "tls.enabled=true",
+        "tls.secretName=mine",
+        "tls.verifyClients=true",
+    ];
+    let text = rendered(helm, &values);
+    assert!(!text.contains("grpc-ext-proc"), "{text}");
+    let configuration = configuration(&objects(&text));
+    assert_eq!(
+        configuration["tls"]["client_ca"],
+        "/etc/isotherm-tls/ca.crt"
+    );
+    assert_eq!(configuration["listen"], json!(["127.0.0.1:9002"]));
+}
+
+#[test]
+fn the_rules_carry_the_labels_that_prometheus_selects() {
+    let Some(helm) = helm() else {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        return;
+    };
+    let values = ["monitoring.alertRules=true", "alertRuleLabels.release=prom"];
+    let objects = objects(&rendered(helm, &values));
+    let is_rules = |object: &&Value| object["kind"] == "PrometheusRule";
+    let rules = objects.iter().find(is_rules).unwrap();
+    assert_eq!(rules["metadata"]["labels"]["release"], "prom");
 }
 
 #[test]

@@ -9,13 +9,17 @@
 
 mod admin;
 mod cli;
+mod commands;
 mod config;
 mod deploy;
 mod monitoring;
 mod probe;
 mod process;
+mod promql;
 mod recording;
 mod region_config;
+mod reload_log;
+mod shipped_files;
 mod source;
 
 #[path = "../fake/mod.rs"]

@@ -5,10 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use isotherm_router::Availability;
 use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{Expr, VectorSelector, parse};
 use promql_parser::util::{ExprVisitor, walk_expr};
 use serde_json::Value;
+
+use crate::promql::{self, Sample};
 
 const DASHBOARD: &str = "deploy/helm/isotherm/monitoring/dashboard.json";
 const ALERTS: &str = "deploy/helm/isotherm/monitoring/alerts.yaml";
@@ -140,5 +143,101 @@ fn no_panel_is_empty_after_some_traffic() {
             let is_there = page.lines().any(|line| is_sample(line, &selector));
             assert!(is_there || has_default, "{panel}: no {selector:?}");
         }
+    }
+}
+
+/// The alerts that fire over the pages of these services, each by its own address.
+fn firing(pages: &[&str]) -> Vec<String> {
+    let samples: Vec<Sample> = (0..)
+        .zip(pages)
+        .flat_map(|(n, page)| promql::scraped(page, &format!("10.0.0.{n}:9091")))
+        .collect();
+    let rules = alerts()
+        .into_iter()
+        .filter(|(name, _)| name == "IsothermNoReplicaAvailable");
+    let fires = |(_, expression): &(String, String)| {
+        !promql::evaluate(&parse(expression).unwrap(), &samples).is_empty()
+    };
+    rules.filter(fires).map(|(name, _)| name).collect()
+}
+
+/// A page of a service with a pool of one queued request, whose replicas are in these states.
+fn queued(states: &[Availability]) -> String {
+    let replica = |(n, state): (usize, &Availability)| {
+        let value = u8::from(*state == Availability::Available);
+        format!(
+            "isotherm_replica_available{{pool=\"llama\",replica=\"10.0.1.{n}:8000\",role=\"both\",state=\"{}\"}} {value}\n",
+            state.as_ref()
+        )
+    };
+    let replicas: String = states.iter().enumerate().map(replica).collect();
+    format!(
+        "isotherm_available_replicas{{pool=\"llama\"}} 0\nisotherm_queue_length{{pool=\"llama\"}} 1\n{replicas}"
+    )
+}
+
+#[test]
+fn a_queue_behind_busy_replicas_raises_no_page() {
+    use Availability::{Available, Failing, Full, Hung, NoHeadroom, Pending};
+    for states in [
+        &[Pending, NoHeadroom, Full][..],
+        // A request may wait for a replica although another accepts one.
+        &[Available, Pending],
+        &[Failing, Hung, Pending],
+    ] {
+        assert_eq!(firing(&[&queued(states)]), [""; 0], "{states:?}");
+    }
+}
+
+#[test]
+fn a_queue_that_no_replica_serves_raises_a_page() {
+    use Availability::{Draining, Failing, Hung, NeverProbed, ProbeFailed, Stale};
+    for states in [
+        &[][..],
+        &[Failing, Hung],
+        &[NeverProbed, ProbeFailed, Stale],
+        &[Draining],
+    ] {
+        assert_eq!(
+            firing(&[&queued(states)]),
+            ["IsothermNoReplicaAvailable"],
+            "{states:?}"
+        );
+    }
+}
+
+#[test]
+fn a_second_service_over_the_same_replicas_doubles_no_replica() {
+    let page = read(RECORDED);
+    let instances = ["10.0.0.1:9091", "10.0.0.2:9091"];
+    let one = promql::scraped(&page, instances[0]);
+    let two = [&one[..], &promql::scraped(&page, instances[1])].concat();
+    let mut panels = panels();
+    panels.retain(|(_, expression)| {
+        let selectors = Uses::of(expression).selectors;
+        let is_of_replicas = |name: &str| {
+            // Each service counts its own requests.
+            name.starts_with("isotherm_replica_") && name != "isotherm_replica_outstanding"
+        };
+        selectors
+            .iter()
+            .all(|selector| is_of_replicas(selector.name.as_deref().unwrap()))
+    });
+    assert!(panels.len() >= 4, "{panels:?}");
+    for (panel, expression) in panels {
+        let parsed = parse(&expression).unwrap();
+        let alone = promql::evaluate(&parsed, &one);
+        assert!(!alone.is_empty(), "{panel}");
+        assert_eq!(promql::evaluate(&parsed, &two), alone, "{panel}");
+    }
+}
+
+#[test]
+fn a_share_that_no_engine_reports_is_no_zero() {
+    let is_share = |(_, expression): &(String, String)| expression.contains(" / ");
+    let shares: Vec<_> = panels().into_iter().filter(is_share).collect();
+    assert!(!shares.is_empty());
+    for (panel, expression) in shares {
+        assert!(!expression.contains("vector(0)"), "{panel}: {expression}");
     }
 }

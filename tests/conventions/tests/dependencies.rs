@@ -16,7 +16,7 @@ const TARGETS: [&str; 3] = [
 ];
 
 /// Licences, as SPDX expressions.
-const ACCEPTED: [&str; 10] = [
+const ACCEPTED: [&str; 11] = [
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
@@ -25,6 +25,7 @@ const ACCEPTED: [&str; 10] = [
     "CC0-1.0",
     "ISC",
     "MIT",
+    "MIT-0",
     "Unicode-3.0",
     "Zlib",
 ];

@@ -72,6 +72,29 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dict "namespaces" ($namespaces | uniq | sortAlpha) | toYaml -}}
 {{- end -}}
 
+{{/* Stops with the reason where values contradict each other: what they ask for would be off in silence. */}}
+{{- define "isotherm.validate" -}}
+{{- $tls := .Values.tls -}}
+{{- if and (not .Values.plaintext) (not $tls.enabled) -}}
+{{- fail "plaintext is false and tls.enabled is false: no gateway could reach the service. Set tls.enabled=true, or plaintext=true." -}}
+{{- end -}}
+{{- if and $tls.secretName (not $tls.enabled) -}}
+{{- fail "tls.secretName has no effect without tls.enabled. Set tls.enabled=true, or leave tls.secretName empty." -}}
+{{- end -}}
+{{- if and $tls.verifyClients (not (and $tls.enabled $tls.secretName)) -}}
+{{- fail "tls.verifyClients needs tls.enabled=true and tls.secretName: a Secret whose ca.crt has signed the certificates of the gateways." -}}
+{{- end -}}
+{{- if and $tls.verifyClients .Values.plaintext -}}
+{{- fail "tls.verifyClients has no effect while plaintext is true: a client without a certificate uses port 9002. Set plaintext=false." -}}
+{{- end -}}
+{{- $ports := list -}}
+{{- if .Values.plaintext -}}{{- $ports = append $ports 9002 -}}{{- end -}}
+{{- if $tls.enabled -}}{{- $ports = append $ports (int $tls.port) -}}{{- end -}}
+{{- if and .Values.inferencePool.create (not (has (int .Values.inferencePool.pickerPort) $ports)) -}}
+{{- fail (printf "inferencePool.pickerPort is %v, and gateways reach the service at %s. Set inferencePool.pickerPort to a port of the service." .Values.inferencePool.pickerPort (join " or " $ports)) -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The part of the configuration that a running service cannot change: its listeners and its region. */}}
 {{- define "isotherm.listeners" -}}
 {{- if .Values.plaintext }}

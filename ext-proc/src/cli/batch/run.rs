@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use isotherm_batch::api::BatchObject;
 use isotherm_batch::completion_window::CompletionWindow;
 use isotherm_batch::gateway::Gateway;
 use isotherm_batch::limits::Limits;
@@ -17,6 +18,7 @@ use super::deliver::deliver;
 use super::options::{Database, GatewayOptions};
 use super::progress::ProgressReport;
 use super::serve::stop_on_signal;
+use crate::cli::output::print;
 use crate::log;
 
 /// The log of a command with a progress bar.
@@ -43,6 +45,9 @@ pub(super) struct Run {
     database: Database,
     #[command(flatten)]
     sending: GatewayOptions,
+    /// Print the batch as JSON when it has ended, for scripts.
+    #[arg(long)]
+    json: bool,
     /// Log filter: a level, or levels by module.
     #[arg(long, value_name = "FILTER", default_value = LOG)]
     log: String,
@@ -66,7 +71,16 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
     work.cancel();
     working.await.context("the worker failed")?;
     let code = match ended? {
-        Some(batch) => deliver(&store, &batch, &args.output, &args.errors).await?,
+        Some(batch) => {
+            let code = deliver(&store, &batch, &args.output, &args.errors).await?;
+            if args.json {
+                print(&format!(
+                    "{}\n",
+                    serde_json::to_string_pretty(&BatchObject::from(batch))?
+                ))?;
+            }
+            code
+        }
         None => {
             eprintln!(
                 "interrupted; the same command goes on with the batch {}, and `isotherm batch cancel` ends it",

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use isotherm_batch::api::BatchObject;
 use isotherm_batch::pace::UnixMs;
 use isotherm_batch::store::{BatchRow, BatchStatus, Store};
 
 use super::deliver::describe;
 use super::options::Database;
-use crate::cli::output::{or_dash, print, table};
+use crate::cli::output::{JsonFlag, or_dash, print, table};
 
 #[derive(Debug, Args)]
 pub(super) struct List {
@@ -18,6 +19,8 @@ pub(super) struct List {
     limit: u32,
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    json: JsonFlag,
 }
 
 #[derive(Debug, Args)]
@@ -27,6 +30,8 @@ pub(super) struct Show {
     id: String,
     #[command(flatten)]
     database: Database,
+    #[command(flatten)]
+    json: JsonFlag,
 }
 
 #[derive(Debug, Args)]
@@ -42,11 +47,19 @@ pub(super) async fn list(args: List) -> anyhow::Result<ExitCode> {
     let store = args.database.open_existing().await?;
     let batches = store.batches(None, None, args.limit).await?;
     let now = store.now();
+    store.close().await;
+    let objects: Vec<BatchObject> = batches.iter().cloned().map(BatchObject::from).collect();
+    args.json.print(&objects, |_| list_table(&batches, now))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Renders a row for each batch.
+fn list_table(batches: &[BatchRow], now: UnixMs) -> String {
     let rows = batches.iter().map(|batch| {
         vec![
             batch.id.clone(),
             batch.status.to_string(),
-            batch.model.clone(),
+            or_dash(Some(&batch.model).filter(|model| !model.is_empty())),
             batch.total.to_string(),
             batch.completed.to_string(),
             batch.failed.to_string(),
@@ -56,19 +69,17 @@ pub(super) async fn list(args: List) -> anyhow::Result<ExitCode> {
         ]
     });
     let header = [
-        "batch",
-        "status",
-        "model",
-        "requests",
-        "completed",
-        "failed",
-        "age",
-        "left",
-        "owner",
+        "BATCH",
+        "STATUS",
+        "MODEL",
+        "REQUESTS",
+        "COMPLETED",
+        "FAILED",
+        "AGE",
+        "LEFT",
+        "OWNER",
     ];
-    store.close().await;
-    print(&table(&header, rows.collect()))?;
-    Ok(ExitCode::SUCCESS)
+    table(&header, rows.collect())
 }
 
 pub(super) async fn show(args: Show) -> anyhow::Result<ExitCode> {
@@ -77,31 +88,44 @@ pub(super) async fn show(args: Show) -> anyhow::Result<ExitCode> {
     let now = store.now();
     store.close().await;
     let batch = batch?;
-    let age = |time: Option<UnixMs>| or_dash(time.map(|time| duration(now.saturating_sub(time))));
+    let object = BatchObject::from(batch.clone());
+    args.json.print(&object, |_| show_table(&batch, now))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Renders a line for each member of a batch, and the mistakes of its input.
+fn show_table(batch: &BatchRow, now: UnixMs) -> String {
+    let age = |time: Option<UnixMs>| {
+        let age = time.map(|time| duration(now.saturating_sub(time)));
+        or_dash(age.map(|age| format!("{age} ago")))
+    };
     let rows = [
         ("batch", batch.id.clone()),
         ("status", batch.status.to_string()),
         ("owner", batch.owner.clone()),
         ("endpoint", batch.endpoint.to_string()),
-        ("model", batch.model.clone()),
+        (
+            "model",
+            or_dash(Some(&batch.model).filter(|model| !model.is_empty())),
+        ),
         ("requests", batch.total.to_string()),
         ("completed", batch.completed.to_string()),
         ("failed", batch.failed.to_string()),
         ("window", batch.window.to_string()),
-        ("left", time_left(&batch, now)),
-        ("created", format!("{} ago", age(Some(batch.created_at)))),
-        ("begun", format!("{} ago", age(batch.in_progress_at))),
+        ("left", time_left(batch, now)),
+        ("created", age(Some(batch.created_at))),
+        ("begun", age(batch.in_progress_at)),
         ("input file", batch.input_file_id.clone()),
         ("output file", or_dash(batch.output_file_id.clone())),
         ("error file", or_dash(batch.error_file_id.clone())),
         ("written to", or_dash(batch.output_path.clone())),
     ];
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
-    print(&table(&["", ""], rows.to_vec()))?;
+    let mut text = table(&["", ""], rows.to_vec());
     if let Some(mistakes) = &batch.errors {
-        print(&format!("{}\n", describe(mistakes)))?;
+        text += &format!("{}\n", describe(mistakes));
     }
-    Ok(ExitCode::SUCCESS)
+    text
 }
 
 pub(super) async fn cancel(args: Cancel) -> anyhow::Result<ExitCode> {

@@ -205,6 +205,7 @@ async fn a_batch_survives_kills_of_its_worker_the_service_and_replicas() -> anyh
         &output,
         "--errors",
         &errors,
+        "--json",
     ];
     let mut command = BatchCommand::sending(&stack, "batch-run", &database, &arguments);
     let mut run = command.start()?;
@@ -255,6 +256,12 @@ async fn a_batch_survives_kills_of_its_worker_the_service_and_replicas() -> anyh
         "{}",
         show(&["list"])?
     );
+    let listed: Value = serde_json::from_str(&show(&["list", "--json"])?)?;
+    let shown: Value = serde_json::from_str(&show(&["show", "--json", &batches[0].id])?)?;
+    ensure!(
+        listed[0] == shown && shown["status"] == "completed",
+        "{listed} {shown}"
+    );
     let page = show(&["show", &batches[0].id])?;
     ensure!(page.contains(&output) && page.contains(MODEL), "{page}");
     ensure!(
@@ -291,6 +298,7 @@ async fn a_batch_passes_the_gate_of_a_pool_with_tiers() -> anyhow::Result<()> {
     check_output(&fs::read_to_string(&output)?, LINES)?;
     let log = run.log();
     ensure!(!log.contains("does not say what it holds"), "{log}");
+    ensure!(log.contains("\"object\": \"batch\""), "{log}");
     let gates = stack.service().get("/api/batch").await?;
     let released = gates[0]["released"].as_object().context("no gate")?;
     let released: u64 = released.values().filter_map(Value::as_u64).sum();

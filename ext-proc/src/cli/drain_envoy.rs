@@ -1,0 +1,116 @@
+//! `isotherm drain-envoy`: lets an Envoy finish its requests before it is stopped, as the `preStop` hook of its container.
+//!
+//! Envoy ends at once at SIGTERM, and breaks every running answer. The command tells it to close connections after their
+//! requests (`/healthcheck/fail`), and returns when it has no request. Envoy keeps its listeners meanwhile: clients that have
+//! not heard of the stop are still served.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use bytes::Bytes;
+use clap::Args;
+use http_body_util::BodyExt as _;
+use hyper::{Method, Request};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::client::Unreachable;
+use crate::http_client::HttpClient;
+
+/// Interval at which Envoy is asked for its open requests.
+const INTERVAL: Duration = Duration::from_millis(200);
+/// Longest wait for one answer of Envoy's admin interface.
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(5);
+/// Statistics of the requests that each listener serves now.
+const ACTIVE_REQUESTS: &str = "/stats?filter=^http\\..*\\.downstream_rq_active$";
+/// The statistics of the admin interface itself, which serves this command.
+const OWN: &str = "http.admin.";
+
+#[derive(Debug, Args)]
+pub(super) struct DrainEnvoy {
+    /// Address of Envoy's admin interface.
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9901")]
+    admin: String,
+    /// Time for which Envoy still takes requests, until load balancers have heard of the stop, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=600))]
+    notice_s: u64,
+    /// Longest wait for the last request, in seconds. The grace period of the pod must be longer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    wait_s: u64,
+}
+
+pub(super) async fn run(args: DrainEnvoy) -> anyhow::Result<ExitCode> {
+    let http = HttpClient::new();
+    ask(&http, Method::POST, &args.admin, "/healthcheck/fail").await?;
+    let start = Instant::now();
+    loop {
+        let active = active_requests(&http, &args.admin).await?;
+        let waited = start.elapsed();
+        if active == 0 && waited >= Duration::from_secs(args.notice_s) {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if waited >= Duration::from_secs(args.wait_s) {
+            bail!(
+                "{active} requests still run after {} s: --wait-s gives them longer",
+                args.wait_s
+            );
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+/// Asks Envoy how many requests it serves now, without those of its admin interface.
+async fn active_requests(http: &HttpClient, admin: &str) -> anyhow::Result<u64> {
+    let page = ask(http, Method::GET, admin, ACTIVE_REQUESTS).await?;
+    count(&page).with_context(|| format!("the statistics of {admin} are not Envoy's"))
+}
+
+/// Adds up the samples of a page of statistics; `None` for a page that has none.
+fn count(page: &str) -> Option<u64> {
+    let samples = page.lines().filter_map(|line| line.split_once(": "));
+    let mut served = samples
+        .filter(|(name, _)| !name.starts_with(OWN))
+        .peekable();
+    served.peek()?;
+    served.map(|(_, value)| value.parse::<u64>().ok()).sum()
+}
+
+async fn ask(http: &HttpClient, method: Method, admin: &str, path: &str) -> anyhow::Result<String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(format!("http://{admin}{path}"))
+        .body(Bytes::new())
+        .with_context(|| format!("`{admin}` is no address: give IP:PORT"))?;
+    let answer = async {
+        let response = http.send(request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await?.to_bytes();
+        anyhow::Ok((status, body))
+    };
+    let answer = timeout(RESPONSE_TIME_MAX, answer).await;
+    let (status, body) = answer
+        .context("no answer in time")
+        .flatten()
+        .with_context(|| {
+            Unreachable(format!(
+                "Envoy's admin interface at {admin} does not answer; --admin gives its address"
+            ))
+        })?;
+    if !status.is_success() {
+        bail!("{admin} answers {path} with status {status}: it is not Envoy's admin interface");
+    }
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_of_every_listener_count_and_those_of_the_admin_interface_do_not() {
+        let page = "http.admin.downstream_rq_active: 1\nhttp.llm.downstream_rq_active: 2\nhttp.regions.downstream_rq_active: 3\n";
+        assert_eq!(count(page), Some(5));
+        assert_eq!(count("http.admin.downstream_rq_active: 1\n"), None);
+        assert_eq!(count(""), None);
+    }
+}
