@@ -167,6 +167,13 @@ impl Shipped {
         }
         let options = old.get("typed_extension_protocol_options");
         let options = options.and_then(|options| options.get(HTTP_OPTIONS));
+        let upstream = options.and_then(|options| options.get("upstream_http_protocol_options"));
+        if let Some(upstream) = upstream
+            && let Some(own) = cluster.at_mut("typed_extension_protocol_options")
+            && let Some(own) = own_options(own)
+        {
+            own.set("upstream_http_protocol_options", upstream.clone());
+        }
         let names = [
             "explicit_http_config",
             "auto_config",
@@ -235,20 +242,12 @@ impl Shipped {
             .ok_or_else(|| missing("upstream filter isotherm.internal_headers"))
     }
 
-    /// A setting of the shipped virtual host.
-    pub(crate) fn of_host(&self, name: &str) -> Result<Node, MissingPiece> {
-        let host = self.manager()?.hosts().into_iter().next();
-        host.and_then(|host| host.node.get(name).cloned())
-            .ok_or_else(|| missing(format!("{name} of the virtual host")))
-    }
-
-    /// A setting of the shipped routes to a pool.
-    pub(crate) fn of_route(&self, name: &str) -> Result<Node, MissingPiece> {
-        let routes = self.manager()?.routes().into_iter();
-        let mut found = routes.filter_map(|route| route.action()?.get(name).cloned());
-        found
-            .next()
-            .ok_or_else(|| missing(format!("{name} of the routes to a pool")))
+    /// A setting of the shipped routes to a pool, or of their virtual host.
+    pub(crate) fn setting(&self, name: &str) -> Result<Node, MissingPiece> {
+        let routes = self.manager()?.routes();
+        let mut own = routes.iter().filter(|route| route.destination().is_some());
+        let found = own.find_map(|route| route.inherited(name).cloned());
+        found.ok_or_else(|| missing(format!("{name} of the routes to a pool")))
     }
 
     /// The longest silence of a stream.
@@ -336,9 +335,8 @@ mod tests {
             .unwrap();
         shipped.upstream_filters().unwrap();
         shipped.silence().unwrap();
-        shipped.of_route("hash_policy").unwrap();
-        for name in ["request_body_buffer_limit", "retry_policy"] {
-            shipped.of_host(name).unwrap();
+        for name in ["hash_policy", "request_body_buffer_limit", "retry_policy"] {
+            shipped.setting(name).unwrap();
         }
     }
 

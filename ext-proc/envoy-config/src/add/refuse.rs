@@ -44,6 +44,11 @@ pub(super) enum Cause {
     #[error("{reason} The standard output has the pieces, each with the place where it belongs.")]
     Elsewhere { reason: String, pieces: String },
     #[error(
+        "line {line}: the weighted clusters have `{name}` of their own, and not all the same. Move it to the route, or route by a \
+         header instead of by weight."
+    )]
+    Weights { line: usize, name: &'static str },
+    #[error(
         "line {line}: the chain has no router as its last filter. Add `envoy.filters.http.router`, or name a route of another listener."
     )]
     NoRouter { line: usize },
@@ -163,7 +168,7 @@ fn pieces(shipped: &Shipped, setup: &Setup) -> Result<String, MissingPiece> {
         ("route", super::route::action(shipped, setup)?),
         (
             "request_body_buffer_limit",
-            shipped.of_host("request_body_buffer_limit")?,
+            shipped.setting("request_body_buffer_limit")?,
         ),
         ("typed_per_filter_config", enabled(&filters)),
     ]);

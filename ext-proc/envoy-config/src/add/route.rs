@@ -10,14 +10,24 @@ use super::Addition;
 use super::chain::enabled;
 use super::refuse::Cause;
 
+/// Settings that a weighted cluster may have of its own.
+const WEIGHTED_SETTINGS: [&str; 6] = [
+    "host_rewrite_literal",
+    "request_headers_to_add",
+    "request_headers_to_remove",
+    "response_headers_to_add",
+    "response_headers_to_remove",
+    "typed_per_filter_config",
+];
+
 /// The action of a route of Isotherm without settings of its own.
 pub(super) fn action(shipped: &Shipped, setup: &Setup) -> Result<Node, MissingPiece> {
     let (name, value) = destination(setup);
     let mut action = Node::map([(name, value)]);
     action.set("timeout", Node::text("0s"));
     action.set("idle_timeout", shipped.silence()?);
-    action.set("hash_policy", shipped.of_route("hash_policy")?);
-    action.set("retry_policy", shipped.of_host("retry_policy")?);
+    action.set("hash_policy", shipped.setting("hash_policy")?);
+    action.set("retry_policy", shipped.setting("retry_policy")?);
     Ok(action)
 }
 
@@ -39,6 +49,7 @@ impl<'a> Addition<'a> {
         let (Some(action), Some(old)) = (route.action(), route.destination()) else {
             return Ok(());
         };
+        self.keep_settings_of_weights(route, action)?;
         let (name, value) = destination(&self.setup);
         self.edits.replace_member(action, old, name, &value);
         let goal = value.as_str().unwrap_or_default();
@@ -54,7 +65,7 @@ impl<'a> Addition<'a> {
         self.edit_retries(route, action)?;
         self.edit_mirrors(route)?;
         self.edit_compression(manager, route);
-        let limit = self.shipped.of_host("request_body_buffer_limit")?;
+        let limit = self.shipped.setting("request_body_buffer_limit")?;
         let number = |node: &Node| node.as_str().and_then(|text| text.parse::<u64>().ok());
         let own = route
             .inherited("request_body_buffer_limit")
@@ -64,7 +75,12 @@ impl<'a> Addition<'a> {
                 .set(route.node, "request_body_buffer_limit", &limit);
         }
         let filters = self.shipped.filters(&self.setup, &[])?;
-        let enabled = enabled(&filters);
+        let mut enabled = enabled(&filters);
+        let weighted = action.items_at("weighted_clusters.clusters").next();
+        let of_weights = weighted.and_then(|cluster| cluster.get("typed_per_filter_config"));
+        for member in of_weights.into_iter().flat_map(Node::members) {
+            enabled.set(&member.name, member.value.clone());
+        }
         match route.node.get("typed_per_filter_config") {
             Some(own) => {
                 for member in enabled.members() {
@@ -74,6 +90,47 @@ impl<'a> Addition<'a> {
             None => self
                 .edits
                 .set(route.node, "typed_per_filter_config", &enabled),
+        }
+        Ok(())
+    }
+
+    /// Settings of weighted clusters become the route's. Where the clusters differ, one route cannot have them all.
+    fn keep_settings_of_weights(
+        &mut self,
+        route: &Route<'a>,
+        action: &'a Node,
+    ) -> Result<(), Cause> {
+        let weighted: Vec<&Node> = action.items_at("weighted_clusters.clusters").collect();
+        let Some(first) = weighted.first() else {
+            return Ok(());
+        };
+        for name in WEIGHTED_SETTINGS {
+            let own = first.get(name);
+            let differs = weighted.iter().any(|cluster| cluster.get(name) != own);
+            let (own, holder) = match own {
+                Some(own) if name == "host_rewrite_literal" => (own, action),
+                Some(own) => (own, route.node),
+                None if differs => {
+                    return Err(Cause::Weights {
+                        line: first.line,
+                        name,
+                    });
+                }
+                None => continue,
+            };
+            if differs || holder.get(name).is_some() {
+                return Err(Cause::Weights {
+                    line: first.line,
+                    name,
+                });
+            }
+            if name != "typed_per_filter_config" {
+                self.edits.set(holder, name, own);
+            }
+            self.change(
+                first.line,
+                format!("{name} of the weighted clusters is the route's"),
+            );
         }
         Ok(())
     }
@@ -118,7 +175,7 @@ impl<'a> Addition<'a> {
 
     /// The session key comes first, then what the owner hashes by.
     fn edit_hash_policy(&mut self, action: &'a Node) -> Result<(), MissingPiece> {
-        let shipped = self.shipped.of_route("hash_policy")?;
+        let shipped = self.shipped.setting("hash_policy")?;
         match action.get("hash_policy") {
             None => self.edits.set(action, "hash_policy", &shipped),
             Some(own) => {
@@ -138,7 +195,7 @@ impl<'a> Addition<'a> {
     /// The owner's retries stay, without a time for one attempt. Where there are none, the shipped ones come in.
     fn edit_retries(&mut self, route: &Route<'a>, action: &'a Node) -> Result<(), MissingPiece> {
         let Some(own) = route.inherited("retry_policy") else {
-            let shipped = self.shipped.of_host("retry_policy")?;
+            let shipped = self.shipped.setting("retry_policy")?;
             self.edits.set(action, "retry_policy", &shipped);
             return Ok(());
         };

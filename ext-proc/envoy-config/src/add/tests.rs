@@ -355,3 +355,22 @@ fn the_changes_name_lines_of_the_owner_s_file() {
     );
     assert!(lines.is_sorted_by_key(|(line, _)| *line));
 }
+
+#[test]
+fn requirements_of_weighted_clusters_move_to_the_route_or_the_addition_is_refused() {
+    let text = include_str!("../../tests/data/short-times-and-weights.yaml");
+    let jwt = "typed_per_filter_config: { envoy.filters.http.rbac: { \"@type\": type.googleapis.com/envoy.extensions.filters.http.rbac.v3.RBACPerRoute } }";
+    let one = text.replace("weight: 90 }", &format!("weight: 90, {jwt} }}"));
+    let chat = request(&["/v1/(chat/)?completions"]);
+    let message = refusal(&one, &chat);
+    assert!(
+        message.contains("`typed_per_filter_config` of their own"),
+        "{message}"
+    );
+    let both = one.replace("weight: 10 }", &format!("weight: 10, {jwt} }}"));
+    let added = add(&both, &chat).unwrap();
+    let after = parse(&added.text).unwrap();
+    let own = route(&after, "/v1/(chat/)?completions");
+    assert!(own.of_filter("envoy.filters.http.rbac").is_some());
+    assert_eq!(own.enables("isotherm.request"), Some(true));
+}
