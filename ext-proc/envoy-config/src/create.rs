@@ -5,12 +5,12 @@
 use std::net::SocketAddr;
 
 use crate::pool::{Pool, ServiceAddress, Setup};
-use crate::shipped::{MissingPiece, Shipped, TEXT, endpoint_of, pool_of_filter};
+use crate::shipped::{MissingPiece, ShippedFile, TEXT, endpoint_of, pool_of_filter};
 use crate::yaml::{Edits, Node, parse};
 
 /// Writes a complete configuration. `listen` is the address for clients.
 pub fn create(setup: &Setup, listen: Option<SocketAddr>) -> Result<String, MissingPiece> {
-    let shipped = Shipped::read()?;
+    let shipped = ShippedFile::read()?;
     let mut edits = Edits::new(TEXT);
     if !setup.pools.is_empty() {
         set_pools(&mut edits, &shipped, setup)?;
@@ -34,7 +34,11 @@ pub fn create(setup: &Setup, listen: Option<SocketAddr>) -> Result<String, Missi
 }
 
 /// Names the pools: in the filter's configuration, in the clusters, and the default pool wherever a cluster's name stands.
-fn set_pools(edits: &mut Edits<'_>, shipped: &Shipped, setup: &Setup) -> Result<(), MissingPiece> {
+fn set_pools(
+    edits: &mut Edits<'_>,
+    shipped: &ShippedFile,
+    setup: &Setup,
+) -> Result<(), MissingPiece> {
     let example = shipped.pool()?;
     let (Some(first), Some(default)) = (setup.pools.first(), setup.default_pool()) else {
         return Ok(());
@@ -102,7 +106,7 @@ fn renamed_cluster(
 /// Sets the pools in the JSON text of the filter's configuration.
 fn set_filter_pools(
     edits: &mut Edits<'_>,
-    shipped: &Shipped,
+    shipped: &ShippedFile,
     setup: &Setup,
     default: &Pool,
 ) -> Result<(), MissingPiece> {
@@ -129,7 +133,7 @@ fn set_filter_pools(
 
 fn set_service(
     edits: &mut Edits<'_>,
-    shipped: &Shipped,
+    shipped: &ShippedFile,
     address: &ServiceAddress,
 ) -> Result<(), MissingPiece> {
     let missing = || MissingPiece::new("endpoint of the service");

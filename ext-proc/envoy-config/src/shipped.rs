@@ -20,11 +20,11 @@ impl MissingPiece {
 
 /// The shipped file as a tree.
 #[derive(Debug)]
-pub(crate) struct Shipped {
+pub(crate) struct ShippedFile {
     root: Node,
 }
 
-impl Shipped {
+impl ShippedFile {
     /// Reads the shipped file.
     pub(crate) fn read() -> Result<Self, MissingPiece> {
         let root = parse(TEXT).map_err(|error| MissingPiece(format!("valid YAML: {error}")))?;
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn the_shipped_file_has_every_piece() {
-        let shipped = Shipped::read().unwrap();
+        let shipped = ShippedFile::read().unwrap();
         let setup = shipped.complete(&Setup::default()).unwrap();
         let filters = shipped.filters(&setup, &[]).unwrap();
         let names: Vec<&str> = filters
@@ -343,7 +343,10 @@ mod tests {
     #[test]
     fn a_piece_that_is_missing_is_named() {
         let root = parse("static_resources: {}\n").unwrap();
-        let error = Shipped { root }.early_removals().unwrap_err().to_string();
+        let error = ShippedFile { root }
+            .early_removals()
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("listener with Isotherm's filters"),
             "{error}"

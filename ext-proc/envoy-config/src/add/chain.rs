@@ -2,7 +2,7 @@
 
 use crate::envoy::{self, CLUSTER_HEADER, Manager};
 use crate::pool::Setup;
-use crate::shipped::{MissingPiece, Shipped};
+use crate::shipped::{MissingPiece, ShippedFile};
 use crate::yaml::{Edits, Node, Style};
 
 use super::Addition;
@@ -27,7 +27,10 @@ pub(super) fn enabled(filters: &[Node]) -> Node {
 }
 
 /// The mutations in front of every filter. With several pools they name the default pool's cluster.
-pub(super) fn early_mutations(shipped: &Shipped, setup: &Setup) -> Result<Vec<Node>, MissingPiece> {
+pub(super) fn early_mutations(
+    shipped: &ShippedFile,
+    setup: &Setup,
+) -> Result<Vec<Node>, MissingPiece> {
     let mut mutations = shipped.early_removals()?;
     if let (Some(pool), true) = (setup.default_pool(), setup.pools.len() > 1) {
         let header = Node::map([

@@ -20,7 +20,7 @@ use crate::check::{self, Severity};
 use crate::envoy::{self, Manager, Route};
 use crate::pool::Setup;
 use crate::published::published;
-use crate::shipped::{MissingPiece, Shipped};
+use crate::shipped::{MissingPiece, ShippedFile};
 use crate::yaml::{Edits, Node, parse};
 
 /// What to add, and to which routes.
@@ -38,7 +38,7 @@ pub struct Request {
 
 /// A configuration with Isotherm.
 #[derive(Debug)]
-pub struct Added {
+pub struct ExtendedConfig {
     /// Text of the new file.
     pub text: String,
     /// What changed, in the order of the file.
@@ -60,7 +60,7 @@ pub struct Change {
 
 /// The state of one addition.
 struct Addition<'a> {
-    shipped: Shipped,
+    shipped: ShippedFile,
     setup: Setup,
     root: &'a Node,
     edits: Edits<'a>,
@@ -69,13 +69,13 @@ struct Addition<'a> {
 }
 
 /// Adds Isotherm to the routes of a configuration.
-pub fn add(text: &str, request: &Request) -> Result<Added, Refusal> {
+pub fn add(text: &str, request: &Request) -> Result<ExtendedConfig, Refusal> {
     add_to(text, request).map_err(Refusal::from)
 }
 
-fn add_to(text: &str, request: &Request) -> Result<Added, Cause> {
+fn add_to(text: &str, request: &Request) -> Result<ExtendedConfig, Cause> {
     let root = parse(text)?;
-    let shipped = Shipped::read()?;
+    let shipped = ShippedFile::read()?;
     let setup = shipped.complete(&request.setup)?;
     refuse::if_unsuitable(&root, &shipped, &setup)?;
     let managers = envoy::managers(&root);
@@ -104,7 +104,7 @@ fn add_to(text: &str, request: &Request) -> Result<Added, Cause> {
     notes.extend(hint::notes(&old));
     let edited = edits.apply().map_err(Cause::Overlap)?;
     verify(&root, &edited, &targets)?;
-    Ok(Added {
+    Ok(ExtendedConfig {
         text: edited,
         changes,
         notes,
@@ -114,7 +114,7 @@ fn add_to(text: &str, request: &Request) -> Result<Added, Cause> {
 
 /// The section `pools` of the service's configuration, for replicas as `host:port`.
 pub fn service_section(setup: &Setup, replicas: &[String]) -> Result<String, MissingPiece> {
-    let setup = Shipped::read()?.complete(setup)?;
+    let setup = ShippedFile::read()?.complete(setup)?;
     Ok(hint::section(&setup, replicas))
 }
 

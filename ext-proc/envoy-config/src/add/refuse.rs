@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::envoy::{self, Manager, SERVICE_CLUSTER};
 use crate::pool::Setup;
-use crate::shipped::{MissingPiece, Shipped};
+use crate::shipped::{MissingPiece, ShippedFile};
 use crate::yaml::{Node, ParseError, block};
 
 use super::chain::enabled;
@@ -76,7 +76,11 @@ impl Refusal {
 }
 
 /// Refuses a configuration that has Isotherm, or a cluster of a pool's name, or no listener of its own.
-pub(super) fn if_unsuitable(root: &Node, shipped: &Shipped, setup: &Setup) -> Result<(), Cause> {
+pub(super) fn if_unsuitable(
+    root: &Node,
+    shipped: &ShippedFile,
+    setup: &Setup,
+) -> Result<(), Cause> {
     for manager in envoy::managers(root) {
         if let Some(filter) = manager
             .filters()
@@ -123,7 +127,7 @@ pub(super) fn if_unsuitable(root: &Node, shipped: &Shipped, setup: &Setup) -> Re
 pub(super) fn explain(
     reason: Reason,
     managers: &[Manager<'_>],
-    shipped: &Shipped,
+    shipped: &ShippedFile,
     setup: &Setup,
 ) -> Cause {
     let remote: Vec<&str> = managers
@@ -155,7 +159,7 @@ pub(super) fn explain(
 }
 
 /// Every piece with the place where it belongs.
-fn pieces(shipped: &Shipped, setup: &Setup) -> Result<String, MissingPiece> {
+fn pieces(shipped: &ShippedFile, setup: &Setup) -> Result<String, MissingPiece> {
     let mut clusters = vec![shipped.service_cluster(setup)?];
     for pool in &setup.pools {
         clusters.push(shipped.pool_cluster(pool, None)?);

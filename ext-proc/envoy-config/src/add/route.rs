@@ -3,7 +3,7 @@
 use crate::envoy::{CLUSTER_HEADER, Manager, Route, millis};
 use crate::limits::{ATTEMPT_TIMES, QUEUE_WAIT_MS};
 use crate::pool::Setup;
-use crate::shipped::{MissingPiece, Shipped};
+use crate::shipped::{MissingPiece, ShippedFile};
 use crate::yaml::Node;
 
 use super::Addition;
@@ -21,7 +21,7 @@ const WEIGHTED_SETTINGS: [&str; 6] = [
 ];
 
 /// The action of a route of Isotherm without settings of its own.
-pub(super) fn action(shipped: &Shipped, setup: &Setup) -> Result<Node, MissingPiece> {
+pub(super) fn action(shipped: &ShippedFile, setup: &Setup) -> Result<Node, MissingPiece> {
     let (name, value) = destination(setup);
     let mut action = Node::map([(name, value)]);
     action.set("timeout", Node::text("0s"));

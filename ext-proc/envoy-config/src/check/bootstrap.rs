@@ -3,10 +3,10 @@
 use crate::envoy::{self, SERVICE_CLUSTER};
 use crate::yaml::Node;
 
-use super::Finding;
+use super::Mistake;
 
 /// The findings of all files together, each with the index of its tree.
-pub(super) fn findings(roots: &[&Node]) -> Vec<(Finding, usize)> {
+pub(super) fn findings(roots: &[&Node]) -> Vec<(Mistake, usize)> {
     let is_bootstrap = |root: &&Node| {
         ["static_resources", "dynamic_resources", "admin"]
             .iter()
@@ -27,7 +27,7 @@ pub(super) fn findings(roots: &[&Node]) -> Vec<(Finding, usize)> {
     } else if let (false, Some(bootstrap)) = (uses_isotherm, bootstrap) {
         let is_complete = bootstrap.get("dynamic_resources").is_none();
         if is_complete {
-            let finding = Finding::error(
+            let finding = Mistake::error(
                 "no-isotherm",
                 1,
                 "no listener has Isotherm's filters",
@@ -39,13 +39,13 @@ pub(super) fn findings(roots: &[&Node]) -> Vec<(Finding, usize)> {
     found
 }
 
-fn no_node(bootstrap: &Node) -> Option<Finding> {
+fn no_node(bootstrap: &Node) -> Option<Mistake> {
     let has = |name: &str| {
         let value = bootstrap.str_at(&format!("node.{name}"));
         value.is_some_and(|text| !text.is_empty())
     };
     let missing = ["id", "cluster"].into_iter().find(|name| !has(name))?;
-    Some(Finding::error(
+    Some(Mistake::error(
         "no-node",
         bootstrap.member("node").map_or(1, |member| member.line),
         format!(
@@ -57,7 +57,7 @@ fn no_node(bootstrap: &Node) -> Option<Finding> {
 }
 
 /// The service's cluster in a discovery file only: Envoy then refuses the pool's cluster.
-fn not_static(bootstrap: &Node, roots: &[&Node], at: usize) -> Option<(Finding, usize)> {
+fn not_static(bootstrap: &Node, roots: &[&Node], at: usize) -> Option<(Mistake, usize)> {
     if envoy::cluster(bootstrap, SERVICE_CLUSTER).is_some() {
         return None;
     }
@@ -72,11 +72,11 @@ fn not_static(bootstrap: &Node, roots: &[&Node], at: usize) -> Option<(Finding, 
             let hazard = "the service's cluster comes by discovery: Envoy refuses the pool's cluster and opens no listener (must \
                           have a statically defined non-EDS cluster)";
             return Some((
-                Finding::error("service-not-static", own.line, hazard, remedy),
+                Mistake::error("service-not-static", own.line, hazard, remedy),
                 at,
             ));
         }
     }
     let hazard = "the bootstrap has no cluster `isotherm`, which the filters ask and from which the pool gets its endpoints";
-    Some((Finding::error("service-not-static", 1, hazard, remedy), at))
+    Some((Mistake::error("service-not-static", 1, hazard, remedy), at))
 }

@@ -3,7 +3,7 @@
 use crate::envoy::{self, REQUEST_FILTER, filter_message};
 use crate::yaml::Node;
 
-use super::{Finding, Scope};
+use super::{Mistake, Scope};
 
 /// Filters that may reject a request or answer it.
 const REJECTING: [&str; 17] = [
@@ -80,7 +80,7 @@ pub(super) fn chooses_routes<'a>(scope: &Scope<'a>) -> Option<&'a str> {
 }
 
 /// Authentication, limits and rewriting of bodies belong in front.
-pub(super) fn order(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn order(scope: &Scope<'_>) -> Vec<Mistake> {
     let mut found = Vec::new();
     for filter in behind(scope) {
         let name = name(filter);
@@ -89,7 +89,7 @@ pub(super) fn order(scope: &Scope<'_>) -> Vec<Finding> {
             let hazard = format!(
                 "{name} stands behind Isotherm: a request that it rejects takes a place at a replica first"
             );
-            found.push(Finding::error(
+            found.push(Mistake::error(
                 "rejected-behind",
                 filter.line,
                 hazard,
@@ -99,7 +99,7 @@ pub(super) fn order(scope: &Scope<'_>) -> Vec<Finding> {
             let hazard = format!(
                 "{name} stands behind Isotherm: a body that it rewrites is not the one whose prefix the service knows"
             );
-            found.push(Finding::error(
+            found.push(Mistake::error(
                 "body-rewritten-behind",
                 filter.line,
                 hazard,
@@ -110,7 +110,7 @@ pub(super) fn order(scope: &Scope<'_>) -> Vec<Finding> {
             let hazard = format!(
                 "{name} stands behind Isotherm: the filter cannot read compressed requests"
             );
-            found.push(Finding::error(
+            found.push(Mistake::error(
                 "body-rewritten-behind",
                 filter.line,
                 hazard,
@@ -122,7 +122,7 @@ pub(super) fn order(scope: &Scope<'_>) -> Vec<Finding> {
 }
 
 /// Response compression behind Isotherm hides usage from the filter.
-pub(super) fn compression(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn compression(scope: &Scope<'_>) -> Vec<Mistake> {
     let compressors = behind(scope).filter(|filter| kind(filter) == "compressor");
     let findings = compressors.map(|filter| {
         let hazard = format!(
@@ -130,13 +130,13 @@ pub(super) fn compression(scope: &Scope<'_>) -> Vec<Finding> {
             name(filter)
         );
         let remedy = "move it in front of isotherm.request";
-        Finding::warning("compression-behind", filter.line, hazard, remedy)
+        Mistake::warning("compression-behind", filter.line, hazard, remedy)
     });
     findings.collect()
 }
 
 /// A response decompressor in front, or a header that asks an engine for compression.
-pub(super) fn decompression(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn decompression(scope: &Scope<'_>) -> Vec<Mistake> {
     let decompressor = in_front(scope).find(|filter| decompresses_responses(filter));
     let mut found = Vec::new();
     for route in scope.own() {
@@ -158,7 +158,7 @@ pub(super) fn decompression(scope: &Scope<'_>) -> Vec<Finding> {
                 "{} decompresses responses behind the filter's back: the filter sees them compressed, and usage is lost",
                 name(filter)
             );
-            found.push(Finding::warning(
+            found.push(Mistake::warning(
                 "compressed-responses",
                 filter.line,
                 hazard,
@@ -169,7 +169,7 @@ pub(super) fn decompression(scope: &Scope<'_>) -> Vec<Finding> {
             let hazard = "the route asks the engine for compression: the filter cannot read usage";
             let remedy = "remove the header accept-encoding from `request_headers_to_add`";
             found.push(
-                Finding::warning("compressed-responses", header.line, hazard, remedy).of_route(),
+                Mistake::warning("compressed-responses", header.line, hazard, remedy).of_route(),
             );
         }
     }
@@ -190,7 +190,7 @@ fn decompresses(filter: &Node, direction: &str) -> bool {
 }
 
 /// Filters that are disabled in the chain and on a route of Isotherm.
-pub(super) fn not_enabled(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn not_enabled(scope: &Scope<'_>) -> Vec<Mistake> {
     let disabled: Vec<&Node> = scope
         .manager
         .filters()
@@ -215,13 +215,13 @@ pub(super) fn not_enabled(scope: &Scope<'_>) -> Vec<Finding> {
                 "the route leads to a pool, and does not enable {}",
                 missing.join(", ")
             );
-            found.push(Finding::error("not-enabled", route.node.line, hazard, remedy).of_route());
+            found.push(Mistake::error("not-enabled", route.node.line, hazard, remedy).of_route());
         }
     }
     if scope.own().next().is_none() {
         let line = disabled.first().map_or(1, |filter| filter.line);
         let hazard = "the filters are disabled, and no route leads to a pool";
-        found.push(Finding::error(
+        found.push(Mistake::error(
             "not-enabled",
             line,
             hazard,
@@ -232,7 +232,7 @@ pub(super) fn not_enabled(scope: &Scope<'_>) -> Vec<Finding> {
 }
 
 /// Filters that run for other applications.
-pub(super) fn enabled_elsewhere(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn enabled_elsewhere(scope: &Scope<'_>) -> Vec<Mistake> {
     let mut filters = scope.manager.filters().iter();
     let request = filters.find(|filter| filter.str_at("name") == Some(REQUEST_FILTER));
     let Some(request) = request else {
@@ -250,7 +250,7 @@ pub(super) fn enabled_elsewhere(scope: &Scope<'_>) -> Vec<Finding> {
             route.clusters().join(", ")
         );
         let remedy = "set `disabled: true` on each filter in the chain, and enable the filters on the routes to the pools";
-        Finding::error("enabled-elsewhere", route.node.line, hazard, remedy).of_route()
+        Mistake::error("enabled-elsewhere", route.node.line, hazard, remedy).of_route()
     });
     findings.collect()
 }

@@ -5,13 +5,13 @@
 
 mod bootstrap;
 mod chain;
-mod finding;
+mod mistake;
 mod paths;
 mod route;
 #[cfg(test)]
 mod tests;
 
-pub use finding::{Finding, Severity};
+pub use mistake::{Mistake, Severity};
 
 pub(crate) use chain::decompresses_responses;
 pub(crate) use route::removes_internal_headers;
@@ -29,7 +29,7 @@ pub struct Source {
 }
 
 /// Checks files that one Envoy reads: a bootstrap and its discovery files, or a configuration dump.
-pub fn check(sources: &[Source]) -> Result<Vec<Finding>, (String, ParseError)> {
+pub fn check(sources: &[Source]) -> Result<Vec<Mistake>, (String, ParseError)> {
     let mut roots = Vec::new();
     for source in sources {
         let root = parse(&source.text).map_err(|error| (source.name.clone(), error))?;
@@ -68,7 +68,7 @@ pub fn discovery_files(text: &str) -> Vec<String> {
 }
 
 /// Checks one tree.
-pub(crate) fn check_tree(root: &Node) -> Vec<Finding> {
+pub(crate) fn check_tree(root: &Node) -> Vec<Mistake> {
     findings(&[root])
         .into_iter()
         .map(|(finding, _)| finding)
@@ -107,7 +107,7 @@ impl<'a> Scope<'a> {
 }
 
 /// The rules of a connection manager.
-const RULES: [fn(&Scope<'_>) -> Vec<Finding>; 11] = [
+const RULES: [fn(&Scope<'_>) -> Vec<Mistake>; 11] = [
     chain::order,
     chain::compression,
     chain::decompression,
@@ -122,7 +122,7 @@ const RULES: [fn(&Scope<'_>) -> Vec<Finding>; 11] = [
 ];
 
 /// Every finding with the index of its tree.
-fn findings(roots: &[&Node]) -> Vec<(Finding, usize)> {
+fn findings(roots: &[&Node]) -> Vec<(Mistake, usize)> {
     let pools = pools(roots);
     let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
     let mut found = Vec::new();

@@ -4,10 +4,10 @@ use crate::envoy::{Route, millis};
 use crate::limits::{ATTEMPT_TIMES, QUEUE_WAIT_MS};
 use crate::yaml::Node;
 
-use super::{Finding, Scope, paths};
+use super::{Mistake, Scope, paths};
 
 /// A route in front of Isotherm's takes the paths of the APIs.
-pub(super) fn shadowed(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn shadowed(scope: &Scope<'_>) -> Vec<Mistake> {
     let mut found = Vec::new();
     for (at, own) in scope.routes.iter().enumerate() {
         if !own.is_of_isotherm(scope.pools) {
@@ -41,7 +41,7 @@ pub(super) fn shadowed(scope: &Scope<'_>) -> Vec<Finding> {
             );
             let remedy = "remove it, move it behind the route of Isotherm, or name it: `isotherm envoy add --route PREFIX`";
             found.push(
-                Finding::error("route-shadows-isotherm", route.node.line, hazard, remedy)
+                Mistake::error("route-shadows-isotherm", route.node.line, hazard, remedy)
                     .of_route(),
             );
         }
@@ -51,7 +51,7 @@ pub(super) fn shadowed(scope: &Scope<'_>) -> Vec<Finding> {
 }
 
 /// Settings on one of several routes with one match: filters in front see the route without the header of Isotherm.
-pub(super) fn one_of_several(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn one_of_several(scope: &Scope<'_>) -> Vec<Mistake> {
     let own: Vec<&Route<'_>> = scope.own().collect();
     let mut found = Vec::new();
     for (at, one) in own.iter().enumerate() {
@@ -82,7 +82,7 @@ fn own_match(route: &Route<'_>) -> Option<Node> {
     Some(matched)
 }
 
-fn differences(one: &Route<'_>, other: &Route<'_>) -> Vec<Finding> {
+fn differences(one: &Route<'_>, other: &Route<'_>) -> Vec<Mistake> {
     let remedy = "one route is enough: `isotherm envoy add` writes it; or give both routes the same settings";
     let mut found = Vec::new();
     let filters = |route: &Route<'_>| -> Vec<String> {
@@ -103,7 +103,7 @@ fn differences(one: &Route<'_>, other: &Route<'_>) -> Vec<Finding> {
                 twin.node.line
             );
             found.push(
-                Finding::error("setting-on-one-route", route.node.line, hazard, remedy).of_route(),
+                Mistake::error("setting-on-one-route", route.node.line, hazard, remedy).of_route(),
             );
         }
     }
@@ -127,14 +127,14 @@ fn differences(one: &Route<'_>, other: &Route<'_>) -> Vec<Finding> {
             other.node.line
         );
         found.push(
-            Finding::warning("setting-on-one-route", one.node.line, hazard, remedy).of_route(),
+            Mistake::warning("setting-on-one-route", one.node.line, hazard, remedy).of_route(),
         );
     }
     found
 }
 
 /// Times that end requests which wait or run.
-pub(super) fn times(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn times(scope: &Scope<'_>) -> Vec<Mistake> {
     let mut found = Vec::new();
     for route in scope.own() {
         let Some(action) = route.action() else {
@@ -149,7 +149,7 @@ pub(super) fn times(scope: &Scope<'_>) -> Vec<Finding> {
                 );
                 let remedy = "remove it; the filter and the service find replicas that hang";
                 found.push(
-                    Finding::error("attempt-timeout", member.line, hazard, remedy).of_route(),
+                    Mistake::error("attempt-timeout", member.line, hazard, remedy).of_route(),
                 );
             }
         }
@@ -161,13 +161,13 @@ pub(super) fn times(scope: &Scope<'_>) -> Vec<Finding> {
             None => {
                 let hazard = "the route has no `timeout`, and Envoy's default is 15 s: longer answers and waits in the queue end with 504";
                 found.push(
-                    Finding::error("short-timeout", action_line(route, action), hazard, remedy)
+                    Mistake::error("short-timeout", action_line(route, action), hazard, remedy)
                         .of_route(),
                 );
             }
             Some(own) if time(own).is_some_and(is_short) => {
                 let hazard = "the route's timeout is not longer than a wait in the service's queue (30 s by default)";
-                found.push(Finding::error("short-timeout", own.line, hazard, remedy).of_route());
+                found.push(Mistake::error("short-timeout", own.line, hazard, remedy).of_route());
             }
             Some(_) => {}
         }
@@ -177,7 +177,7 @@ pub(super) fn times(scope: &Scope<'_>) -> Vec<Finding> {
         if let Some(own) = silence.filter(|own| time(own).is_some_and(is_short)) {
             let hazard = "a request that is silent in the service's queue (30 s by default) ends";
             let remedy = "set `idle_timeout: 3600s` on the route";
-            found.push(Finding::error("short-timeout", own.line, hazard, remedy));
+            found.push(Mistake::error("short-timeout", own.line, hazard, remedy));
         }
     }
     found.dedup();
@@ -193,7 +193,7 @@ fn action_line(route: &Route<'_>, action: &Node) -> usize {
 }
 
 /// Shadows that would see internal headers.
-pub(super) fn shadows(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn shadows(scope: &Scope<'_>) -> Vec<Mistake> {
     let mut found = Vec::new();
     for route in scope.own() {
         let policies = route.inherited("request_mirror_policies");
@@ -207,7 +207,7 @@ pub(super) fn shadows(scope: &Scope<'_>) -> Vec<Finding> {
             );
             let remedy = "give its cluster the upstream filter isotherm.internal_headers, as the pool's cluster has it";
             found.push(
-                Finding::warning("shadow-sees-headers", policy.line, hazard, remedy).of_route(),
+                Mistake::warning("shadow-sees-headers", policy.line, hazard, remedy).of_route(),
             );
         }
     }
@@ -226,7 +226,7 @@ pub(crate) fn removes_internal_headers(cluster: &Node) -> bool {
 }
 
 /// Paths that are no API before the rewrite.
-pub(super) fn rewritten(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn rewritten(scope: &Scope<'_>) -> Vec<Mistake> {
     let rewrites = [
         "prefix_rewrite",
         "regex_rewrite",
@@ -245,14 +245,14 @@ pub(super) fn rewritten(scope: &Scope<'_>) -> Vec<Finding> {
                 route.specifier()
             );
             let remedy = "publish the APIs under their own ends, such as PREFIX/v1/chat/completions, and rewrite the prefix only";
-            found.push(Finding::warning("path-is-no-api", rewrite.line, hazard, remedy).of_route());
+            found.push(Mistake::warning("path-is-no-api", rewrite.line, hazard, remedy).of_route());
         }
     }
     found
 }
 
 /// A route that a filter in front chooses by a header: Envoy has built the chain by then, without the disabled filters.
-pub(super) fn chosen_late(scope: &Scope<'_>) -> Vec<Finding> {
+pub(super) fn chosen_late(scope: &Scope<'_>) -> Vec<Mistake> {
     let is_disabled = scope.manager.filters().iter().any(|filter| {
         crate::envoy::is_of_isotherm(filter) && filter.get("disabled").is_some_and(Node::is_true)
     });
@@ -273,7 +273,7 @@ pub(super) fn chosen_late(scope: &Scope<'_>) -> Vec<Finding> {
             "the route asks for a header. Where {chooser} sets it, Envoy has left the disabled filters out by the route before"
         );
         let remedy = "let the client or the early header mutation set the header, or give the engines a path or a host of their own";
-        Finding::warning("route-chosen-late", route.node.line, hazard, remedy).of_route()
+        Mistake::warning("route-chosen-late", route.node.line, hazard, remedy).of_route()
     });
     findings.collect()
 }

@@ -23,7 +23,7 @@ fn changed(part: &str, replacement: &str) -> String {
     text.replacen(part, replacement, 1)
 }
 
-fn findings(texts: &[&str]) -> Vec<Finding> {
+fn findings(texts: &[&str]) -> Vec<Mistake> {
     let sources = texts.iter().enumerate().map(|(at, text)| Source {
         name: format!("file{at}"),
         text: (*text).to_owned(),

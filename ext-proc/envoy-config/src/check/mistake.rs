@@ -1,4 +1,4 @@
-//! A finding.
+//! A mistake of a configuration.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ pub enum Severity {
 
 /// A mistake of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct Mistake {
     /// File with the mistake.
     pub file: String,
     /// Line of the file, from 1.
@@ -35,7 +35,7 @@ pub struct Finding {
     pub(super) is_of_route: bool,
 }
 
-impl Finding {
+impl Mistake {
     pub(super) fn error(
         rule: &'static str,
         line: usize,
@@ -73,7 +73,7 @@ impl Finding {
     }
 }
 
-impl fmt::Display for Finding {
+impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             file,
