@@ -1,4 +1,4 @@
-//! What stands where in Envoy's configuration: connection managers, virtual hosts, routes, filters, clusters.
+//! The parts of Envoy's configuration: connection managers, virtual hosts, routes, filters, clusters.
 
 use crate::yaml::{Member, Node};
 
@@ -8,7 +8,7 @@ pub(crate) const ROUTER: &str = "envoy.extensions.filters.http.router.v3.Router"
 pub(crate) const HTTP_OPTIONS: &str = "envoy.extensions.upstreams.http.v3.HttpProtocolOptions";
 const ROUTE: &str = "envoy.config.route.v3.Route";
 
-/// What all names of Isotherm's filters begin with.
+/// Prefix of the names of Isotherm's filters.
 pub(crate) const FILTER_PREFIX: &str = "isotherm.";
 /// The name of the filter's instance that reads requests.
 pub(crate) const REQUEST_FILTER: &str = "isotherm.request";

@@ -1,13 +1,13 @@
-//! What the operator states: the pools, the address of the service, the path of the filter.
+//! The operator's statements: the pools, the address of the service, the path of the filter.
 
 use std::net::SocketAddr;
 
 /// A pool of the service's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// Names of its model; `*` stands for every model that no other pool names.
+    /// Names of the model; `*` stands for every model that no other pool names.
     pub models: Vec<String>,
-    /// Its cluster in Envoy.
+    /// Cluster of the pool in Envoy.
     pub cluster: String,
 }
 
@@ -49,7 +49,7 @@ impl std::str::FromStr for ServiceAddress {
     }
 }
 
-/// What the pieces are made for. What is absent stays as in the shipped file.
+/// Setup of the pieces. An absent value stays as in the shipped file.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// The pools; without one, the shipped example's.

@@ -1,50 +1,14 @@
 //! The filters in a listener's chain, and its early header mutation.
 
 use crate::envoy::{self, CLUSTER_HEADER, Manager};
-use crate::pool::Setup;
-use crate::shipped::{MissingPiece, ShippedFile};
+use crate::shipped::MissingPiece;
 use crate::yaml::{Edits, Node, Style};
 
 use super::Addition;
+use super::pieces::early_mutations;
 use super::refuse::Cause;
 
-const FILTER_CONFIG: &str = "type.googleapis.com/envoy.config.route.v3.FilterConfig";
 const COMMENT: &str = "Isotherm: envoy/standalone.yaml of its repository explains each part. Routes enable these filters.";
-
-/// The part of a route that enables these filters.
-pub(super) fn enabled(filters: &[Node]) -> Node {
-    let mut enabled = Node::map([]);
-    let names = filters.iter().filter_map(|filter| filter.str_at("name"));
-    for name in names {
-        // Envoy requires `config`, also where it is empty.
-        let on = Node::map([
-            ("@type", Node::text(FILTER_CONFIG)),
-            ("config", Node::map([])),
-        ]);
-        enabled.set(name, on);
-    }
-    enabled
-}
-
-/// The mutations in front of every filter. With several pools they name the default pool's cluster.
-pub(super) fn early_mutations(
-    shipped: &ShippedFile,
-    setup: &Setup,
-) -> Result<Vec<Node>, MissingPiece> {
-    let mut mutations = shipped.early_removals()?;
-    if let (Some(pool), true) = (setup.default_pool(), setup.pools.len() > 1) {
-        let header = Node::map([
-            ("key", Node::text(CLUSTER_HEADER)),
-            ("value", Node::quoted(&pool.cluster)),
-        ]);
-        let append = Node::map([
-            ("header", header),
-            ("append_action", Node::text("OVERWRITE_IF_EXISTS_OR_ADD")),
-        ]);
-        mutations.push(Node::map([("append", append)]));
-    }
-    Ok(mutations)
-}
 
 impl<'a> Addition<'a> {
     /// Adds the filters and the mutation to each listener. Further listeners refer to the first one's filters by anchors.

@@ -1,4 +1,4 @@
-//! What the owner does beside the file: the replicas of the service's pools.
+//! The owner's work beside the file: the replicas of the service's pools.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -85,7 +85,7 @@ fn sources(text: &mut String, replicas: &[String]) {
     }
 }
 
-/// What stays in the file and has no use any more.
+/// Notes about clusters that stay in the file without a use.
 pub(super) fn notes(old: &[&Node]) -> Vec<String> {
     let name = |cluster: &&Node| {
         let name = cluster.str_at("name").unwrap_or_default();

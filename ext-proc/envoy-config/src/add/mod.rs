@@ -1,11 +1,12 @@
 //! `isotherm envoy add`: Isotherm in a configuration that its owner wrote.
 //!
 //! [`select`] finds the routes, [`refuse`] says why there are none or why the file does not qualify, [`route`] turns a route into
-//! one of Isotherm's, [`chain`] adds the filters to its listener, [`cluster`] the clusters and the node.
+//! one of Isotherm's, [`chain`] adds the filters to its listener, [`cluster`] the clusters and the node, and [`pieces`] holds the pieces.
 
 mod chain;
 mod cluster;
 mod hint;
+mod pieces;
 mod refuse;
 mod route;
 mod select;
@@ -23,7 +24,7 @@ use crate::published::published;
 use crate::shipped::{MissingPiece, ShippedFile};
 use crate::yaml::{Edits, Node, parse};
 
-/// What to add, and to which routes.
+/// Pieces to add, and the routes that get them.
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Pools, service and module.
@@ -41,9 +42,9 @@ pub struct Request {
 pub struct ExtendedConfig {
     /// Text of the new file.
     pub text: String,
-    /// What changed, in the order of the file.
+    /// Changes, in the order of the file.
     pub changes: Vec<Change>,
-    /// What the owner should know or do.
+    /// Advice to the owner.
     pub notes: Vec<String>,
     /// The section `pools` of the service's configuration, with the endpoints of the clusters that the routes led to.
     pub service_section: String,
@@ -54,7 +55,7 @@ pub struct ExtendedConfig {
 pub struct Change {
     /// Line of the owner's file.
     pub line: usize,
-    /// What changed, and why.
+    /// Description of the change, with its reason.
     pub text: String,
 }
 

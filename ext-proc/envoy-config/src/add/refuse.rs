@@ -1,13 +1,11 @@
 //! Why a configuration cannot take Isotherm, and what its owner can do.
 
-use std::fmt::Write as _;
-
 use crate::envoy::{self, Manager, SERVICE_CLUSTER};
 use crate::pool::Setup;
 use crate::shipped::{MissingPiece, ShippedFile};
-use crate::yaml::{Node, ParseError, block};
+use crate::yaml::{Node, ParseError};
 
-use super::chain::enabled;
+use super::pieces::pieces;
 use super::select::Reason;
 
 /// A configuration that stays as it is: the message says why, and what its owner can do.
@@ -156,62 +154,4 @@ pub(super) fn explain(
             Cause::Ambiguous { name, routes }
         }
     }
-}
-
-/// Every piece with the place where it belongs.
-fn pieces(shipped: &ShippedFile, setup: &Setup) -> Result<String, MissingPiece> {
-    let mut clusters = vec![shipped.service_cluster(setup)?];
-    for pool in &setup.pools {
-        clusters.push(shipped.pool_cluster(pool, None)?);
-    }
-    let mut filters = shipped.filters(setup, &[])?;
-    for filter in &mut filters {
-        filter.set("disabled", Node::text("true"));
-    }
-    let route = Node::map([
-        ("route", super::route::action(shipped, setup)?),
-        (
-            "request_body_buffer_limit",
-            shipped.setting("request_body_buffer_limit")?,
-        ),
-        ("typed_per_filter_config", enabled(&filters)),
-    ]);
-    let mutations = super::chain::early_mutations(shipped, setup)?;
-    let early = Node::list(vec![shipped.early_extension(mutations)?]);
-    let parts = [
-        (
-            "`static_resources.clusters` of the bootstrap. Not a CDS file: external processing and the decision stream need a \
-             cluster of the bootstrap",
-            Node::list(clusters),
-        ),
-        (
-            "`http_filters` of the connection manager, directly in front of envoy.filters.http.router",
-            Node::list(filters),
-        ),
-        (
-            "`early_header_mutation_extensions` of the connection manager",
-            early,
-        ),
-        (
-            "each route of Isotherm, beside its `match`, with its own settings",
-            route,
-        ),
-        (
-            "the bootstrap, where it has no `node`",
-            Node::map([(
-                "node",
-                shipped
-                    .root()
-                    .get("node")
-                    .cloned()
-                    .unwrap_or_else(|| Node::map([])),
-            )]),
-        ),
-    ];
-    let mut text = String::new();
-    for (place, piece) in parts {
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "# In {place}:\n{}\n", block(&piece));
-    }
-    Ok(text)
 }

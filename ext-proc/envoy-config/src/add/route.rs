@@ -1,13 +1,12 @@
 //! A route that becomes Isotherm's: another destination, and only the settings that would break it replaced.
 
-use crate::envoy::{CLUSTER_HEADER, Manager, Route, millis};
+use crate::envoy::{Manager, Route, millis};
 use crate::limits::{ATTEMPT_TIMES, QUEUE_WAIT_MS};
-use crate::pool::Setup;
-use crate::shipped::{MissingPiece, ShippedFile};
+use crate::shipped::MissingPiece;
 use crate::yaml::Node;
 
 use super::Addition;
-use super::chain::enabled;
+use super::pieces::{destination, enabled};
 use super::refuse::Cause;
 
 /// Settings that a weighted cluster may have of its own.
@@ -19,25 +18,6 @@ const WEIGHTED_SETTINGS: [&str; 6] = [
     "response_headers_to_remove",
     "typed_per_filter_config",
 ];
-
-/// The action of a route of Isotherm without settings of its own.
-pub(super) fn action(shipped: &ShippedFile, setup: &Setup) -> Result<Node, MissingPiece> {
-    let (name, value) = destination(setup);
-    let mut action = Node::map([(name, value)]);
-    action.set("timeout", Node::text("0s"));
-    action.set("idle_timeout", shipped.silence()?);
-    action.set("hash_policy", shipped.setting("hash_policy")?);
-    action.set("retry_policy", shipped.setting("retry_policy")?);
-    Ok(action)
-}
-
-/// The member that says which cluster. One pool needs no header.
-fn destination(setup: &Setup) -> (&'static str, Node) {
-    match setup.pools.as_slice() {
-        [pool] => ("cluster", Node::text(&pool.cluster)),
-        _ => ("cluster_header", Node::text(CLUSTER_HEADER)),
-    }
-}
 
 impl<'a> Addition<'a> {
     /// Turns a route into one of Isotherm's.

@@ -75,7 +75,7 @@ pub(crate) fn check_tree(root: &Node) -> Vec<Mistake> {
         .collect()
 }
 
-/// What the rules of one connection manager look at.
+/// Input of the rules of one connection manager.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
     manager: Manager<'a>,
@@ -167,7 +167,7 @@ fn routes<'a>(manager: &Manager<'a>, roots: &[&'a Node], at: usize) -> (Vec<Rout
     (own, at)
 }
 
-/// The clusters of pools: those whose host a header selects, and those that the filter names.
+/// The clusters of pools: a header selects their hosts, or the filter names them.
 fn pools(roots: &[&Node]) -> Vec<String> {
     let is_pool = |node: &&Node| {
         let policies = node.items_at("load_balancing_policy.policies");

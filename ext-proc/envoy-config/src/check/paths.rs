@@ -1,4 +1,4 @@
-//! Which paths a route takes.
+//! The paths that a route takes.
 
 use isotherm_fingerprint::Api;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
