@@ -1,0 +1,163 @@
+//! Configurations of other shapes: one command adds Isotherm, and what is not Isotherm's stays as it is.
+#![expect(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    reason = "a failure fails the test"
+)]
+
+use std::fs;
+use std::path::Path;
+
+use isotherm_envoy_config::add::{Request, add};
+use isotherm_envoy_config::check::{Source, check};
+use isotherm_envoy_config::create::create;
+use isotherm_envoy_config::pool::{Pool, Setup};
+
+/// Lines that a configuration with one listener may gain.
+const LINES_MAX: usize = 150;
+/// Lines that a further route may gain: its times, hash policy, retry policy and filters.
+const ROUTE_LINES_MAX: usize = 25;
+
+/// The files with the routes that become Isotherm's, and the number of listeners.
+const CONFIGURATIONS: [(&str, &[&str], Option<&str>); 13] = [
+    ("lua-and-llm-route.yaml", &["/v1/"], None),
+    ("shared-virtual-host.yaml", &["llm"], None),
+    ("another-virtual-host.yaml", &["/"], Some("llm")),
+    ("jwt-per-route.yaml", &["/v1/"], None),
+    ("provider-by-header.yaml", &["/v1"], None),
+    (
+        "short-times-and-weights.yaml",
+        &["/v1/(chat/)?completions", "/v1/models"],
+        None,
+    ),
+    ("rewritten-prefix.yaml", &["/llm/"], None),
+    ("compression.yaml", &["/v1/"], None),
+    ("shadow.yaml", &["/v1/"], None),
+    ("sni-and-anchors.yaml", &["/v1/"], None),
+    ("scoped-routes.yaml", &["/v1/"], None),
+    (
+        "authorization-and-tls-engines.yaml",
+        &["/v1/chat/completions", "/v1/completions"],
+        None,
+    ),
+    ("camel-case.json", &["/v1/"], None),
+];
+
+fn text(file: &str) -> String {
+    fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/data")
+            .join(file),
+    )
+    .unwrap()
+}
+
+fn added(file: &str, routes: &[&str], host: Option<&str>) -> String {
+    let request = Request {
+        routes: routes.iter().map(|route| (*route).to_owned()).collect(),
+        virtual_host: host.map(str::to_owned),
+        ..Request::default()
+    };
+    add(&text(file), &request).expect(file).text
+}
+
+#[test]
+fn one_command_adds_isotherm_and_the_check_finds_nothing() {
+    for (file, routes, host) in CONFIGURATIONS {
+        let text = added(file, routes, host);
+        let findings = check(&[Source {
+            name: file.into(),
+            text,
+        }])
+        .unwrap();
+        assert!(findings.is_empty(), "{file}: {findings:#?}");
+    }
+}
+
+#[test]
+fn every_comment_of_the_owner_survives() {
+    for (file, routes, host) in CONFIGURATIONS {
+        let after = added(file, routes, host);
+        for line in text(file).lines() {
+            // A member that goes takes the comment behind it.
+            let comment = line.find("# ").filter(|_| !line.contains("# too short"));
+            let comment = comment.and_then(|at| line.get(at..)).unwrap_or_default();
+            assert!(after.contains(comment), "{file}: {comment}");
+        }
+    }
+}
+
+/// Number of lines without the filter's instance for responses, which `envoy/standalone.yaml` is about to lose.
+fn lines(text: &str) -> usize {
+    let mut is_response = false;
+    let counted = text.lines().filter(|line| {
+        if line.trim_start().starts_with("- name: ") {
+            is_response = line.ends_with("- name: isotherm.response");
+        }
+        !is_response && !line.trim_start().starts_with("isotherm.response:")
+    });
+    counted.count()
+}
+
+#[test]
+fn an_addition_has_few_lines() {
+    for (file, routes, host) in CONFIGURATIONS
+        .iter()
+        .filter(|(file, ..)| file.ends_with(".yaml"))
+    {
+        let (before, after) = (text(file), added(file, routes, *host));
+        let more = lines(&after) - lines(&before);
+        let own = after.matches("isotherm.request: {").count();
+        let shadows = after.matches("- name: isotherm.internal_headers").count() - 1;
+        let allowed = LINES_MAX + (own - 1) * ROUTE_LINES_MAX + shadows * 12;
+        assert!(
+            more <= allowed,
+            "{file}: {more} lines, at most {allowed}\n{after}"
+        );
+    }
+}
+
+#[test]
+fn the_default_of_new_is_the_shipped_file() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../envoy/standalone.yaml");
+    let shipped = fs::read_to_string(path).unwrap();
+    assert_eq!(create(&Setup::default(), None).unwrap(), shipped);
+}
+
+#[test]
+fn new_names_pools_addresses_and_the_module_where_they_stand() {
+    let pool = |model: &str, cluster: &str| Pool {
+        models: vec![model.into()],
+        cluster: cluster.into(),
+    };
+    let setup = Setup {
+        pools: vec![pool("a", "first"), pool("*", "second")],
+        service: Some("isotherm.example:9102".parse().unwrap()),
+        filter: Some("/etc/envoy/filter.wasm".into()),
+    };
+    let text = create(&setup, Some("127.0.0.1:8443".parse().unwrap())).unwrap();
+    for part in [
+        "\"pools\": [{ \"models\": [\"a\"], \"cluster\": \"first\" }]",
+        "\"default_cluster\": \"second\"",
+        "    - name: first\n",
+        "    - name: second\n",
+        "service_name: first #",
+        "service_name: second #",
+        "{ address: 127.0.0.1, port_value: 8443 }",
+        "local: { filename: \"/etc/envoy/filter.wasm\" }",
+        "type: STRICT_DNS",
+        "isotherm.example",
+    ] {
+        assert!(text.contains(part), "{part}");
+    }
+    assert!(
+        !text.contains("cluster: llama") && !text.contains("name: llama\n"),
+        "{text}"
+    );
+    let findings = check(&[Source {
+        name: "new".into(),
+        text,
+    }])
+    .unwrap();
+    assert!(findings.is_empty(), "{findings:#?}");
+}
