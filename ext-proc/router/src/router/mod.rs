@@ -30,6 +30,7 @@ mod region_choice;
 mod reject;
 mod restart;
 mod serve;
+mod stored;
 mod tiers;
 mod token_length;
 
@@ -145,6 +146,11 @@ impl Router {
                 self.on_finish(id, served_by, end, &usage);
             }
             Event::Began(id) => self.on_begin(id),
+            Event::Stored {
+                id,
+                served_by,
+                response,
+            } => self.on_stored(id, served_by, response),
             Event::Aborted(id) => self.on_abort(id),
             Event::Probed {
                 replica,

@@ -42,6 +42,7 @@ mod sharing;
 mod siblings;
 mod stampede;
 mod standing_pages;
+mod stored;
 mod support;
 mod tenants;
 mod tiers;

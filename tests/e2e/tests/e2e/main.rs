@@ -34,6 +34,7 @@ mod reload;
 mod replicas;
 mod roles;
 mod slow_bodies;
+mod stored_responses;
 mod telemetry;
 mod tenants;
 mod tiers;
