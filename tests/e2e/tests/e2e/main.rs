@@ -9,6 +9,7 @@ mod adapters;
 mod batch;
 mod bodies;
 mod buffer_limits;
+mod cached_tokens;
 mod circuit_breaker;
 mod conversation;
 mod crash;
