@@ -25,6 +25,7 @@ mod failing;
 mod falsified;
 mod forwarding;
 mod hanging;
+mod hidden_demand;
 mod isotherm;
 mod large_pool;
 mod learning;
