@@ -190,15 +190,8 @@ pub enum Event {
     /// The first token of the response to a dispatched request came: the replica has admitted the request, and its prompt is
     /// computed. Without this event, the end of the request stands for both.
     Began(RequestId),
-    /// The replica of a dispatched request may store its response: later requests may name it.
-    Stored {
-        /// Request.
-        id: RequestId,
-        /// Host that served it.
-        served_by: ServedBy,
-        /// Id of the response.
-        response: ResponseKey,
-    },
+    /// The host that served a dispatched request may store its response: later requests may name it.
+    Stored(RequestId, ServedBy, ResponseKey),
     /// The client disconnected, before or after the dispatch.
     Aborted(RequestId),
     /// A probe or a load report arrived.

@@ -93,11 +93,9 @@ impl InFlightGuard {
     }
 
     fn report_stored(&self, response_id: &str, served_by: ServedBy) {
-        self.pool.request_event(Event::Stored {
-            id: self.id,
-            served_by,
-            response: response_key(response_id),
-        });
+        let response = response_key(response_id);
+        self.pool
+            .request_event(Event::Stored(self.id, served_by, response));
     }
 
     /// The hung replica of the request, if the request is to end without its response; returned once.

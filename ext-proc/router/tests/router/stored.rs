@@ -31,11 +31,8 @@ fn continuing(tenant: TenantId, id: u64, response: u64) -> Request {
 }
 
 fn store(script: &mut Script, id: u64, served_by: ServedBy, response: u64) {
-    script.event(Event::Stored {
-        id: RequestId(id),
-        served_by,
-        response: ResponseKey(response),
-    });
+    let response = ResponseKey(response);
+    script.event(Event::Stored(RequestId(id), served_by, response));
 }
 
 /// Serves a request of a tenant whose response is stored. Returns its replica.

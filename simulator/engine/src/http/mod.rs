@@ -5,7 +5,7 @@
 //! - [`metrics`], [`orca`], [`debug`]: the engine's load and counters
 //! - [`fault`], [`fault_routes`]: injected faults
 //! - [`received_ids`], [`client_request_id`]: how often a request of a client arrived
-//! - [`stored`]: stored responses
+//! - [`stored`], [`stored_routes`]: stored responses
 //! - [`spans`]: spans of requests that their callers trace
 //! - [`serve`]: the listening socket, and the timer that advances the engine
 
@@ -29,4 +29,5 @@ pub mod routes;
 pub mod serve;
 pub mod spans;
 pub mod stored;
+pub mod stored_routes;
 pub mod wall_clock;

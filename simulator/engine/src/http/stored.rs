@@ -4,15 +4,11 @@
 //! 404, as is one that it has dropped to bound its memory.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use axum::Json;
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::api_error::ApiError;
-use super::replica::Replica;
 
 /// Responses that an engine keeps.
 const RESPONSES_MAX: usize = 1_024;
@@ -45,6 +41,14 @@ impl StoredResponses {
             body.insert("input".to_owned(), Value::Array(items));
         }
         Ok(())
+    }
+
+    /// A stored response.
+    ///
+    /// # Errors
+    /// 404 where this engine does not have the response.
+    pub fn get(&self, id: &str) -> Result<Value, ApiError> {
+        self.read(id, |stored| stored.response.clone())
     }
 
     /// Keeps a response to a request, unless the client wants it not to be stored.
@@ -85,31 +89,4 @@ fn input_items(body: &Value) -> Vec<Value> {
         Some(text @ Value::String(_)) => vec![json!({ "role": "user", "content": text })],
         _ => Vec::new(),
     }
-}
-
-/// Returns a stored response.
-///
-/// # Errors
-/// 404 where this engine does not have the response.
-pub async fn get(
-    State(replica): State<Arc<Replica>>,
-    Path(id): Path<String>,
-) -> Result<Json<Value>, ApiError> {
-    let response = replica.stored.read(&id, |stored| stored.response.clone())?;
-    Ok(Json(response))
-}
-
-/// Refuses to cancel a response: all of them are synchronous, as those of vLLM without `background`.
-///
-/// # Errors
-/// 404 where this engine does not have the response, else 400.
-pub async fn cancel(
-    State(replica): State<Arc<Replica>>,
-    Path(id): Path<String>,
-) -> Result<StatusCode, ApiError> {
-    replica.stored.read(&id, |_| ())?;
-    Err(ApiError::bad_request(
-        "Cannot cancel a synchronous response.",
-        Some("response_id"),
-    ))
 }
