@@ -86,6 +86,13 @@ impl Connection {
         }
     }
 
+    /// Records the id of the response to a request. Runs in the request's context.
+    pub(crate) fn store_response(&mut self, request: u32, response_id: String) {
+        if let Some(effect) = self.stream.store_response(request, response_id) {
+            self.perform_as_root(request, effect);
+        }
+    }
+
     /// Ends a request. Runs in the request's context.
     pub(crate) fn end_request(&mut self, request: u32, outcome: Option<String>) {
         if let Some(effect) = self.stream.end_request(request, outcome) {

@@ -258,6 +258,17 @@ impl RequestContext {
         }
     }
 
+    /// Tells the service the id of a response that its replica may store.
+    #[cold]
+    #[inline(never)]
+    fn store_response(&self, response_id: String) {
+        if let Some(connection) = &self.role.connection
+            && let Ok(mut connection) = connection.try_borrow_mut()
+        {
+            connection.store_response(self.id, response_id);
+        }
+    }
+
     /// Hides the decision, the engine's load, and the numbers of the cache in the body that follows, whose length may change.
     #[cold]
     #[inline(never)]
@@ -418,8 +429,13 @@ impl HttpContext for RequestContext {
         if let Some(flow) = &mut self.response {
             let had_begun = flow.has_begun();
             host::response_body(flow, piece_bytes);
-            if !had_begun && flow.has_begun() && !end_of_stream {
+            let has_begun = !had_begun && flow.has_begun() && !end_of_stream;
+            let id = flow.take_new_id().map(str::to_owned);
+            if has_begun {
                 self.start_response();
+            }
+            if let Some(id) = id {
+                self.store_response(id);
             }
         }
         if self.mask.is_some() {

@@ -21,6 +21,10 @@ pub struct ReplicaId(pub u32);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionKey(pub u64);
 
+/// Hash of the id of a stored response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResponseKey(pub u64);
+
 /// Hash of an adapter's name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdapterKey(pub u64);
@@ -76,6 +80,8 @@ pub struct Request {
     pub fingerprint: Arc<Fingerprint>,
     /// Hash of the session key, if the request has one.
     pub session: Option<SessionKey>,
+    /// The stored response that the request continues, if it continues one.
+    pub previous_response: Option<ResponseKey>,
     /// Tenant that sent the request.
     pub tenant: TenantId,
     /// Workload tier; without effect in a pool without [`crate::TierRules`].
@@ -184,6 +190,8 @@ pub enum Event {
     /// The first token of the response to a dispatched request came: the replica has admitted the request, and its prompt is
     /// computed. Without this event, the end of the request stands for both.
     Began(RequestId),
+    /// The host that served a dispatched request may store its response: later requests may name it.
+    Stored(RequestId, ServedBy, ResponseKey),
     /// The client disconnected, before or after the dispatch.
     Aborted(RequestId),
     /// A probe or a load report arrived.

@@ -40,8 +40,8 @@ pub use constant::{constants_read, scale_constant};
 pub use effect::{Decision, Effect, ForwardDecision, Reason, RejectReason};
 pub use engine_counters::{EngineCounters, Total};
 pub use event::{
-    AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId, Scope,
-    ServedBy, SessionKey, Target, TenantId, Tier,
+    AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId,
+    ResponseKey, Scope, ServedBy, SessionKey, Target, TenantId, Tier,
 };
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
 #[cfg(feature = "research")]

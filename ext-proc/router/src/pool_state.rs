@@ -9,7 +9,9 @@ use isotherm_fingerprint::{Api, Fingerprint};
 use crate::adapters::{AdapterCost, Adapters};
 use crate::constant::constants;
 use crate::forwarding::{ForwardedTable, PeerTable};
-use crate::index::{Answers, CachedShare, PredictionRecord, PrefixIndex, Sessions};
+use crate::index::{
+    Answers, CachedShare, PredictionRecord, PrefixIndex, Sessions, StoredResponses,
+};
 use crate::queue::{Queue, QueueSeq};
 use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
@@ -73,6 +75,7 @@ pub(crate) struct PoolState {
     pub(crate) index: PrefixIndex,
     pub(crate) answers: Answers,
     pub(crate) sessions: Sessions,
+    pub(crate) stored: StoredResponses,
     pub(crate) cached_share: CachedShare,
     pub(crate) queue: Queue,
     pub(crate) tenants: TenantTable,
@@ -105,6 +108,7 @@ pub(crate) struct InFlightRequest {
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
     pub(crate) api: Option<Api>,
+    pub(crate) tenant_id: TenantId,
     pub(crate) tenant: TenantSlot,
     /// Tokens that count for the tenant.
     pub(crate) tokens: u64,
@@ -177,6 +181,7 @@ impl PoolState {
             index: PrefixIndex::new(of(shares.prefixes), seed),
             answers: Answers::new(shares.answers, seed),
             sessions: Sessions::new(shares.sessions, seed),
+            stored: StoredResponses::new(seed),
             cached_share: CachedShare::default(),
             queue: Queue::default(),
             tenants: TenantTable::default(),

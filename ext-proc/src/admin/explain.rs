@@ -125,6 +125,10 @@ fn without_pool(target: &RouteTarget, path: &str) -> String {
         RouteTarget::PassThrough(Some(cluster)) => {
             format!("passed on to cluster `{cluster}` at once")
         }
+        RouteTarget::Holder(pool, replica) => {
+            let cluster = pool.cluster();
+            format!("passed on to {replica} of cluster `{cluster}` at once: it has the response")
+        }
         RouteTarget::ModelList | RouteTarget::Model(..) => "answered with the models".into(),
         RouteTarget::Health(_) => "answered with the health of the service".into(),
         RouteTarget::MethodNotAllowed(methods) => {

@@ -12,6 +12,7 @@ use isotherm_router::{End, Event, Load, RejectReason, ReplicaId, RequestId, Serv
 
 use super::decision::Route;
 use super::demand::ExpectedRequest;
+use super::request::response_key;
 use super::{Endpoint, Pool};
 use crate::recorder::RecordingEntry;
 
@@ -86,6 +87,17 @@ impl InFlightGuard {
         self.pool.request_event(Event::Began(self.id));
     }
 
+    /// Reports that the replica of the request may store the response under this id.
+    pub(crate) fn store_response(&self, response_id: &str) {
+        self.report_stored(response_id, ServedBy::Unreported);
+    }
+
+    fn report_stored(&self, response_id: &str, served_by: ServedBy) {
+        let response = response_key(response_id);
+        self.pool
+            .request_event(Event::Stored(self.id, served_by, response));
+    }
+
     /// The hung replica of the request, if the request is to end without its response; returned once.
     pub(crate) fn take_abandoned(&self) -> Option<Endpoint> {
         self.pool.take_abandoned(self.id)
@@ -116,6 +128,9 @@ impl InFlightGuard {
             entry.finish(outcome);
         }
         let served_by = self.served_by(outcome);
+        if let Some(response_id) = &outcome.response_id {
+            self.report_stored(response_id, served_by);
+        }
         let end = match outcome.is_broken {
             true => self.report_break(outcome),
             // An engine or a front of it that answers no request, behind a status of success.

@@ -37,8 +37,8 @@ use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
-    BatchStatus, Event, Explanation, Load, ReplicaId, ReplicaStatus, RequestId, Role, Router,
-    Scope, Stats, Tier, TierStatus, Time, WorkClass,
+    BatchStatus, Event, Explanation, Load, ReplicaId, ReplicaStatus, RequestId, ResponseKey, Role,
+    Router, Scope, Stats, TenantId, Tier, TierStatus, Time, WorkClass,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -64,8 +64,8 @@ pub(crate) use page_reports::CountedTokens;
 use page_reports::PageReports;
 pub use peer_table::{PeerEntry, PeerTable};
 pub use registry::{ANY_MODEL, PoolRegistry, PoolTable};
-pub(crate) use request::tenant_id;
 pub use request::{EndpointMatch, RouteRequest, session_key};
+pub(crate) use request::{response_key, tenant_id};
 pub use shared_placement::{SharedPlacement, SharedTarget};
 pub(crate) use signals::sources;
 pub(crate) use sources::Discovery;
@@ -429,6 +429,17 @@ impl Pool {
     /// Returns the replica at an address.
     pub(crate) fn replica_at(&self, addr: SocketAddr) -> Option<ReplicaId> {
         self.state.lock().membership.id_of(addr)
+    }
+
+    /// The replica that may have a stored response of a tenant.
+    pub(crate) fn endpoint_of_response(
+        &self,
+        tenant: TenantId,
+        response: ResponseKey,
+    ) -> Option<Endpoint> {
+        let state = self.state.lock();
+        let replica = state.router.replica_of_response(tenant, response)?;
+        state.membership.endpoint_of(replica).cloned()
     }
 
     /// Applies a changed configuration; replicas, queue and index stay.

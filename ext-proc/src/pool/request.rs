@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::{Api, Fingerprint};
-use isotherm_router::{AdapterKey, Scope, SessionKey, TenantId, Tier};
+use isotherm_router::{AdapterKey, ResponseKey, Scope, SessionKey, TenantId, Tier};
 use twox_hash::XxHash3_64;
 
 /// A request for a replica: the router's [`Request`](isotherm_router::Request) without an id, and with addresses in
@@ -16,6 +16,8 @@ pub struct RouteRequest {
     pub fingerprint: Arc<Fingerprint>,
     /// Session of the request, if known.
     pub session: Option<SessionKey>,
+    /// The stored response that the request continues, if it continues one.
+    pub previous_response: Option<ResponseKey>,
     /// Name of the tenant that sent the request, if it has one.
     pub tenant: Option<Arc<str>>,
     /// Workload tier of the request.
@@ -69,6 +71,11 @@ impl RouteRequest {
 /// Hashes the name of a tenant into its identity, which is never that of the common tenant.
 pub(crate) fn tenant_id(name: &str) -> TenantId {
     TenantId(XxHash3_64::oneshot(name.as_bytes()).max(1))
+}
+
+/// Hashes the id of a stored response.
+pub(crate) fn response_key(id: &str) -> ResponseKey {
+    ResponseKey(XxHash3_64::oneshot(id.as_bytes()))
 }
 
 /// Hashes the value of a session header into a session key. Every instance of the service computes the same key: their

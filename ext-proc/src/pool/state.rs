@@ -138,6 +138,7 @@ impl PoolState {
             id: RequestId(self.next_request),
             fingerprint: request.fingerprint.clone(),
             session: request.session,
+            previous_response: request.previous_response,
             tenant: request.tenant_id(),
             tier: request.tier,
             ttft_slo: request.ttft_slo,

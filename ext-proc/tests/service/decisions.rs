@@ -179,6 +179,7 @@ async fn the_outcome_reaches_the_pool_and_not_the_client() {
             running: Some(7),
             kv_usage: Some(0.5),
         }),
+        response_id: None,
         upstream: Some(service.engines[0].addr.to_string()),
         is_broken: false,
         is_error: false,

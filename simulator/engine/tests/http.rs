@@ -221,6 +221,39 @@ async fn every_api_responds_in_its_own_format_whole_and_streamed() {
 }
 
 #[tokio::test]
+async fn a_stored_response_is_continued_and_read_by_its_own_engine_only() {
+    let [server, other] = [Server::start("").await, Server::start("").await];
+    let ask = |previous: Option<&str>, stream: bool| {
+        json!({ "model": server.replica.settings.model, "input": "Where is it warm?", "max_output_tokens": 4,
+            "previous_response_id": previous, "stream": stream })
+    };
+    let path = "/v1/responses";
+    let first = server.ask(path, &ask(None, false)).await;
+    let id = first["id"].as_str().unwrap();
+    let second = server.ask(path, &ask(Some(id), false)).await;
+    let tokens = |response: &Value| response["usage"]["input_tokens"].as_u64().unwrap();
+    assert!(
+        tokens(&second) > tokens(&first),
+        "the conversation is in front"
+    );
+    server.stream(path, &ask(second["id"].as_str(), true)).await;
+    let read: Value = serde_json::from_str(&server.get(&format!("{path}/{id}")).await).unwrap();
+    assert_eq!(read, first);
+    let status = server
+        .post(&format!("{path}/{id}/cancel"), &json!({}))
+        .await
+        .status();
+    assert_eq!(status, 400, "it has ended");
+
+    let unknown = other.post(path, &ask(Some(id), false)).await;
+    assert_eq!(unknown.status(), 404);
+    let error: Value = unknown.json().await.unwrap();
+    assert_eq!(error["error"]["param"], "response_id");
+    let url = format!("{}{path}/{id}", other.url);
+    assert_eq!(other.client.get(url).send().await.unwrap().status(), 404);
+}
+
+#[tokio::test]
 async fn several_prompts_get_a_choice_each() {
     let server = Server::start("--speed 1000").await;
     let body = json!({"prompt": ["one", "two", "three"], "max_tokens": 4, "ignore_eos": true});

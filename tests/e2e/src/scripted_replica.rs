@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::ready;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -29,6 +29,8 @@ use crate::{MODEL, WAIT_MAX, lock};
 
 /// The response header with the name of the scripted replica.
 pub const SERVED_BY: &str = "x-served-by";
+/// The path whose responses always name cached tokens, and have an id with the name of the replica.
+const RESPONSES_PATH: &str = "/v1/responses";
 /// Bytes of a request in a token, as the replica counts.
 const TOKEN_BYTES: usize = 4;
 
@@ -80,6 +82,8 @@ struct State {
     held: Arc<()>,
     /// Share of the KV cache in use, in thousandths, as the metrics tell it.
     kv_usage: AtomicU32,
+    /// Whether chats tell no cached tokens.
+    is_stock_vllm: AtomicBool,
 }
 
 /// Share of the KV cache in use, in thousandths, unless a test sets it.
@@ -119,6 +123,7 @@ impl ScriptedReplica {
             running: Arc::default(),
             held: Arc::default(),
             kv_usage: AtomicU32::new(KV_USAGE),
+            is_stock_vllm: AtomicBool::new(false),
         });
         let state_of_server = Arc::clone(&state);
         let server =
@@ -168,6 +173,11 @@ impl ScriptedReplica {
         )]
         let thousandths = (share * 1e3).round() as u32;
         self.state.kv_usage.store(thousandths, Ordering::SeqCst);
+    }
+
+    /// Makes chats tell no cached tokens, as those of vLLM without `--enable-prompt-tokens-details`. Responses still tell them.
+    pub fn answer_as_stock_vllm(&self) {
+        self.state.is_stock_vllm.store(true, Ordering::SeqCst);
     }
 
     /// Makes the replica disconnect after it has read a body with this text, as an engine that crashes does.
@@ -228,6 +238,7 @@ async fn handle_request(
 ) -> Result<Response<Body>, std::io::Error> {
     let (head, body) = request.into_parts();
     let path = head.uri.path().to_owned();
+    let is_responses = path == RESPONSES_PATH;
     if path == "/metrics" {
         return Ok(state.respond(200, "text/plain", text_body(state.metrics())));
     }
@@ -256,7 +267,8 @@ async fn handle_request(
         };
         (action, if is_cached { tokens } else { 0 })
     };
-    let usage = usage(tokens, cached_tokens);
+    let names_cached_tokens = !state.is_stock_vllm.load(Ordering::SeqCst);
+    let usage = usage(tokens, names_cached_tokens.then_some(cached_tokens));
     match action {
         Action::Disconnect => return Err(std::io::Error::other("disconnected by the test")),
         Action::Status(status) => {
@@ -269,6 +281,10 @@ async fn handle_request(
     if action == Action::Stream || wants_stream {
         let body = stream_body(&state, running, action == Action::Stream, &usage);
         return Ok(state.respond(200, "text/event-stream", body));
+    }
+    if is_responses {
+        let response = state.stored_response(tokens, cached_tokens);
+        return Ok(state.respond(200, "application/json", text_body(response.to_string())));
     }
     let completion = json!({
         "id": "chatcmpl-1",
@@ -325,12 +341,13 @@ pub fn prompt_tokens(body: &[u8]) -> usize {
     body.len().div_ceil(TOKEN_BYTES)
 }
 
-fn usage(prompt_tokens: usize, cached_tokens: usize) -> Value {
+fn usage(prompt_tokens: usize, cached_tokens: Option<usize>) -> Value {
+    let details = cached_tokens.map(|tokens| json!({ "cached_tokens": tokens }));
     json!({
         "prompt_tokens": prompt_tokens,
         "completion_tokens": 2,
         "total_tokens": prompt_tokens + 2,
-        "prompt_tokens_details": { "cached_tokens": cached_tokens },
+        "prompt_tokens_details": details,
     })
 }
 
@@ -346,6 +363,19 @@ impl State {
             headers.insert(SERVED_BY, name);
         }
         response
+    }
+
+    fn stored_response(&self, prompt_tokens: usize, cached_tokens: usize) -> Value {
+        json!({
+            "id": format!("resp_{}", self.name),
+            "object": "response",
+            "output": [],
+            "usage": {
+                "input_tokens": prompt_tokens,
+                "input_tokens_details": { "cached_tokens": cached_tokens },
+                "output_tokens": 2,
+            },
+        })
     }
 
     /// The metrics that the service reads, in vLLM's format.

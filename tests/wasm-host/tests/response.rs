@@ -69,6 +69,7 @@ fn a_stream_ends_with_its_outcome_in_a_trailer() {
             cached_tokens: Some(64),
             completion_tokens: Some(500),
             load: None,
+            response_id: None,
             upstream: Some("10.0.0.3:8000".to_owned()),
             is_broken: false,
             is_error: false,

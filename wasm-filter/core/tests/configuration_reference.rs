@@ -39,7 +39,7 @@ const REQUEST: [Key; 18] = [
     (
         "paths",
         "list of paths",
-        r#"["/v1/chat/completions","/v1/completions","/v1/responses","/v1/embeddings","/v1/messages","/v1/messages/count_tokens","/v1/models","/v1/models/*","/health","/generate","/generate_stream"]"#,
+        r#"["/v1/chat/completions","/v1/completions","/v1/responses","/v1/responses/*","/v1/embeddings","/v1/messages","/v1/messages/count_tokens","/v1/models","/v1/models/*","/health","/generate","/generate_stream"]"#,
         "The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`, and `*` for every path. Set `*` where the filter sees requests for other backends.",
     ),
     (

@@ -7,6 +7,8 @@ pub struct ClientMessage {
     pub ends: ::prost::alloc::vec::Vec<RequestEnd>,
     #[prost(uint32, repeated, tag = "3")]
     pub starts: ::prost::alloc::vec::Vec<u32>,
+    #[prost(message, repeated, tag = "4")]
+    pub stored: ::prost::alloc::vec::Vec<StoredResponse>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ServerMessage {
@@ -30,6 +32,13 @@ pub struct Header {
     pub name: ::prost::alloc::string::String,
     #[prost(bytes = "vec", tag = "2")]
     pub value: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StoredResponse {
+    #[prost(uint32, tag = "1")]
+    pub request_id: u32,
+    #[prost(string, tag = "2")]
+    pub response_id: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RequestEnd {

@@ -11,6 +11,7 @@
 //!   |<- responses [{ request_id, wait: timeout_ms }] ---|   only when the request is queued
 //!   |<- responses [{ request_id, route | ... }] --------|   several in one message, in any order
 //!   |-- starts [request_id] --------------------------->|   the first token of a streamed response came
+//!   |-- stored [{ request_id, response_id }] ---------->|   the replica may store the response under this id
 //!   |<- responses [{ request_id, immediate_response }] -|   only when the replica of a decided request hangs
 //!   |-- ends [{ request_id, outcome }] ---------------->|   also for a queued request: its client disconnected
 //!   |<- go_away ----------------------------------------|   the service stops: no new requests, only ends

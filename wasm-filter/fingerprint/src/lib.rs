@@ -25,6 +25,7 @@ pub mod paths;
 mod sections;
 pub mod session;
 mod shape;
+pub mod stored_response;
 pub mod tenant;
 pub mod tokens;
 mod unread_model;

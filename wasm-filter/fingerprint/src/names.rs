@@ -52,6 +52,8 @@ headers! {
         "The estimated prompt tokens and the limit of output tokens, as `PROMPT[;OUTPUT_MAX]`.";
     STREAM = "x-isotherm-stream", "filter" => "service", "1 byte",
         "`1` if the request asks for a streamed response. Without it, the response may come as a whole.";
+    PREVIOUS_RESPONSE = "x-isotherm-previous-response", "filter" => "service", "128 bytes",
+        "The id of the stored response that the request continues (`previous_response_id`).";
     HELD = "x-isotherm-held", "filter" => "service", "20 bytes",
         "How long the filter held a request that its caller traces, in microseconds.";
     CLUSTER = "x-isotherm-cluster", "filter, service" => "Envoy's route", "a cluster of the configuration",
@@ -75,7 +77,7 @@ headers! {
     LISTENER = "x-isotherm-listener", "Envoy" => "service", "one word",
         "The listener of the request, in the metadata of the gRPC call and never in a request. The service believes `x-isotherm-origin` and `x-isotherm-tried` only where the value is `regions`.";
     OUTCOME = "x-isotherm-outcome", "filter" => "service", "512 bytes",
-        "The outcome of the request, in a response trailer: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;upstream=..`, without unknown fields.";
+        "The outcome of the request, in a response trailer: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;response=..;upstream=..`, without unknown fields.";
     DECIDED = "x-isotherm-decided", "filter" => "Envoy's matchers", "10 bytes",
         "The number of a request that was decided on the decision stream. Envoy skips external processing for it.";
     GATE = "x-isotherm-gate", "filter" => "filter, role `gate`", "1 byte",

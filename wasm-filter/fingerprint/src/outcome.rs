@@ -8,7 +8,7 @@ use core::fmt::Write as _;
 use core::net::SocketAddr;
 use core::str::FromStr;
 
-use crate::number;
+use crate::{number, stored_response};
 
 /// The load that an engine reports in a response (ORCA's `endpoint-load-metrics`).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -39,6 +39,8 @@ pub struct Outcome {
     pub completion_tokens: Option<u32>,
     /// The engine's load report.
     pub load: Option<LoadReport>,
+    /// The id of the response, where the engine may store it ([`stored_response`]).
+    pub response_id: Option<String>,
     /// The endpoint that responded, after any retry: `ip:port`, or `envoy://NAME/...` for a listener inside Envoy.
     pub upstream: Option<String>,
     /// Whether the replica broke: its connection ended after it got the request and before the response began.
@@ -86,7 +88,7 @@ impl Outcome {
     }
 
     /// The encoding:
-    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;error=1;upstream=..`,
+    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;error=1;response=..;upstream=..`,
     /// without unknown fields.
     pub fn encode(&self) -> String {
         let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
@@ -107,6 +109,11 @@ impl Outcome {
         }
         push(&mut value, ";broke=", self.is_broken.then_some(1_u8));
         push(&mut value, ";error=", self.is_error.then_some(1_u8));
+        let response = self.response_id.as_deref();
+        if let Some(id) = response.filter(|id| stored_response::is_id(id.as_bytes())) {
+            value.push_str(";response=");
+            value.push_str(id);
+        }
         if let Some(upstream) = self.upstream.as_deref().filter(|text| is_address(text)) {
             value.push_str(";upstream=");
             value.push_str(upstream);
@@ -147,6 +154,11 @@ impl Outcome {
                 "waiting" => set("waiting", &mut waiting, number::parse(value)),
                 "running" => set("running", &mut running, number::parse(value)),
                 "kv" => set("kv", &mut kv_usage, value.parse().ok().filter(is_share)),
+                "response" => {
+                    let is_id = stored_response::is_id(value.as_bytes());
+                    let id = is_id.then(|| value.to_string());
+                    set("response", &mut outcome.response_id, id)
+                }
                 "upstream" => {
                     let address = is_address(value).then(|| value.to_string());
                     set("upstream", &mut outcome.upstream, address)
@@ -216,6 +228,7 @@ mod tests {
                 running: Some(3),
                 kv_usage: Some(0.25),
             }),
+            response_id: Some("resp_0a".into()),
             upstream: Some("10.0.0.7:8000".into()),
             is_broken: false,
             is_error: false,
@@ -245,7 +258,7 @@ mod tests {
         }
         assert_eq!(
             full().encode(),
-            "v=1;status=200;ttft_us=81000;stream=1;prompt=5120;cached=4096;completion=77;waiting=0;running=3;kv=0.25;upstream=10.0.0.7:8000"
+            "v=1;status=200;ttft_us=81000;stream=1;prompt=5120;cached=4096;completion=77;waiting=0;running=3;kv=0.25;response=resp_0a;upstream=10.0.0.7:8000"
         );
     }
 
@@ -286,6 +299,10 @@ mod tests {
             (
                 "v=1;status=200;upstream=envoy://",
                 OutcomeError::BadValue("upstream"),
+            ),
+            (
+                "v=1;status=200;response=msg_1",
+                OutcomeError::BadValue("response"),
             ),
             ("v=1;status=200;status=200", OutcomeError::NotPairs),
             ("v=1;status", OutcomeError::NotPairs),

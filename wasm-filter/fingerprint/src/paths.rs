@@ -10,12 +10,15 @@ use alloc::vec::Vec;
 
 use percent_encoding::percent_decode_str;
 
-/// The paths that clients may use by default: those of [`crate::Api`], the count of a prompt's tokens, the list of models, and
-/// the health of the service.
-pub const DEFAULT_PATHS: [&str; 11] = [
+use crate::stored_response;
+
+/// The paths that clients may use by default: those of [`crate::Api`], stored responses, the count of a prompt's tokens, the list of
+/// models, and the health of the service.
+pub const DEFAULT_PATHS: [&str; 12] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/responses",
+    "/v1/responses/*",
     "/v1/embeddings",
     "/v1/messages",
     "/v1/messages/count_tokens",
@@ -42,7 +45,8 @@ pub fn allowed_methods(path: &str) -> Option<&'static str> {
     if [MODELS_PATH, HEALTH_PATH].contains(&whole) || whole.starts_with("/v1/models/") {
         return Some("GET, HEAD");
     }
-    DEFAULT_PATHS.contains(&whole).then_some("POST")
+    let stored = stored_response::allowed_methods(whole);
+    stored.or_else(|| DEFAULT_PATHS.contains(&whole).then_some("POST"))
 }
 
 /// Whether a method is in the list of [`allowed_methods`].
@@ -177,6 +181,8 @@ mod tests {
             "/v1/chat/completions/",
             "/v1/chat/completions?api-version=1",
             "/generate_stream",
+            "/v1/responses/resp_1",
+            "/v1/responses/resp_1/cancel",
             "/v1/models",
             "/v1/models/",
             "/v1/models/org/model",
@@ -213,6 +219,7 @@ mod tests {
             "/v1/models/..%2f..%2Fmetrics",
             "/v1/models/..%5c..%5Cmetrics",
             "/v1/models\\..\\metrics",
+            "/v1/responses/../../metrics",
             "/v1/models/%ff",
             "/V1/completions",
             "/v1/completions;x",
@@ -264,6 +271,17 @@ mod tests {
                 "{path}"
             );
         }
+        for (method, path) in [
+            ("GET", "/v1/responses/resp_1?stream=true"),
+            ("DELETE", "/v1/responses/resp_1"),
+            ("POST", "/v1/responses/resp_1/cancel"),
+            ("GET", "/v1/responses/resp_1/input_items/"),
+        ] {
+            assert!(allows_method(path, method), "{method} {path}");
+            assert!(!allows_method(path, "PUT"), "{path}");
+        }
+        assert!(!allows_method("/v1/responses/resp_1", "POST"));
+        assert!(!allows_method("/v1/responses/resp_1/cancel", "GET"));
         assert!(allows_method("/x/v1/completions", "GET"));
         assert!(allows_method("/v1/files", "DELETE") && allows_method("/v1/rerank", "POST"));
     }

@@ -20,6 +20,7 @@ mod search;
 mod sessions;
 mod shard;
 mod slab;
+mod stored;
 mod table;
 mod unshared;
 
@@ -27,6 +28,7 @@ pub(crate) use answers::{AnswerKey, Answers};
 pub(crate) use cached_share::CachedShare;
 use isotherm_fingerprint::BlockHash;
 pub(crate) use sessions::Sessions;
+pub(crate) use stored::StoredResponses;
 
 use self::evict::{EVICTED_PER_EVENT_MAX, Excess};
 use self::node::{Entry, Node, NodeId, Nodes, SPAN_BYTES};

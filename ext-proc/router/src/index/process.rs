@@ -1,6 +1,6 @@
 //! Processes of replicas: what a replica holds is lost when its process ends.
 //!
-//! The tables of sessions and answers have one entry for each of hundreds of thousands of keys, and most may be of one
+//! The tables of sessions, answers and stored responses have one entry for each of hundreds of thousands of keys, and most may be of one
 //! replica. An entry names the process that holds it. A restart then changes one number, and the entries of the ended
 //! process are ignored until others replace them.
 

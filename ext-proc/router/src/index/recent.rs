@@ -53,6 +53,11 @@ impl<K: RecencyKey, V: Copy> RecencyMap<K, V> {
         Self::with_most(Self::most_in(bytes_max), HashMixer::new(seed))
     }
 
+    /// An empty map for at most so many entries. The seed decides where entries lie in memory.
+    pub(super) fn with_entries(most: usize, seed: u64) -> Self {
+        Self::with_most(most, HashMixer::new(seed))
+    }
+
     /// Number of entries in so many bytes.
     const fn most_in(bytes_max: usize) -> usize {
         bytes_max / (size_of::<Entry<K, V>>() + PLACE_BYTES)

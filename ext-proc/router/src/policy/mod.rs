@@ -60,7 +60,8 @@ pub(crate) const LOOKED_AT_BY_AFFINITY_MAX: usize = 32;
 constants! {
     /// Holders of a prefix from which on only the least loaded replicas are searched for a holder.
     HOLDERS_MANY: usize = 32;
-    /// Least loaded replicas that are searched for a holder of such a prefix.
+    /// Least loaded replicas that are searched for a holder of such a prefix. Guards: a decision does bounded work, however many replicas hold
+    /// the prefix.
     LEAST_LOADED_MAX: usize = 16;
 }
 

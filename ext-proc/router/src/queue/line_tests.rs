@@ -199,6 +199,7 @@ fn request(id: u64, tier: Tier) -> Request {
         deadline: None,
         prompt_tokens: 0,
         output_tokens_max: None,
+        previous_response: None,
         subset: None,
         adapter: None,
         scope: Scope::default(),

@@ -13,12 +13,14 @@ use crate::Time;
 use crate::constant::constants;
 
 constants! {
-    /// Failures in a row that open a breaker.
+    /// Failures in a row that open a breaker. Source: Envoy's outlier detection, `consecutive_5xx`, which is 5 by default.
     pub(crate) FAILURES_MAX: u32 = 5;
+    /// First back-off; it doubles with each failed trial. Guards: a replica that recovers gets a request after about the time that it was
+    /// out.
     pub(crate) BACK_OFF_MIN: Duration = Duration::from_secs(1);
-    /// Longest back-off. Shorter than the default `queue.wait_ms_max`, so a request that is bound to this replica gets a trial.
+    /// Longest back-off, shorter than the default `queue.wait_ms_max`. Guards: a request that is bound to this replica gets a trial.
     pub(crate) BACK_OFF_MAX: Duration = Duration::from_secs(16);
-    /// Time after which a running trial admits another one.
+    /// Time after which a running trial admits another one. Guards: a long answer is no failure, and keeps no replica out.
     pub(crate) TRIAL_MAX: Duration = Duration::from_secs(10);
 }
 

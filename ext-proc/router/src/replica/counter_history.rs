@@ -12,9 +12,11 @@ use crate::engine_counters::CounterChange;
 use crate::{EngineCounters, Time};
 
 constants! {
-    /// Longest time between two jumps that show several processes.
+    /// Longest time between two jumps that show several processes. Guards: two restarts that lie far apart are not taken for several
+    /// processes.
     JUMPS_WITHIN: Duration = Duration::from_secs(60);
-    /// Time without an alternation after which the reports count as those of one process again.
+    /// Time without an alternation after which the reports count as those of one process again. Guards: an address that loses its other
+    /// processes is believed again without a restart of the service.
     SEVERAL_FOR: Duration = Duration::from_secs(600);
 }
 

@@ -10,6 +10,7 @@ use crate::{ReplicaId, Time};
 
 constants! {
     /// The largest capacity with which a replica counts in its pool, in multiples of the harmonic mean of all capacities.
+    /// Guards: no replica makes the pool look full or empty by a wild claim.
     CAPACITY_MAX: f64 = 1.5;
 }
 

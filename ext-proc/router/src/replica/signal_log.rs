@@ -10,7 +10,8 @@ use crate::{Signals, Source, Time};
 constants! {
     /// Time for which a better source keeps a worse one from teaching.
     RECENT: Duration = Duration::from_secs(60);
-    /// Time after which a silent source is not named any more, if another source has taught since.
+    /// Time after which a silent source is not named any more, if another source has taught since. Guards: a source that pauses stays named; only
+    /// reports depend on it.
     NAMED_FOR: Duration = Duration::from_secs(600);
 }
 

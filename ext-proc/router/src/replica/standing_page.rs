@@ -11,7 +11,8 @@ use crate::constant::constants;
 use crate::{Load, Time};
 
 constants! {
-    /// Time for which a page stands still before it is believed no longer.
+    /// Time for which a page stands still before it is believed no longer. Guards: a page that lags behind its engine by some probes is still
+    /// believed.
     STANDS_STILL_AFTER: Duration = Duration::from_secs(1);
 }
 

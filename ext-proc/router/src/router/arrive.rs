@@ -129,6 +129,7 @@ impl Router {
         arrived: crate::Time,
         has_returned: bool,
     ) -> QueuedRequest {
+        self.keep_to_response(&mut request);
         let band = self.band_of(&request);
         let estimated_tokens = request.prompt_tokens;
         request.prompt_tokens = self.token_length.tokens(estimated_tokens);

@@ -27,6 +27,7 @@ constants! {
     /// Missing bytes from which a prediction is wrong: one block, since an engine's blocks do not align with a fingerprint's.
     MISSING_BYTES_MIN: f64 = 256.0;
     /// Wrong predictions in a row, behind a sign of a restart, after which all entries as old as the missing prefix are removed.
+    /// Guards: one evicted prefix behind a failed probe does not cost a replica all its entries.
     FALSE_HITS_CONFIRMED: u32 = 3;
     /// Wrong predictions in a row from which on each one removes its own prompt's entries behind the cached ones. Behind a sign of a
     /// restart, all entries from before the first wrong prediction are removed, too.

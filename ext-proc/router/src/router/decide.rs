@@ -19,7 +19,8 @@ use crate::{Reason, RejectReason, Request, Scope};
 /// Bound on the memory of restricted requests in the queue: pairs of a request and a replica that may serve it.
 const PINS_MAX: usize = 1 << 20;
 constants! {
-    /// Share of the pool's memory for KV caches in use from which the share of a tenant is bounded.
+    /// Share of the pool's memory for KV caches in use from which the share of a tenant is bounded. Guards: no tenant is
+    /// refused for its share while the pool has room.
     BUSY_FROM: f64 = 0.5;
 }
 

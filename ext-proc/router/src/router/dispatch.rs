@@ -67,6 +67,7 @@ impl Router {
             fingerprint: request.fingerprint,
             session: request.session,
             api: request.api,
+            tenant_id: request.tenant,
             tenant,
             tokens,
             matched_bytes,

@@ -23,9 +23,11 @@ use crate::{BatchStatus, BatchTier, RejectReason, ReleaseReason, Request, Scope,
 /// Held requests that one event promotes, at most; the rest is due at once.
 const PROMOTED_PER_EVENT_MAX: usize = 64;
 constants! {
-    /// Share of a replica's memory for KV caches in use from which batch work goes to the next replica.
+    /// Share of a replica's memory for KV caches in use from which batch work goes to the next replica. Guards: batch work fills no replica so far
+    /// that its engine preempts other requests.
     HOST_FULL: f64 = 0.8;
-    /// Bound on the dispatches that batch work has earned by its share and not used.
+    /// Bound on the dispatches that batch work has earned by its share and not used. Guards: batch work that comes after a pause gets one dispatch,
+    /// not a burst.
     SHARE_EARNED_MAX: f64 = 1.0;
 }
 

@@ -87,6 +87,7 @@ impl Router {
         self.pool.replicas.remove(id, self.pool.now);
         self.pool.answers.removed(id);
         self.pool.sessions.removed(id);
+        self.pool.stored.removed(id);
         self.forgetting.remove(index);
         self.corrections.remove(index);
         self.claims.remove(index);

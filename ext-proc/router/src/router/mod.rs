@@ -30,6 +30,7 @@ mod region_choice;
 mod reject;
 mod restart;
 mod serve;
+mod stored;
 mod tiers;
 mod token_length;
 
@@ -37,6 +38,7 @@ use std::collections::VecDeque;
 
 use self::claims::Claims;
 use self::corrections::Corrections;
+use self::feedback::ResponseUsage;
 use self::forward_queued::ForwardCursor;
 use self::gate::BatchGate;
 use self::overtaking::PastSloCredit;
@@ -141,10 +143,10 @@ impl Router {
                 completion_tokens,
             } => {
                 let tokens = [prompt_tokens, cached_tokens, completion_tokens];
-                let usage = feedback::ResponseUsage::new(ttft_us, tokens);
-                self.on_finish(id, served_by, end, &usage);
+                self.on_finish(id, served_by, end, &ResponseUsage::new(ttft_us, tokens));
             }
             Event::Began(id) => self.on_begin(id),
+            Event::Stored(id, served_by, response) => self.on_stored(id, served_by, response),
             Event::Aborted(id) => self.on_abort(id),
             Event::Probed {
                 replica,

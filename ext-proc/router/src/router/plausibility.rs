@@ -10,7 +10,8 @@ use isotherm_fingerprint::Fingerprint;
 use crate::constant::constants;
 
 constants! {
-    /// Lower bound on the time in which an engine writes a token, in seconds.
+    /// Lower bound on the time in which an engine writes a token, in seconds. Guards: no claim of a long answer changes the pool's estimates
+    /// (20,000 tokens per second are beyond any engine).
     TOKEN_S_MIN: f64 = 0.000_05;
 }
 

@@ -14,6 +14,7 @@ use crate::replica_index::ReplicaSet;
 
 constants! {
     /// Smallest share of the prompt in this region's caches with which a request may stay for them.
+    /// Source: SkyLB, which follows a prefix from half of the prompt on.
     WARM_SHARE_MIN: f64 = 0.5;
 }
 

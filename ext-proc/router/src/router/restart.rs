@@ -59,6 +59,7 @@ impl Router {
         pool.replicas.on_restart(id, now);
         pool.answers.on_restart(id);
         pool.sessions.on_restart(id);
+        pool.stored.on_restart(id);
         pool.adapters.forget_loaded(replica);
         let tick = pool.index.last_tick();
         self.forgetting.add_empty(replica, tick, tick);

@@ -47,6 +47,7 @@ fn request(id: u64, session: u64) -> Request {
         deadline: None,
         prompt_tokens: 10,
         output_tokens_max: None,
+        previous_response: None,
         subset: None,
         adapter: None,
         scope: Scope::default(),

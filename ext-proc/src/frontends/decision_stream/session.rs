@@ -199,7 +199,12 @@ impl<I: Inbound> DecisionSession<I> {
     }
 
     fn handle_message(&mut self, message: &ClientMessage, responses: &mut Vec<DecisionResponse>) {
-        // Ends come first: they make room for the requests of the same message.
+        for stored in &message.stored {
+            if let Some(open) = self.open.get(&stored.request_id) {
+                open.lifecycle.store_response(&stored.response_id);
+            }
+        }
+        // Ends come before requests: they make room for the requests of the same message.
         message.ends.iter().for_each(|end| self.handle_end(end));
         for id in &message.starts {
             if let Some(open) = self.open.get_mut(id) {

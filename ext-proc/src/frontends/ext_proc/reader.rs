@@ -58,6 +58,11 @@ impl ResponseReader {
         !had_begun && self.flow.has_begun()
     }
 
+    /// The id of a response that the engine may store, once.
+    pub(super) fn take_new_id(&mut self) -> Option<&str> {
+        self.flow.take_new_id()
+    }
+
     /// Returns the outcome at the end of the response; `None` for a response without headers.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         self.flow.outcome(self.served.clone())

@@ -173,11 +173,15 @@ fn forward(reply: ForwardReply) -> RequestChanges {
 }
 
 fn pass_through(reply: PassThroughReply) -> RequestChanges {
-    let set = reply.cluster.map(|name| set_header(names::CLUSTER, &name));
+    let cluster = reply.cluster.map(|name| set_header(names::CLUSTER, &name));
+    let endpoint = reply.endpoint.as_deref();
+    let destination = endpoint.map(|endpoint| set_header(names::DESTINATION, endpoint));
     RequestChanges {
-        set: set.into_iter().collect(),
+        set: cluster.into_iter().chain(destination).collect(),
         remove: reply.removed.names().map(str::to_owned).collect(),
-        metadata: None,
+        metadata: reply.endpoint.map(|endpoint| {
+            structure_of([(LB_NAMESPACE, structure([(names::DESTINATION, endpoint)]))])
+        }),
     }
 }
 

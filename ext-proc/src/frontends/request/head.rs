@@ -6,14 +6,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_fingerprint::{Api, Fingerprint, UnreadModel, names, objectives, tenant, tokens};
+use isotherm_fingerprint::{
+    Api, Fingerprint, UnreadModel, names, objectives, stored_response, tenant, tokens,
+};
+use isotherm_router::ResponseKey;
 use isotherm_wasm_filter_core::HeaderEdit;
 use percent_encoding::percent_decode;
 
 use super::origin::{ListenerKind, Origin};
 use super::reply::RequestHeaders;
 use crate::metrics::Metrics;
-use crate::pool::{PeerTable, Pool, RouteRequest, session_key};
+use crate::pool::{PeerTable, Pool, RouteRequest, response_key, session_key};
 use crate::tier;
 
 #[derive(Debug, Default)]
@@ -21,6 +24,8 @@ pub(crate) struct RequestHead {
     pub(crate) method: String,
     pub(crate) path: String,
     pub(crate) model: Option<String>,
+    /// Stored response that the path names.
+    pub(crate) response_in_path: Option<ResponseKey>,
     /// Reason why the model of the request cannot be told.
     pub(crate) unread_model: Option<UnreadModel>,
     /// Name of the request in Envoy's logs.
@@ -114,6 +119,7 @@ impl RequestHead {
             ":path" => {
                 self.path = text(value)?;
                 self.request.api = Api::from_path(&self.path);
+                self.response_in_path = stored_response::id_in_path(&self.path).map(response_key);
             }
             // The client may choose it, so it must be harmless in a log.
             names::REQUEST_ID => self.request_id = harmless(value),
@@ -135,6 +141,11 @@ impl RequestHead {
                 let tokens = tokens::parse(value)?;
                 self.request.prompt_tokens = tokens.prompt;
                 self.request.output_tokens_max = tokens.output_max;
+            }
+            names::PREVIOUS_RESPONSE => {
+                let id = str::from_utf8(value).ok();
+                let id = id.filter(|id| stored_response::is_id(id.as_bytes()))?;
+                self.request.previous_response = Some(response_key(id));
             }
             names::STREAM => self.request.wants_stream = value == b"1",
             names::DECIDED => self.is_decided = true,
@@ -160,6 +171,7 @@ fn known_name(name: &str) -> &'static str {
         names::TTFT_MS,
         names::DEADLINE,
         names::TOKENS,
+        names::PREVIOUS_RESPONSE,
         names::FINGERPRINT,
         names::ORIGIN,
         names::TRIED,

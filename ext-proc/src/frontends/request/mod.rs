@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_fingerprint::{is_anthropic, names};
+use isotherm_fingerprint::{is_anthropic, names, stored_response};
 use isotherm_router::RejectReason;
 use isotherm_wasm_filter_core::{body_timer, error_body};
 use serde_json::Value;
@@ -146,6 +146,10 @@ impl RequestLifecycle {
                 self.stage = RequestStage::PassedThrough;
                 Reply::PassThrough(PassThroughReply::to(cluster, &head.headers))
             }
+            RouteTarget::Holder(pool, replica) => {
+                self.stage = RequestStage::PassedThrough;
+                Reply::PassThrough(PassThroughReply::to_replica(&pool, &replica, &head.headers))
+            }
             target => self.answer(target, is_forwarded, table),
         })
     }
@@ -184,7 +188,10 @@ impl RequestLifecycle {
                 let body = openai::unread_model(reason);
                 (bad, reason.status(), body, "unread_model")
             }
-            RouteTarget::UnknownPath | RouteTarget::Pool(_) | RouteTarget::PassThrough(_) => {
+            RouteTarget::UnknownPath
+            | RouteTarget::Pool(_)
+            | RouteTarget::Holder(..)
+            | RouteTarget::PassThrough(_) => {
                 (not_found, 404, openai::unknown_path(), "unknown_path")
             }
         };
@@ -274,6 +281,16 @@ impl RequestLifecycle {
         }
         if let Some(trace) = &mut self.trace {
             trace.begin_response();
+        }
+    }
+
+    /// Records that the replica of the request may store the response under this id.
+    pub(super) fn store_response(&self, response_id: &str) {
+        match &self.stage {
+            RequestStage::InFlight(guard) if stored_response::is_id(response_id.as_bytes()) => {
+                guard.store_response(response_id);
+            }
+            _ => {}
         }
     }
 

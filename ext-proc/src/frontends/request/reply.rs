@@ -220,6 +220,8 @@ impl ForwardReply {
 pub(crate) struct PassThroughReply {
     /// Envoy's cluster, if there is one and the filter has not set the same one.
     pub(crate) cluster: Option<String>,
+    /// The only replica for the request, as `ip:port`, if there is one.
+    pub(crate) endpoint: Option<String>,
     pub(crate) removed: RemovedHeaders,
 }
 
@@ -228,6 +230,16 @@ impl PassThroughReply {
     pub(crate) fn to(cluster: Option<String>, headers: &RequestHeaders) -> Self {
         Self {
             cluster: cluster.filter(|cluster| headers.cluster.as_ref() != Some(cluster)),
+            endpoint: None,
+            removed: headers.to_remove,
+        }
+    }
+
+    /// Builds the reply for a request that only one replica of a pool can answer, and that takes no capacity of it.
+    pub(crate) fn to_replica(pool: &Pool, replica: &Endpoint, headers: &RequestHeaders) -> Self {
+        Self {
+            cluster: pool.cluster_unless(headers.cluster.as_deref()),
+            endpoint: Some(replica.to_string()),
             removed: headers.to_remove,
         }
     }

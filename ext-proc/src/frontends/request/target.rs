@@ -5,6 +5,7 @@
 //! | decided on the decision stream, and sent to external processing all the same | passes through |
 //! | a path outside the list `paths` | 404 in OpenAI's format |
 //! | `GET /v1/models[/{id}]`, unless a pool serves any model | the service replies |
+//! | a path of a stored response, and the replica that has it is known | that replica, past the queue |
 //! | names a model | the pool of the model; without one, 404 in OpenAI's format |
 //! | no model, and the filter chose a cluster | the pool behind the cluster |
 //! | no model, and there is one pool, or one for any model | that pool |
@@ -27,7 +28,7 @@ use isotherm_fingerprint::{Api, UnreadModel};
 use isotherm_router::{Availability, Role};
 
 use super::head::{RequestHead, percent_decoded};
-use crate::pool::{ANY_MODEL, Pool, PoolTable};
+use crate::pool::{ANY_MODEL, Endpoint, Pool, PoolTable};
 
 const MODELS_PATH: &str = "/v1/models";
 
@@ -38,6 +39,8 @@ static WARNING: Once = Once::new();
 pub(crate) enum RouteTarget {
     /// A replica of this pool.
     Pool(Arc<Pool>),
+    /// The replica of this pool that has the stored response.
+    Holder(Arc<Pool>, Endpoint),
     /// Envoy's routes, with this cluster if there is one.
     PassThrough(Option<String>),
     ModelList,
@@ -89,6 +92,9 @@ impl RouteTarget {
         {
             return models.map_or(Self::ModelList, |id| Self::one_model(id, table));
         }
+        if let Some((pool, replica)) = holder(head, table) {
+            return Self::Holder(pool, replica);
+        }
         if let Some(model) = &head.model {
             return match table.for_model(model) {
                 Some(pool) => Self::in_pool(pool, head),
@@ -130,6 +136,15 @@ impl RouteTarget {
     }
 }
 
+/// The replica that has the stored response which the path names, with its pool.
+fn holder(head: &RequestHead, table: &PoolTable) -> Option<(Arc<Pool>, Endpoint)> {
+    let (response, tenant) = (head.response_in_path?, head.request.tenant_id());
+    table.pools().iter().find_map(|pool| {
+        let replica = pool.endpoint_of_response(tenant, response)?;
+        Some((Arc::clone(pool), replica))
+    })
+}
+
 fn is_bodiless(method: &str) -> bool {
     matches!(method, "GET" | "HEAD" | "OPTIONS")
 }
@@ -168,11 +183,13 @@ fn has_healthy_replica(pool: &Pool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use isotherm_fingerprint::names;
     use prometheus_client::registry::Registry;
 
     use super::*;
     use crate::clock::Clock;
     use crate::config;
+    use crate::frontends::request::ListenerKind;
     use crate::metrics::Metrics;
     use crate::pool::PoolRegistry;
 
@@ -198,6 +215,7 @@ pools:
         head.is_filtered = true;
         match RouteTarget::of(&head, &pool_registry.table()) {
             RouteTarget::Pool(pool) => format!("route {}", pool.name()),
+            RouteTarget::Holder(pool, replica) => format!("{replica} of {}", pool.name()),
             RouteTarget::PassThrough(cluster) => format!("pass {}", cluster.unwrap_or_default()),
             RouteTarget::ModelList => "models".into(),
             RouteTarget::Model(id, _) => format!("model {id}"),
@@ -355,6 +373,55 @@ pools:
             target(TWO, "POST", "/v1/completions", "", "elsewhere"),
             "no model"
         );
+    }
+
+    #[tokio::test]
+    async fn a_path_of_a_stored_response_belongs_to_the_replica_that_has_it() {
+        let config = config::parse(TWO).unwrap();
+        let metrics = Arc::new(Metrics::register(&mut Registry::default()));
+        let pool_registry = PoolRegistry::new(&config, Arc::clone(&metrics), Clock::start());
+        let pool = pool_registry.pool_for("qwen").unwrap();
+        let replica = pool.add_replica(([127, 0, 0, 1], 1).into()).unwrap();
+        let load = isotherm_router::Load::default();
+        pool.probed(replica, load, pool.clock().now());
+        let request = crate::pool::RouteRequest {
+            tenant: Some("a".into()),
+            ..crate::pool::RouteRequest::default()
+        };
+        let (guard, _) = pool.submit(&request);
+        guard.store_response("resp_1");
+        let of = |method: &str, path: &str, tenant: &str| {
+            let headers = [
+                (":method", method),
+                (":path", path),
+                (names::TENANT, tenant),
+                (names::CLUSTER, "l"),
+            ];
+            let headers = headers.map(|(name, value)| (name, value.as_bytes()));
+            let head = RequestHead::read(headers.into_iter(), ListenerKind::Clients, &metrics);
+            RouteTarget::of(&head, &pool_registry.table())
+        };
+        for (method, below) in [
+            ("GET", ""),
+            ("DELETE", "?x=1"),
+            ("POST", "/cancel"),
+            ("GET", "/input_items"),
+        ] {
+            let target = of(method, &format!("/v1/responses/resp_1{below}"), "a");
+            let RouteTarget::Holder(pool, replica) = &target else {
+                panic!("{target:?}");
+            };
+            assert_eq!(&**pool.name(), "qwen");
+            assert_eq!(replica.as_str(), "127.0.0.1:1");
+        }
+        for (path, tenant) in [("/v1/responses/resp_1", "b"), ("/v1/responses/resp_2", "a")] {
+            let target = of("GET", path, tenant);
+            let cluster = "l".to_owned();
+            assert!(
+                matches!(&target, RouteTarget::PassThrough(Some(of)) if *of == cluster),
+                "{target:?}"
+            );
+        }
     }
 
     #[tokio::test]

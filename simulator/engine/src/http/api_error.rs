@@ -33,11 +33,17 @@ impl ApiError {
     /// The server has no such model.
     #[must_use]
     pub fn unknown_model(model: &str) -> Self {
+        Self::not_found(format!("The model `{model}` does not exist."), "model")
+    }
+
+    /// The server does not have what the request names.
+    #[must_use]
+    pub fn not_found(message: impl Into<String>, param: &'static str) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,
             kind: "NotFoundError",
-            message: format!("The model `{model}` does not exist."),
-            param: Some("model"),
+            message: message.into(),
+            param: Some(param),
         }
     }
 

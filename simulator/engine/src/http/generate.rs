@@ -33,7 +33,8 @@ pub async fn handle<D: Dialect>(
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body = read_json(&body)?;
+    let mut body = read_json(&body)?;
+    D::complete(&replica.stored, &mut body)?;
     let selector = models::select(&replica.settings, &body)?;
     let job = D::read(&body, &selector)?;
     if job.prompts.is_empty() || job.prompts.len() > PROMPTS_MAX {
@@ -51,12 +52,13 @@ pub async fn handle<D: Dialect>(
     let adapter = models::adapter(&replica.settings, &selector);
     let generations = start(&replica, job, adapter)?;
     if stream {
-        return Ok(streamed::<D>(meta, generations));
+        return Ok(streamed::<D>(replica, body, meta, generations));
     }
     let mut parts = Vec::with_capacity(generations.len());
     for mut generation in generations {
         parts.push(generation.end().await?);
     }
+    D::keep(&replica.stored, &body, &meta, &parts);
     let mut response = Json(D::whole(&meta, &parts)).into_response();
     orca::report(&headers, &replica.stats(), response.headers_mut());
     Ok(response)
@@ -187,12 +189,18 @@ impl Generation {
     }
 }
 
-fn streamed<D: Dialect>(meta: Meta, generations: Vec<Generation>) -> Response {
+fn streamed<D: Dialect>(
+    replica: Arc<Replica>,
+    body: Value,
+    meta: Meta,
+    generations: Vec<Generation>,
+) -> Response {
+    let request = Arc::new((replica, body));
     let steps = stream::select_all(generations.into_iter().map(Generation::steps));
     // `None` closes the stream; the opening goes out with the first step.
     let state = Some((D::opening(&meta), steps, Vec::new()));
     let chunks = stream::unfold(state, move |state| {
-        let meta = meta.clone();
+        let (meta, request) = (meta.clone(), Arc::clone(&request));
         async move {
             let (mut chunk, mut steps, mut parts) = state?;
             let mut is_open = true;
@@ -207,6 +215,8 @@ fn streamed<D: Dialect>(meta: Meta, generations: Vec<Generation>) -> Response {
                     is_open = false;
                 }
                 None => {
+                    let (replica, body) = &*request;
+                    D::keep(&replica.stored, body, &meta, &parts);
                     chunk += &D::closing(&meta, &parts);
                     is_open = false;
                 }

@@ -5,6 +5,7 @@
 //! - [`metrics`], [`orca`], [`debug`]: the engine's load and counters
 //! - [`fault`], [`fault_routes`]: injected faults
 //! - [`received_ids`], [`client_request_id`]: how often a request of a client arrived
+//! - [`stored`], [`stored_routes`]: stored responses
 //! - [`spans`]: spans of requests that their callers trace
 //! - [`serve`]: the listening socket, and the timer that advances the engine
 
@@ -27,4 +28,6 @@ pub mod request_id;
 pub mod routes;
 pub mod serve;
 pub mod spans;
+pub mod stored;
+pub mod stored_routes;
 pub mod wall_clock;

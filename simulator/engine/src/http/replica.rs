@@ -17,6 +17,7 @@ use super::dialect::CachedTokens;
 use super::fault::Faults;
 use super::history::History;
 use super::received_ids::ReceivedIds;
+use super::stored::StoredResponses;
 use super::wall_clock::unix_ms;
 use crate::model::{Config, Engine, Event, EventKind, Rejection, Request, RequestId, Stats, Usage};
 
@@ -72,6 +73,8 @@ pub struct Replica {
     pub adapter_series: AdapterSeries,
     /// Requests by the id of their client.
     pub received_ids: ReceivedIds,
+    /// Stored responses.
+    pub stored: StoredResponses,
     /// Wakes the driver when the next time to act may have come nearer.
     pub(super) wake: Notify,
     /// Start of the virtual time.
@@ -116,6 +119,7 @@ impl Replica {
             tracer: OnceLock::new(),
             adapter_series: AdapterSeries::default(),
             received_ids: ReceivedIds::default(),
+            stored: StoredResponses::default(),
             started: Instant::now(),
             started_unix_ms: unix_ms(),
             settings,

@@ -12,7 +12,7 @@ use super::dialect::{Chat, Completions, Messages, Native, Responses};
 use super::replica::Replica;
 use super::{
     client_request_id, debug, embeddings, fault_routes, generate, metrics, models, request_id,
-    spans,
+    spans, stored_routes,
 };
 
 /// Longest body of a request, in bytes. Inlined images make bodies of tens of megabytes.
@@ -24,6 +24,8 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .route("/v1/chat/completions", post(generate::handle::<Chat>))
         .route("/v1/completions", post(generate::handle::<Completions>))
         .route("/v1/responses", post(generate::handle::<Responses>))
+        .route("/v1/responses/{id}", get(stored_routes::get))
+        .route("/v1/responses/{id}/cancel", post(stored_routes::cancel))
         .route("/v1/messages", post(generate::handle::<Messages>))
         .route("/generate", post(generate::handle::<Native>))
         .route("/v1/embeddings", post(embeddings::handle))

@@ -102,6 +102,7 @@ impl Simulation<'_> {
             deadline,
             prompt_tokens: flight.presumed_tokens,
             output_tokens_max: None,
+            previous_response: None,
             subset: None,
             adapter: session.and_then(|session| session.adapter).map(adapter_key),
             scope,

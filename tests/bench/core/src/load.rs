@@ -289,6 +289,7 @@ impl Load {
             deadline: None,
             prompt_tokens: tokens,
             output_tokens_max: None,
+            previous_response: None,
             subset: None,
             adapter: self.adapter,
             scope: self.scope.clone(),

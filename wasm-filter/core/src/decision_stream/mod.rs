@@ -24,7 +24,7 @@ use std::mem;
 
 use isotherm_decision_proto::{
     Action, ClientMessage, DecisionRequest, DecisionResponse, Header, ImmediateResponse,
-    RequestEnd, ServerMessage,
+    RequestEnd, ServerMessage, StoredResponse,
 };
 use prost::Message;
 
@@ -92,6 +92,8 @@ pub struct DecisionStream {
     ends: Vec<RequestEnd>,
     /// The requests whose response has begun, for the next message.
     starts: Vec<u32>,
+    /// The responses that a replica may store, for the next message.
+    stored: Vec<StoredResponse>,
     /// The current time in ticks.
     now: u64,
     backoff_ticks: u64,
@@ -138,6 +140,7 @@ impl DecisionStream {
             requests: BTreeMap::new(),
             ends: Vec::new(),
             starts: Vec::new(),
+            stored: Vec::new(),
             now: 0,
             backoff_ticks: BACKOFF_TICKS_MIN,
             fallbacks: 0,
@@ -172,6 +175,7 @@ impl DecisionStream {
             }],
             ends: mem::take(&mut self.ends),
             starts: mem::take(&mut self.starts),
+            stored: mem::take(&mut self.stored),
         };
         let pending = Request::Pending {
             deadline: self.now + self.timeout_ticks + SLACK_TICKS,
@@ -201,6 +205,20 @@ impl DecisionStream {
         self.schedule()
     }
 
+    /// Tells the service at once that the replica of a request may store its response under this id: the client may use the id on
+    /// another worker next.
+    pub fn store_response(&mut self, id: u32, response_id: String) -> Option<Effect> {
+        let request = self.requests.get(&id)?;
+        if !matches!(request, Request::Decided(_) | Request::Begun) {
+            return None;
+        }
+        self.stored.push(StoredResponse {
+            request_id: id,
+            response_id,
+        });
+        self.flush_ends()
+    }
+
     /// Schedules the waiting starts and ends.
     fn schedule(&mut self) -> Option<Effect> {
         match self.ends.len() + self.starts.len() {
@@ -226,15 +244,15 @@ impl DecisionStream {
         });
     }
 
-    /// Sends the waiting starts and ends.
+    /// Sends what waits for the next message.
     pub fn flush_ends(&mut self) -> Option<Effect> {
         let message = ClientMessage {
             requests: Vec::new(),
             ends: mem::take(&mut self.ends),
             starts: mem::take(&mut self.starts),
+            stored: mem::take(&mut self.stored),
         };
-        let is_empty = message.ends.is_empty() && message.starts.is_empty();
-        (!is_empty).then(|| Effect::Send(message.encode_to_vec()))
+        (message != ClientMessage::default()).then(|| Effect::Send(message.encode_to_vec()))
     }
 
     /// Advances the time by one tick.
@@ -302,6 +320,7 @@ impl DecisionStream {
         self.back_off();
         self.ends.clear();
         self.starts.clear();
+        self.stored.clear();
         let mut effects = Vec::new();
         for (id, request) in mem::take(&mut self.requests) {
             match request {

@@ -169,6 +169,32 @@ fn the_start_of_a_response_goes_to_the_service() {
     assert_eq!(stream.flush_ends(), None);
 }
 
+#[test]
+fn the_id_of_a_response_goes_to_the_service_at_once() {
+    let mut stream = ready();
+    assert!(add(&mut stream, 1) && add(&mut stream, 2));
+    respond(&mut stream, 1, route("", ""));
+    let id = || "resp_1".to_owned();
+    assert_eq!(stream.store_response(2, id()), None, "it has no replica");
+    stream.start_response(1);
+    let Some(Effect::Send(message)) = stream.store_response(1, id()) else {
+        panic!("nothing is sent");
+    };
+    let message = ClientMessage::decode(&*message).unwrap();
+    let stored = StoredResponse {
+        request_id: 1,
+        response_id: id(),
+    };
+    assert_eq!((message.stored, message.starts), (vec![stored], vec![1]));
+    assert_eq!(stream.flush_ends(), None);
+    stream.on_close();
+    assert_eq!(
+        stream.store_response(1, id()),
+        None,
+        "the stream has closed"
+    );
+}
+
 /// The response to a request whose replica hangs.
 fn instead() -> ImmediateResponse {
     ImmediateResponse {

@@ -382,6 +382,7 @@ fn is_set_by_peer(name: &str) -> bool {
         names::DEADLINE,
         names::TOKENS,
         names::STREAM,
+        names::PREVIOUS_RESPONSE,
         names::ORIGIN,
         names::TRIED,
     ]
@@ -420,12 +421,15 @@ fn prompt_headers(
     let fingerprint = fingerprint.map(|value| HeaderEdit::set(names::FINGERPRINT, value));
     let tokens = prompt.tokens(body_bytes).map(tokens::encode);
     let tokens = tokens.map(|value| HeaderEdit::set(names::TOKENS, value));
+    let previous = found.and_then(|found| found.previous_response.clone());
+    let previous = previous.map(|id| HeaderEdit::set(names::PREVIOUS_RESPONSE, id));
     let stream = found.filter(|found| found.is_stream);
     let stream = stream.map(|_| HeaderEdit::set(names::STREAM, "1"));
     model
         .into_iter()
         .chain(fingerprint)
         .chain(tokens)
+        .chain(previous)
         .chain(stream)
 }
 

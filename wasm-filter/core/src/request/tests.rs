@@ -95,6 +95,28 @@ fn the_service_learns_whether_a_request_asks_for_a_stream() {
 }
 
 #[test]
+fn the_service_learns_the_stored_response_that_a_request_continues() {
+    let previous = |path: &str, id: &str| {
+        let body = format!(r#"{{"model":"llama","input":"hi","previous_response_id":{id}}}"#);
+        let mut headers = chat_with(&[]);
+        headers[0].1 = path.as_bytes().to_vec();
+        let release = send(usual(), &headers, body.as_bytes(), 10);
+        set(&release, names::PREVIOUS_RESPONSE).map(str::to_owned)
+    };
+    let responses = "/v1/responses";
+    assert_eq!(
+        previous(responses, "\"resp_0a\"").as_deref(),
+        Some("resp_0a")
+    );
+    for other in ["null", "7", "\"\"", "\"msg_1\"", "\"resp_a b\""] {
+        assert_eq!(previous(responses, other), None, "{other}");
+    }
+    let twice = r#""resp_0a","previous_response_id":"resp_0b""#;
+    assert_eq!(previous(responses, twice), None);
+    assert_eq!(previous("/v1/chat/completions", "\"resp_0a\""), None);
+}
+
+#[test]
 fn the_objectives_of_a_request_become_headers() {
     let objectives = |more: &[(&str, &str)], body: &str| {
         let release = send(usual(), &chat_with(more), body.as_bytes(), 10);

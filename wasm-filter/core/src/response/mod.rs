@@ -1,6 +1,7 @@
 //! Turns a response into one outcome: a trailer for the external processor, or a message on the decision stream.
 //!
-//! The outcome has status, time to the first token, token counts, the engine's load and the endpoint that responded.
+//! The outcome has status, time to the first token, token counts, the engine's load, the id of a response that the engine may store,
+//! and the endpoint that responded.
 //!
 //! Responses pass unchanged and without delay. The flow reads a bounded tail of a stream, and its beginning once, before the
 //! tail drops it: streams of Anthropic's API report the prompt tokens there. It reads all of a whole response, and keeps next to
@@ -8,6 +9,7 @@
 //! no trailer, because a proxy cannot add one.
 
 mod error_event;
+mod id;
 mod opening;
 pub mod orca;
 mod tail;
@@ -20,6 +22,7 @@ use isotherm_fingerprint::outcome::{LoadReport, Outcome};
 
 use crate::ResponseConfig;
 use crate::headers::{self, HeaderEdit, Headers};
+use id::ResponseId;
 use opening::OpeningEvents;
 use tail::BodyTail;
 use usage::{Usage, UsageScanner};
@@ -54,6 +57,9 @@ pub struct ResponseFlow {
     load: Option<LoadReport>,
     /// The usage at the beginning of a long stream; `None` while the tail has the beginning.
     first_usage: Option<Usage>,
+    id: ResponseId,
+    /// Whether [`Self::take_new_id`] has returned the id.
+    is_id_taken: bool,
     /// `None` when the body cannot contain usage.
     reader: Option<UsageReader>,
 }
@@ -80,6 +86,8 @@ impl ResponseFlow {
             is_page: false,
             load: None,
             first_usage: None,
+            id: ResponseId::default(),
+            is_id_taken: false,
             reader: None,
         }
     }
@@ -163,8 +171,18 @@ impl ResponseFlow {
         self.is_stream && self.first_token_at.is_some()
     }
 
+    /// The id of a response that the engine may store, once, as soon as it was read.
+    pub fn take_new_id(&mut self) -> Option<&str> {
+        let id = self.id.get().filter(|_| !self.is_id_taken)?;
+        self.is_id_taken = true;
+        Some(id)
+    }
+
     /// Reads the requested bytes of a piece.
     pub fn feed(&mut self, bytes: &[u8]) {
+        if self.reader.is_some() {
+            self.id.feed(bytes);
+        }
         if let Some((at, opening)) = &mut self.opening
             && !bytes.is_empty()
             && opening.has_token(bytes)
@@ -217,6 +235,7 @@ impl ResponseFlow {
             cached_tokens: usage.cached_tokens,
             completion_tokens: usage.completion_tokens,
             load: self.load,
+            response_id: self.id.get().map(str::to_owned),
             upstream,
             is_broken: false,
             is_error: self.is_page || self.begins_with_error(),

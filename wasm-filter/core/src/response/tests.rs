@@ -68,6 +68,7 @@ fn the_outcome_of_a_plain_response_is_complete() {
                 running: None,
                 kv_usage: None
             }),
+            response_id: None,
             upstream: Some("10.0.0.1:80".to_owned()),
             is_broken: false,
             is_error: false,
@@ -269,6 +270,29 @@ fn response_created_is_no_first_token() {
         (outcome.prompt_tokens, outcome.completion_tokens),
         (Some(40), Some(7))
     );
+}
+
+#[test]
+fn the_id_of_a_response_is_known_before_its_first_token() {
+    let mut flow = streaming();
+    let created = "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_0a\"}}\n\n";
+    feed(&mut flow, &[created], 21 * MS);
+    assert!(!flow.has_begun());
+    assert_eq!(flow.take_new_id(), Some("resp_0a"));
+    assert_eq!(flow.take_new_id(), None, "it is new once");
+    let outcome = flow.outcome(None).unwrap();
+    assert_eq!(outcome.response_id.as_deref(), Some("resp_0a"));
+}
+
+#[test]
+fn an_error_has_no_id_of_a_response() {
+    let (mut flow, _) = start(&[(":path", "/v1/responses")]);
+    let _ = flow.headers(&from_pairs(&[
+        (":status", "404"),
+        ("content-type", "application/json"),
+    ]));
+    feed(&mut flow, &[r#"{"id":"resp_0a"}"#], 21 * MS);
+    assert_eq!(flow.take_new_id(), None);
 }
 
 #[test]

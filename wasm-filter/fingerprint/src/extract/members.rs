@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::MemberPaths;
-use crate::UnreadModel;
 use crate::leaves::Digest;
 use crate::objectives;
 use crate::session::{SESSION_BYTES_MAX, hex};
+use crate::{Api, UnreadModel, stored_response};
 
 /// The most paths that the finder follows; no sensible configuration has more.
 const PATHS_MAX: usize = 32;
@@ -21,6 +21,7 @@ const NAMES_BYTES_EXPECTED: usize = 128;
 /// is dropped.
 const VALUE_BYTES_MAX: usize = SESSION_BYTES_MAX;
 const MODEL: &str = "model";
+const PREVIOUS_RESPONSE: &str = "previous_response_id";
 /// A path to an object means this member of the object.
 const IDENTITY: &[u8] = b"id";
 
@@ -32,10 +33,11 @@ pub(super) enum Goal {
     Tier,
     Ttft,
     Deadline,
+    PreviousResponse,
 }
 
 /// The number of [`Goal`]s.
-const GOALS: usize = 5;
+const GOALS: usize = 6;
 
 impl Goal {
     /// Whether a value can be read. One that cannot counts as absent, so a path of worse rank may have the value.
@@ -45,6 +47,7 @@ impl Goal {
             Self::Tier => objectives::tier(value).is_some(),
             Self::Ttft => objectives::ttft_ms(value).is_some(),
             Self::Deadline => objectives::deadline_unix_ms(value).is_some(),
+            Self::PreviousResponse => stored_response::is_id(value),
         }
     }
 }
@@ -95,7 +98,7 @@ pub(super) struct MemberFinder {
 }
 
 impl MemberFinder {
-    pub(super) fn new(wanted: &MemberPaths) -> Self {
+    pub(super) fn new(api: Option<Api>, wanted: &MemberPaths) -> Self {
         let goals = [
             (Goal::Session, &wanted.session),
             (Goal::Tier, &wanted.tier),
@@ -105,7 +108,7 @@ impl MemberFinder {
         let count: usize = goals.iter().map(|(_, paths)| paths.len()).sum();
         let mut finder = Self {
             names: String::with_capacity(NAMES_BYTES_EXPECTED),
-            paths: Vec::with_capacity(PATHS_MAX.min(1 + count)),
+            paths: Vec::with_capacity(PATHS_MAX.min(2 + count)),
             depth_max: 0,
             is_target: false,
             is_keeping: false,
@@ -119,6 +122,9 @@ impl MemberFinder {
             has_long_model: false,
         };
         finder.add(Goal::Model, 0, MODEL);
+        if api == Some(Api::Responses) {
+            finder.add(Goal::PreviousResponse, 0, PREVIOUS_RESPONSE);
+        }
         for (goal, paths) in goals {
             for (rank, path) in paths.iter().enumerate() {
                 finder.add(goal, rank, path);
@@ -270,7 +276,7 @@ impl MemberFinder {
             let value = match (self.is_long, path.goal) {
                 (false, _) => String::from_utf8_lossy(&self.kept).into_owned(),
                 (true, Goal::Session) => hex(digest),
-                (true, Goal::Model | Goal::Tier | Goal::Ttft | Goal::Deadline) => continue,
+                (true, _) => continue,
             };
             *found = Some((path.rank, value));
         }

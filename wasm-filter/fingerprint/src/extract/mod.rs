@@ -47,6 +47,8 @@ pub struct Extraction {
     pub ttft_ms: Option<(usize, u32)>,
     /// The deadline in Unix milliseconds, with the index of its member in [`MemberPaths::deadline`].
     pub deadline_unix_ms: Option<(usize, u64)>,
+    /// The id of the stored response that the request continues, in the API of responses.
+    pub previous_response: Option<String>,
     /// Whether the client asks for a streamed response.
     pub is_stream: bool,
     /// Estimated prompt tokens.
@@ -89,7 +91,7 @@ impl Extractor {
     fn of(api: Option<Api>, paths: &MemberPaths) -> Self {
         Self {
             scanner: Scanner::new(),
-            visitor: RequestVisitor::new(api, MemberFinder::new(paths)),
+            visitor: RequestVisitor::new(api, MemberFinder::new(api, paths)),
         }
     }
 
@@ -130,6 +132,7 @@ impl Extractor {
             ttft_ms: value(Goal::Ttft).and_then(|found| read(found, objectives::ttft_ms)),
             deadline_unix_ms: value(Goal::Deadline)
                 .and_then(|found| read(found, objectives::deadline_unix_ms)),
+            previous_response: value(Goal::PreviousResponse).map(|(_, id)| id),
             is_stream: visitor.stream.unwrap_or(false),
             prompt_tokens: visitor.prompt.tokens(),
             output_tokens_max: visitor.output_tokens_max,

@@ -95,8 +95,8 @@ const COMPLETIONS: &Members = &[
 /// OpenAI `/v1/responses`.
 ///
 /// `previous_response_id` and `conversation` make the server prepend text that the request does not contain. The filter
-/// cannot know that text, so two values share no prefix. The session key, usually `conversation` too, keeps the turns
-/// together.
+/// cannot know that text, so two values share no prefix. A request goes to the replica that has its previous response
+/// ([`crate::stored_response`]); the session key, usually `conversation` too, keeps the other turns together.
 const RESPONSES: &Members = &[
     ("input", prompt(Content, Messages)),
     ("instructions", prompt(System, Parts)),

@@ -134,6 +134,7 @@ mod tests {
             deadline: None,
             prompt_tokens: 0,
             output_tokens_max: None,
+            previous_response: None,
             subset: None,
             adapter: None,
             scope: Scope::default(),

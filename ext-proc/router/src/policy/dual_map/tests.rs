@@ -160,6 +160,7 @@ fn request(id: u64, blocks: &[u64]) -> Request {
         deadline: None,
         prompt_tokens: count * BLOCK_TOKENS,
         output_tokens_max: None,
+        previous_response: None,
         subset: None,
         adapter: None,
         scope: Scope::default(),

@@ -28,7 +28,7 @@ use self::query::CandidateQuery;
 
 constants! {
     /// Part of the expected time to first token that must fit into a request's own objective. A request that would be a little late may be
-    /// in time after all.
+    /// in time after all. Guards: a request past its objective does not come before requests that can still meet theirs.
     IN_TIME_SHARE: f64 = 0.8;
 }
 

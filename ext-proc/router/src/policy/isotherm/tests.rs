@@ -176,6 +176,7 @@ fn request(conversation: u64, blocks: u32) -> Request {
         deadline: None,
         prompt_tokens: blocks * 50 + 12,
         output_tokens_max: None,
+        previous_response: None,
         subset: None,
         // The base model, or one of three adapters.
         adapter: conversation.checked_sub(1).map(AdapterKey),

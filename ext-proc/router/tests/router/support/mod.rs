@@ -76,6 +76,7 @@ pub fn request(id: u64, session: u64, blocks: &[u64]) -> Request {
         deadline: None,
         prompt_tokens: u32::try_from(blocks.len()).unwrap() * BLOCK_BYTES / 4,
         output_tokens_max: None,
+        previous_response: None,
         subset: None,
         adapter: None,
         scope: Scope::default(),

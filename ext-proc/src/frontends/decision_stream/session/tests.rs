@@ -1,6 +1,6 @@
-use isotherm_decision_proto::{GoAway, Header, ImmediateResponse, Route};
+use isotherm_decision_proto::{GoAway, Header, ImmediateResponse, Route, StoredResponse};
 use isotherm_fingerprint::names;
-use isotherm_router::{Load, Role};
+use isotherm_router::{Load, Role, TenantId};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -9,7 +9,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::config;
 use crate::metrics::Metrics;
-use crate::pool::{Pool, PoolRegistry};
+use crate::pool::{Pool, PoolRegistry, response_key};
 
 type DecisionStream =
     DecisionSession<Box<dyn Stream<Item = Result<ClientMessage, Status>> + Send + Unpin>>;
@@ -75,7 +75,7 @@ impl World {
         let message = ClientMessage {
             requests,
             ends,
-            starts: Vec::new(),
+            ..ClientMessage::default()
         };
         self.filter.send(message).unwrap();
     }
@@ -238,6 +238,48 @@ async fn a_route_names_the_prefill_replica_which_is_released_when_the_response_b
     world.say([], [end(7, "v=1;status=200")]);
     assert!(world.is_quiet());
     assert_eq!(outstanding(&world), [0, 0]);
+}
+
+#[tokio::test]
+async fn the_replica_of_a_stored_response_gets_the_requests_that_name_it() {
+    let mut world = World::with_replicas(2).await;
+    world.say([1], []);
+    let [(1, Action::Route(first))] = &*world.responses().await else {
+        panic!("no route");
+    };
+    let stored = |request_id, response_id: &str| StoredResponse {
+        request_id,
+        response_id: response_id.into(),
+    };
+    let message = ClientMessage {
+        stored: vec![stored(1, "resp_a"), stored(1, "no id"), stored(9, "resp_b")],
+        ends: vec![end(1, "v=1;status=200")],
+        ..ClientMessage::default()
+    };
+    world.filter.send(message).unwrap();
+    assert!(world.is_quiet());
+    for id in 2..6 {
+        let mut request = ask(id);
+        request.headers.push(Header {
+            name: names::PREVIOUS_RESPONSE.into(),
+            value: "resp_a".into(),
+        });
+        let message = ClientMessage {
+            requests: vec![request],
+            ..ClientMessage::default()
+        };
+        world.filter.send(message).unwrap();
+        let responses = world.responses().await;
+        let [(_, Action::Route(route))] = &*responses else {
+            panic!("{responses:?}");
+        };
+        assert_eq!(route.destination, first.destination);
+        world.say([], [end(id, "v=1;status=200")]);
+        assert!(world.is_quiet());
+    }
+    let tenant = TenantId::default();
+    let holder = |id| world.pool.endpoint_of_response(tenant, response_key(id));
+    assert!(holder("resp_a").is_some() && holder("no id").is_none() && holder("resp_b").is_none());
 }
 
 #[tokio::test]

@@ -5,6 +5,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders};
 use isotherm_fingerprint::names;
 
 use super::super::mode::BodyMode;
+use super::super::reader::ResponseReader;
 use super::super::{body, response};
 use super::{Inbound, RequestStream, decode_headers};
 
@@ -30,6 +31,9 @@ impl<I: Inbound> RequestStream<I> {
             && reader.body(&piece.body)
         {
             self.lifecycle.begin_response();
+        }
+        if let Some(id) = self.response.as_mut().and_then(ResponseReader::take_new_id) {
+            self.lifecycle.store_response(id);
         }
         let full_duplex = self.modes.response == BodyMode::FullDuplex;
         body::pass(&mut self.outbox, piece, full_duplex, false);

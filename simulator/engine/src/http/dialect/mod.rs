@@ -16,6 +16,7 @@ pub use native::Native;
 pub use responses::Responses;
 
 use super::api_error::ApiError;
+use super::stored::StoredResponses;
 use crate::model::Usage;
 use crate::text::{Prompt, RenderedPrompt, Selector};
 
@@ -26,6 +27,17 @@ pub trait Dialect: 'static {
     /// # Errors
     /// 400 for members that are missing or of the wrong type.
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError>;
+
+    /// Completes a request with what the engine has stored.
+    ///
+    /// # Errors
+    /// 404 where the engine does not have what the request names.
+    fn complete(_stored: &StoredResponses, _body: &mut Value) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Keeps what later requests may name.
+    fn keep(_stored: &StoredResponses, _body: &Value, _meta: &Meta, _parts: &[Part]) {}
 
     /// A whole response.
     fn whole(meta: &Meta, parts: &[Part]) -> Value;

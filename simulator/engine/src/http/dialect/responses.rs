@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Dialect, Job, Meta, Part, limit, named, prompt, render_tools, sum};
 use crate::http::api_error::ApiError;
+use crate::http::stored::StoredResponses;
 use crate::text::{RenderedPrompt, Selector};
 
 /// OpenAI's responses.
@@ -31,6 +32,14 @@ impl Dialect for Responses {
         }
         let max_tokens = limit(body, "max_output_tokens")?;
         Job::new(body, prompt(selector, rendered), max_tokens)
+    }
+
+    fn complete(stored: &StoredResponses, body: &mut Value) -> Result<(), ApiError> {
+        stored.continue_conversation(body)
+    }
+
+    fn keep(stored: &StoredResponses, body: &Value, meta: &Meta, parts: &[Part]) {
+        stored.keep(body, Self::whole(meta, parts));
     }
 
     fn whole(meta: &Meta, parts: &[Part]) -> Value {
