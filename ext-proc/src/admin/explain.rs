@@ -124,6 +124,9 @@ fn without_pool(target: &RouteTarget) -> String {
         RouteTarget::PassThrough(Some(cluster)) => {
             format!("passed on to cluster `{cluster}` at once")
         }
+        RouteTarget::OtherApplication => {
+            "passed on untouched by Envoy's routes, as a request of another application".into()
+        }
         RouteTarget::ModelList | RouteTarget::Model(..) => "answered with the models".into(),
         RouteTarget::Health(_) => "answered with the health of the service".into(),
         RouteTarget::MethodNotAllowed(methods) => {

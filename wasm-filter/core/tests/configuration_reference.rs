@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 18] = [
+const REQUEST: [Key; 19] = [
     ROLE,
     (
         "pools",
@@ -40,7 +40,13 @@ const REQUEST: [Key; 18] = [
         "paths",
         "list of paths",
         r#"["/v1/chat/completions","/v1/completions","/v1/responses","/v1/embeddings","/v1/messages","/v1/messages/count_tokens","/v1/models","/v1/models/*","/health","/generate","/generate_stream"]"#,
-        "The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`, and `*` for every path. Set `*` where the filter sees requests for other backends.",
+        "The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`. With the entry `*`, the requests of other applications [pass untouched](security.md#beside-other-applications).",
+    ),
+    (
+        "apis",
+        "list of `{path, api}`",
+        "[]",
+        "The APIs of paths that a route rewrites, such as `{\"path\": \"/llm/openai\", \"api\": \"chat_completions\"}`. Clients may use these paths. An API is one of `chat_completions`, `completions`, `responses`, `embeddings`, `messages`, `generate`. The filter knows an API's own path under any prefix, and Azure's paths (`/openai/deployments/MODEL/chat/completions`).",
     ),
     (
         "buffer_bytes_max",

@@ -84,6 +84,12 @@ headers! {
         "The reason for the decision, where the configuration exposes it.";
 }
 
+/// The names of the headers that only Isotherm may set, whoever reads them.
+pub fn own() -> impl Iterator<Item = &'static str> {
+    let names = ALL.iter().map(|header| header.name);
+    names.filter(|name| name.starts_with(PREFIX) || *name == DESTINATION)
+}
+
 /// The value of [`LISTENER`] on the listeners that only regions reach.
 pub const LISTENER_REGIONS: &str = "regions";
 /// The headers by which llm-d's sidecar, in front of an engine, sends a part of a request to another address. Only the service

@@ -138,7 +138,8 @@ fn every_mistake_is_reported_at_once() {
     let error = refusal(
         r#"{"role":"request","buffer_bytes_max":0,"default_cluster":"",
             "pools":[{"models":[],"cluster":"a b"},{"models":["m","m"],"cluster":"c"}],
-            "session":[{"header":""}],"tier":["client_address"],"ttft_ms":[{"header":"a b"}],"deadline":["client_address"],"session_secret":"short","paths":["v1"]}"#,
+            "session":[{"header":""}],"tier":["client_address"],"ttft_ms":[{"header":"a b"}],"deadline":["client_address"],"session_secret":"short","paths":["v1"],
+            "apis":[{"path":"/llm/*","api":"messages"},{"path":"/llm","api":"chat"}]}"#,
     );
     for part in [
         "buffer_bytes_max",
@@ -161,6 +162,8 @@ fn every_mistake_is_reported_at_once() {
 fn the_gate_has_no_key_but_its_role() {
     let gate = PluginConfig::parse(br#"{"role":"gate"}"#);
     assert!(matches!(gate, Ok(PluginConfig::Gate)));
+        "apis[0].path",
+        "apis[1].api: \"chat\" is not one of chat_completions",
     assert!(refusal(r#"{"role":"gate","pools":[]}"#).contains("unknown field `pools`"));
     assert!(request(r#"{"gate":true}"#).has_gate());
     assert!(!request("{}").has_gate());
