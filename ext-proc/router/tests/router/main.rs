@@ -45,6 +45,7 @@ mod standing_pages;
 mod support;
 mod tenants;
 mod tiers;
+mod timeouts;
 mod waiting;
 mod warmth;
 mod weighing;

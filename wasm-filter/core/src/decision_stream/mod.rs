@@ -361,7 +361,8 @@ impl DecisionStream {
             Some(Action::Route(mut route)) => {
                 let decision = mem::take(&mut route.decision).into_bytes();
                 let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
-                let flow = ResponseFlow::sent(now, *wants_report, exposed);
+                let mut flow = ResponseFlow::sent(now, *wants_report, exposed);
+                flow.select(&route.destination);
                 let record = DecisionRecord {
                     reason: mem::take(&mut route.reason),
                     queued_ms: route.queued_ms,
