@@ -66,6 +66,7 @@ pub struct RequestConfig {
     pub(crate) deadline: Vec<Source>,
     pub(crate) tenant_sources: Vec<TenantSource>,
     hide_cache: bool,
+    keep_accept_encoding: bool,
     pub(crate) trusted_origin: bool,
     gate: bool,
     decision_stream: Option<DecisionStreamConfig>,
@@ -280,6 +281,7 @@ impl Default for RequestConfig {
             deadline: vec![header("x-deadline")],
             tenant_sources: Vec::new(),
             hide_cache: false,
+            keep_accept_encoding: false,
             trusted_origin: false,
             gate: false,
             decision_stream: None,
@@ -346,6 +348,11 @@ impl RequestConfig {
         self.hide_cache
     }
 
+    /// Whether the filter keeps engines from compressing their responses. `hide_cache` removes the header by itself.
+    pub(crate) fn removes_accept_encoding(&self) -> bool {
+        !self.keep_accept_encoding && !self.hide_cache
+    }
+
     /// The decision stream, if one is configured.
     pub fn decision_stream(&self) -> Option<&DecisionStreamConfig> {
         self.decision_stream.as_ref()
@@ -374,7 +381,7 @@ impl RequestConfig {
         }
     }
 
-    /// Checks the lists of paths, and the secret of session keys, and derives what requests need of them.
+    /// Checks the lists of paths, the secret of session keys and what clients may learn, and derives what requests need of both.
     fn resolve_edge(&mut self, errors: &mut Vec<String>) {
         match AllowedPaths::parse(&self.paths) {
             Ok(paths) => self.allowed_paths = paths,
@@ -385,6 +392,10 @@ impl RequestConfig {
                         .map(|(at, error)| format!("paths[{at}]: {error}")),
                 );
             }
+        }
+        if self.hide_cache && self.keep_accept_encoding {
+            let error = "hide_cache excludes keep_accept_encoding: the filter could not hide numbers in a compressed response";
+            errors.push(error.to_owned());
         }
         for (at, ApiPath { path, api }) in self.apis.iter().enumerate() {
             let Some(api) = Api::from_name(api) else {

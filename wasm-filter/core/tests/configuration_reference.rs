@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 19] = [
+const REQUEST: [Key; 20] = [
     ROLE,
     (
         "pools",
@@ -113,6 +113,12 @@ const REQUEST: [Key; 19] = [
         "boolean",
         "false",
         "Whether clients learn nothing of caches: the filter removes the decision header and the engine's load report, and replaces `cached_tokens` and its relatives in responses by 0. In Anthropic's API it adds what was cached to `input_tokens`. The service reads the true numbers first. The filter removes `accept-encoding` and `endpoint-load-metrics-format` from requests, since it cannot read compressed responses, and `content-length` from responses.",
+    ),
+    (
+        "keep_accept_encoding",
+        "boolean",
+        "false",
+        "Whether requests keep `accept-encoding`. Otherwise the filter removes it from the requests that it reads: it cannot read usage in a compressed response. A compressor in front of the filter has read the header before. Excludes `hide_cache`.",
     ),
     (
         "trusted_origin",

@@ -134,6 +134,15 @@ fn a_decision_stream_needs_a_cluster_and_defaults_to_half_a_second() {
 }
 
 #[test]
+fn numbers_in_compressed_responses_cannot_be_hidden() {
+    let error = refusal(r#"{"hide_cache":true,"keep_accept_encoding":true}"#);
+    assert!(
+        error.contains("hide_cache excludes keep_accept_encoding"),
+        "{error}"
+    );
+}
+
+#[test]
 fn every_mistake_is_reported_at_once() {
     let error = refusal(
         r#"{"role":"request","buffer_bytes_max":0,"default_cluster":"",
@@ -153,6 +162,8 @@ fn every_mistake_is_reported_at_once() {
         "deadline[0]",
         "session_secret",
         "paths[0]",
+        "apis[0].path",
+        "apis[1].api: \"chat\" is not one of chat_completions",
     ] {
         assert!(error.contains(part), "{part} in {error}");
     }
@@ -162,8 +173,6 @@ fn every_mistake_is_reported_at_once() {
 fn the_gate_has_no_key_but_its_role() {
     let gate = PluginConfig::parse(br#"{"role":"gate"}"#);
     assert!(matches!(gate, Ok(PluginConfig::Gate)));
-        "apis[0].path",
-        "apis[1].api: \"chat\" is not one of chat_completions",
     assert!(refusal(r#"{"role":"gate","pools":[]}"#).contains("unknown field `pools`"));
     assert!(request(r#"{"gate":true}"#).has_gate());
     assert!(!request("{}").has_gate());

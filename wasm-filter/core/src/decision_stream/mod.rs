@@ -34,7 +34,7 @@ use crate::DecisionStreamConfig;
 use crate::headers::HeaderEdit;
 use crate::request::RequestTarget;
 use crate::response::{EVENT_STREAM, Nanoseconds, ResponseFlow};
-use edits::{with_decision, without_decision};
+use edits::{with_decision, without_decision, without_replica};
 
 /// The most requests in flight on one stream.
 const REQUESTS_MAX: usize = 65_536;
@@ -377,7 +377,7 @@ impl DecisionStream {
             }
             // An unknown action comes from a newer service, which also decides by external processing.
             Some(Action::ExtProcFallback(_)) | None => {
-                let edits = mem::take(edits);
+                let edits = without_replica(mem::take(edits));
                 self.requests.remove(&id);
                 Some(Effect::Release(id, edits))
             }

@@ -71,6 +71,8 @@ pub struct RequestFlow {
     /// The most bytes of the body that Envoy buffers.
     buffer_limit: usize,
     content_length: Option<usize>,
+    /// Whether an engine could compress the response, which the filter then could not read.
+    accepts_encoding: bool,
     /// The client's address in Envoy's header, used when no other source has a session key.
     client_address: Option<String>,
     /// Present when a decision stream is configured.
@@ -167,6 +169,8 @@ impl RequestFlow {
             buffer_limit: 0,
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
+            accepts_encoding: config.removes_accept_encoding()
+                && headers::get(headers, ACCEPT_ENCODING).is_some(),
             client_address: source::client_address(&config.session, headers),
             target: config
                 .decision_stream()
@@ -267,6 +271,9 @@ impl RequestFlow {
         let body_bytes = self.content_length.unwrap_or_default().max(self.body_bytes);
 
         let mut edits = Vec::new();
+        if self.accepts_encoding {
+            edits.push(HeaderEdit::Remove(ACCEPT_ENCODING.to_owned()));
+        }
         if coverage != PromptCoverage::Forwarded {
             let body_bytes = u64::try_from(body_bytes).unwrap_or(u64::MAX);
             edits.extend(prompt_headers(&prompt, model, body_bytes));

@@ -781,6 +781,19 @@ fn a_client_names_no_tenant_and_a_trusted_peer_does() {
 }
 
 #[test]
+fn an_engine_is_not_asked_to_compress_unless_the_configuration_keeps_it() {
+    let removes = |json: &str, more: &[(&str, &str)]| {
+        let release = send(config(json), &chat_with(more), CHAT.as_bytes(), usize::MAX);
+        let removed = HeaderEdit::Remove(ACCEPT_ENCODING.to_owned());
+        release.edits.contains(&removed)
+    };
+    let gzip = [("accept-encoding", "gzip, br")];
+    assert!(removes("{}", &gzip));
+    assert!(!removes("{}", &[]), "there is none");
+    assert!(!removes(r#"{"keep_accept_encoding":true}"#, &gzip));
+}
+
+#[test]
 fn a_path_that_a_route_rewrites_has_the_fingerprint_of_its_api() {
     let json = r#"{"paths":["*"],"apis":[{"path":"/llm/openai","api":"chat_completions"}]}"#;
     let of = |path: &str| {
