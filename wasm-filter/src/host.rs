@@ -2,8 +2,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use isotherm_fingerprint::outcome::Outcome;
 use isotherm_wasm_filter_core::HeaderEdit;
-use isotherm_wasm_filter_core::response::{ResponseFlow, is_broken};
+use isotherm_wasm_filter_core::response::{ResponseFlow, is_broken, is_local, is_timeout};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
@@ -75,16 +76,40 @@ pub(crate) fn response_body(flow: &mut ResponseFlow, bytes: usize) {
     }
 }
 
-/// Whether the replica broke on the current request.
+/// The number of a property.
+fn number_property<const N: usize>(path: [&str; N]) -> Option<u64> {
+    let value = hostcalls::get_property(path.to_vec()).ok()??;
+    Some(u64::from_le_bytes(value.try_into().ok()?))
+}
+
+/// Adds to an outcome how the proxy came to respond itself.
 #[cold]
-fn has_broken() -> bool {
-    text_property(["response", "code_details"]).is_some_and(|details| is_broken(&details))
+fn explain_local(outcome: &mut Outcome) {
+    let Some(details) = text_property(["response", "code_details"]) else {
+        return;
+    };
+    outcome.is_broken = is_broken(&details);
+    outcome.is_timeout = is_timeout(&details);
+    outcome.is_unsent = outcome.upstream.is_none() && is_local(&details);
+}
+
+/// Adds to an outcome where the proxy has sent a request that did not end at the selected replica.
+#[cold]
+fn explain_elsewhere(outcome: &mut Outcome) {
+    let attempts = number_property(["upstream", "request_attempt_count"]);
+    outcome.attempts = attempts.and_then(|attempts| attempts.try_into().ok());
+    outcome.cluster = text_property(["xds", "cluster_name"]);
 }
 
 /// The encoded outcome of a response that has ended.
 pub(crate) fn outcome(flow: &ResponseFlow, metrics: &ResponseMetrics) -> Option<String> {
     let mut outcome = flow.outcome(text_property(["upstream", "address"]))?;
-    outcome.is_broken = outcome.status >= 500 && has_broken();
+    if outcome.status >= 500 || outcome.upstream.is_none() {
+        explain_local(&mut outcome);
+    }
+    if flow.is_elsewhere(outcome.upstream.as_deref()) {
+        explain_elsewhere(&mut outcome);
+    }
     metrics.count(outcome.prompt_tokens.is_some());
     access_log::usage(&outcome);
     Some(outcome.encode())

@@ -13,6 +13,7 @@ pub(crate) struct RequestMetrics {
     prompts: Vec<(PromptCoverage, Metric)>,
     body_bytes: Metric,
     rejected_paths: Metric,
+    passed_paths: Metric,
     pub(crate) responses: ResponseMetrics,
 }
 
@@ -41,6 +42,7 @@ impl RequestMetrics {
             prompts: read.into_iter().chain(skipped).collect(),
             body_bytes: Metric::define(MetricType::Histogram, "isotherm_filter_body_bytes"),
             rejected_paths: Metric::counter("isotherm_filter_rejected_paths"),
+            passed_paths: Metric::counter("isotherm_filter_passed_paths"),
             responses: ResponseMetrics::define(),
         }
     }
@@ -58,6 +60,11 @@ impl RequestMetrics {
     /// Counts a request to a path outside the list.
     pub(crate) fn count_rejected_path(&self) {
         self.rejected_paths.add(1);
+    }
+
+    /// Counts a request of another application.
+    pub(crate) fn count_passed_path(&self) {
+        self.passed_paths.add(1);
     }
 }
 

@@ -8,7 +8,7 @@ use isotherm_fingerprint::names;
 use isotherm_wasm_filter_core::body_timer::BodyIndex;
 use isotherm_wasm_filter_core::cache_mask::CacheMask;
 use isotherm_wasm_filter_core::request::{
-    Rejection, Release, RequestFlow, is_traced, rejection, strip,
+    Admission, Rejection, Release, RequestFlow, is_traced, strip,
 };
 use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow, orca};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig, gate};
@@ -73,6 +73,8 @@ pub(crate) struct RequestContext {
     is_watched: bool,
     /// Whether the gate holds the request, and this instance only reads it.
     is_gated: bool,
+    /// Whether the request belongs to another application.
+    is_passed: bool,
     /// Whether the request was sent on the decision stream.
     is_sent: bool,
     /// Present while the response to a request of the decision stream is read.
@@ -93,6 +95,7 @@ impl RequestContext {
             accepted_bytes: 0,
             is_watched: false,
             is_gated: false,
+            is_passed: false,
             is_sent: false,
             response: None,
             mask: None,
@@ -115,6 +118,14 @@ impl RequestContext {
         let body = Some(rejection.body.as_bytes());
         self.send_http_response(rejection.status.into(), headers, body);
         Action::Pause
+    }
+
+    /// Lets a request of another application pass, with its response.
+    fn pass(&mut self, edits: &[HeaderEdit]) -> Action {
+        self.role.metrics.count_passed_path();
+        host::apply(MapType::HttpRequestHeaders, edits);
+        self.is_passed = true;
+        Action::Continue
     }
 
     /// Releases the request, or sends it on the decision stream.
@@ -330,8 +341,10 @@ impl HttpContext for RequestContext {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         let headers = self.get_http_request_headers_bytes();
         let config = &self.role.config;
-        if let Some(rejection) = rejection(config, &headers) {
-            return self.reject(&rejection);
+        match Admission::of(config, &headers) {
+            Admission::Serve => {}
+            Admission::Reject(rejection) => return self.reject(&rejection),
+            Admission::Pass(edits) => return self.pass(&edits),
         }
         host::apply(MapType::HttpRequestHeaders, &strip(config, &headers));
         self.arrived_at = is_traced(&headers).then(host::now);
@@ -416,7 +429,7 @@ impl HttpContext for RequestContext {
             let watch = &self.role.watch;
             watch.on_response(self.held_bytes, self.accepted_bytes);
         }
-        if self.role.config.hides_cache() {
+        if self.role.config.hides_cache() && !self.is_passed {
             self.hide_cache();
         }
         if end_of_stream {
@@ -449,8 +462,10 @@ impl HttpContext for RequestContext {
 
     fn on_http_response_trailers(&mut self, _: usize) -> Action {
         self.report_outcome();
-        // This role is the last to see a response; only the service reads the outcome.
-        self.remove_http_response_trailer(names::OUTCOME);
+        if !self.is_passed {
+            // This role is the last to see a response; only the service reads the outcome.
+            self.remove_http_response_trailer(names::OUTCOME);
+        }
         Action::Continue
     }
 }

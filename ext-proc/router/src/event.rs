@@ -137,6 +137,10 @@ pub enum End {
     Failed,
     /// The replica broke: its connection ended after it got the request and before the response began.
     Broke,
+    /// A timeout of the gateway ended the request. The replica may be slow, or the timeout short.
+    TimedOut,
+    /// The gateway responded without sending the request: by a rate limit, or for want of a route or a host.
+    Unsent,
 }
 
 impl End {
@@ -163,6 +167,9 @@ pub enum ServedBy {
     Replica(ReplicaId),
     /// A host that is not, or no longer, a replica of the pool.
     UnknownHost,
+    /// The host of the first attempt, which is another one than the selected replica, with its replica if it is one. A route or
+    /// a cluster of the gateway overrides the selection.
+    Overridden(Option<ReplicaId>),
 }
 
 /// An event.

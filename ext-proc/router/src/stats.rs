@@ -62,8 +62,12 @@ pub struct Counters {
     pub finished_ok: u64,
     /// Failed responses.
     pub finished_failed: u64,
-    /// Responses of another replica than the selected one.
+    /// Responses of another replica than the selected one, after a retry.
     pub retried_elsewhere: u64,
+    /// Requests that the gateway sent elsewhere than to the selected replica, at the first attempt.
+    pub overridden: u64,
+    /// Requests that a timeout of the gateway ended.
+    pub timed_out: u64,
     /// Prompts that came into quarantine because two replicas broke on them.
     pub quarantines: u64,
     /// Predicted cached tokens of the requests whose engine reported its cached tokens.

@@ -129,6 +129,9 @@ fn without_pool(target: &RouteTarget, path: &str) -> String {
             let cluster = pool.cluster();
             format!("passed on to {replica} of cluster `{cluster}` at once: it has the response")
         }
+        RouteTarget::OtherApplication => {
+            "passed on untouched by Envoy's routes, as a request of another application".into()
+        }
         RouteTarget::ModelList | RouteTarget::Model(..) => "answered with the models".into(),
         RouteTarget::Health(_) => "answered with the health of the service".into(),
         RouteTarget::MethodNotAllowed(methods) => {

@@ -124,6 +124,8 @@ fn counters_view(stats: &Stats, counted: CountedTokens) -> view::CountersView {
         rejects: by_reason(&counters.rejects),
         finished_ok: counters.finished_ok,
         finished_failed: counters.finished_failed,
+        overridden: counters.overridden,
+        timed_out: counters.timed_out,
         measured_prompt_tokens: counters.measured_prompt_tokens,
         measured_cached_tokens: counters.measured_cached_tokens,
         predicted_cached_tokens: counters.predicted_cached_tokens,

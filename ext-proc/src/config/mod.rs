@@ -50,7 +50,7 @@ pub use listen::{Listen, SocketMode};
 pub use options::{
     AdminConfig, DnsSource, EtcdConfig, ExtProcConfig, KubernetesStore, ListenTls, PeerConfig,
     ProbeConfig, ProbeTls, RecordingConfig, RegionConfig, StoreConfig, TlsFiles, TrustedHeaders,
-    UnixSocketConfig,
+    UnixSocketConfig, UnknownModels,
 };
 pub use region::HEARTBEATS_MISSED_MAX;
 pub use reload::{ReloadError, ReloadResult, Reloader};
@@ -80,6 +80,8 @@ pub struct Config {
     pub decision_header: bool,
     /// Paths that clients may use.
     pub allowed_paths: AllowedPaths,
+    /// What happens to a request whose model no pool has.
+    pub unknown_models: UnknownModels,
     /// Time that a stopping service waits for open streams.
     pub drain_max: Duration,
     /// The pools; their models, aliases and clusters are all different.

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use isotherm_fingerprint::Api;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_router::{
     CacheAwareRules, Eviction, ForwardingRule, MissRule, OUTSTANDING_MAX, PolicyName, Push,
@@ -28,9 +29,9 @@ use super::section::section;
 use super::service_port::ServicePort;
 use super::tenants::RawTenants;
 use super::text::{
-    ANY_MODEL, allowed_path, cluster_name, collector_url, dial_address, group_name, header_name,
-    host_name, key_prefix, label_selector, listen_address, model_name, namespace_name, network,
-    object_name, page_path, region_name, service_port, socket_address, socket_mode,
+    ANY_MODEL, allowed_path, api_path, cluster_name, collector_url, dial_address, group_name,
+    header_name, host_name, key_prefix, label_selector, listen_address, model_name, namespace_name,
+    network, object_name, page_path, region_name, service_port, socket_address, socket_mode,
 };
 use super::tiers::{RawOrder, RawTiers};
 
@@ -76,8 +77,13 @@ section! {
         ext_proc as "ext_proc": ExtProcConfig = ExtProcConfig::default(), section_kind();
         /// Whether clients get the header `x-isotherm-decision`, which names the selected replica and the reason.
         decision_header as "decision_header": bool = false, boolean();
-        /// The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`, and `*` for every path. The filter has the same list, and rejects first.
+        /// The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`. With the entry `*`, the requests of other applications [pass untouched](security.md#beside-other-applications). The filter has the same list, and rejects first.
         paths as "paths": Vec<String> = DEFAULT_PATHS.map(str::to_owned).to_vec(), list(allowed_path(), ALLOWED_PATHS_MAX);
+        /// The APIs of paths that a route rewrites. Clients may use these paths. The filter has the same list.
+        apis as "apis": Vec<RawApiPath> = Vec::new(), list(section_kind(), ALLOWED_PATHS_MAX);
+        /// What happens to a request whose model no pool has. `reject` answers 404. `pass` removes Isotherm's headers and leaves the request to Envoy's routes, such as one to a provider of other models. A model that the service cannot read never passes, and neither does a request of another region or of a gateway that needs an endpoint.
+        unknown_models as "unknown_models": UnknownModels = UnknownModels::Reject,
+            choice(UnknownModels::VARIANTS.iter().map(|what| (what.as_ref(), *what)));
         /// How long a stopping service waits for open streams.
         drain_max as "drain_ms_max": Duration = Duration::from_secs(30), millis(0..=3_600_000);
         /// The pools, one for each model.
@@ -91,6 +97,16 @@ section! {
         region as "region": Option<RegionConfig> = None, optional(section_kind());
         /// Numbers of replicas: who learns them, and what the pools share.
         scaling as "scaling": ScalingConfig = ScalingConfig::default(), section_kind();
+    }
+}
+
+section! {
+    /// The API of a path that a route rewrites.
+    pub(super) struct RawApiPath {
+        /// The path as the client sends it, such as `/llm/openai`.
+        path as "path": String = String::new(), required(api_path());
+        /// The API to which the route rewrites the path.
+        api as "api": Api = Api::ChatCompletions, required(choice(Api::names()));
     }
 }
 
@@ -155,6 +171,17 @@ section! {
         /// For conformance tests only: a request selects its replica in `test-epp-endpoint-selection`, and its response names the replica in `x-conformance-test-served-endpoint`.
         conformance as "conformance": bool = false, boolean();
     }
+}
+
+/// What happens to a request whose model no pool has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsRefStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
+pub enum UnknownModels {
+    /// The client gets a 404.
+    #[default]
+    Reject,
+    /// Envoy's routes serve the request.
+    Pass,
 }
 
 /// Whether the service trusts the `x-isotherm-*` headers of a request.

@@ -6,7 +6,7 @@ use isotherm_fingerprint::paths::AllowedPaths;
 use isotherm_router::{CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
-use super::options::{ProbeConfig, RawCacheAware, RawConfig, RawPool, RawSources};
+use super::options::{ProbeConfig, RawApiPath, RawCacheAware, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
 use super::{
     Config, Listen, PoolConfig, PoolScalingConfig, Sources, TracingConfig, kubernetes, region,
@@ -56,8 +56,8 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
         admin: raw.admin,
         ext_proc: raw.ext_proc,
         decision_header: raw.decision_header,
-        // The kind of the option has checked each entry.
-        allowed_paths: AllowedPaths::parse(&raw.paths).unwrap_or_default(),
+        allowed_paths: allowed_paths(&raw.paths, &raw.apis),
+        unknown_models: raw.unknown_models,
         drain_max: raw.drain_max,
         pools,
         recording: raw.recording,
@@ -67,6 +67,15 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
         }),
         region,
     }
+}
+
+/// The paths of clients. The kinds of the options have checked each entry.
+fn allowed_paths(entries: &[String], apis: &[RawApiPath]) -> AllowedPaths {
+    let mut paths = AllowedPaths::parse(entries).unwrap_or_default();
+    for entry in apis {
+        let _ = paths.add_api(&entry.path, entry.api);
+    }
+    paths
 }
 
 /// Checks the listening addresses: each may be used once, except port 0, which takes a free port.

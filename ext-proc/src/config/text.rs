@@ -128,6 +128,15 @@ pub(super) fn allowed_path() -> Kind<String> {
     })
 }
 
+/// A path whose API the configuration tells.
+pub(super) fn api_path() -> Kind<String> {
+    name(
+        "path",
+        |text| paths::check_entry(text).is_ok() && !text.ends_with('*'),
+        |text| format!("`{text}` is not a whole path, such as /llm/openai"),
+    )
+}
+
 /// The name of a region: a DNS label, since certificates carry it.
 pub(super) fn region_name() -> Kind<String> {
     name("lower-case letters, digits and hyphens", is_label, |text| {

@@ -131,11 +131,16 @@ impl InFlightGuard {
         if let Some(response_id) = &outcome.response_id {
             self.report_stored(response_id, served_by);
         }
-        let end = match outcome.is_broken {
-            true => self.report_break(outcome),
+        if let ServedBy::Overridden(_) = served_by {
+            self.report_override(outcome);
+        }
+        let end = match outcome {
+            outcome if outcome.is_unsent => End::Unsent,
+            outcome if outcome.is_broken => self.report_break(outcome),
+            outcome if outcome.is_timeout => self.report_timeout(outcome),
             // An engine or a front of it that answers no request, behind a status of success.
-            false if outcome.is_error && self.expected.has_api => End::Refused,
-            false => End::of_status(outcome.status),
+            outcome if outcome.is_error && self.expected.has_api => End::Refused,
+            outcome => End::of_status(outcome.status),
         };
         self.release(outcome, served_by, end);
         self.pool.observe(outcome, self.tier);
@@ -156,6 +161,38 @@ impl InFlightGuard {
              the prompt into quarantine"
         );
         End::Broke
+    }
+
+    /// Logs that a timeout of Envoy ended the request.
+    fn report_timeout(&self, outcome: &Outcome) -> End {
+        let now = self.pool.clock().now();
+        if self.pool.timeout_log().admits(now) {
+            let after = self.sent.map(|sent| now.since(sent));
+            tracing::warn!(
+                pool = %self.pool.name(),
+                request = self.id.0,
+                replica = outcome.upstream,
+                after_ms = after.map(|after| u64::try_from(after.as_millis()).unwrap_or(u64::MAX)),
+                "a timeout of Envoy ended a request before its response: set `timeout` and `per_try_timeout` of the \
+                 route longer than the slowest answer. isotherm_timed_out_total counts such requests"
+            );
+        }
+        End::TimedOut
+    }
+
+    /// Logs that Envoy sent the request elsewhere than to the selected replica, at the first attempt.
+    fn report_override(&self, outcome: &Outcome) {
+        if self.pool.override_log().admits(self.pool.clock().now()) {
+            tracing::warn!(
+                pool = %self.pool.name(),
+                request = self.id.0,
+                upstream = outcome.upstream,
+                cluster = outcome.cluster,
+                expected = %self.pool.cluster(),
+                "Envoy sent a request elsewhere than to its selected replica: a route in front of Isotherm's, or the \
+                 cluster's own balancer, overrides the choice. isotherm_overridden_total counts such requests"
+            );
+        }
     }
 
     fn release(&mut self, outcome: &Outcome, served_by: ServedBy, end: End) {
@@ -186,11 +223,24 @@ impl InFlightGuard {
         match (at.parse::<SocketAddr>(), self.is_forwarded) {
             (Ok(_), true) | (Err(_), false) => ServedBy::Unreported,
             (Err(_), true) => ServedBy::UnknownHost,
-            (Ok(addr), false) => self
-                .pool
-                .replica_at(addr)
-                .map_or(ServedBy::UnknownHost, ServedBy::Replica),
+            (Ok(addr), false) => {
+                let replica = self.pool.replica_at(addr);
+                match self.is_overridden(replica, outcome) {
+                    true => ServedBy::Overridden(replica),
+                    false => replica.map_or(ServedBy::UnknownHost, ServedBy::Replica),
+                }
+            }
         }
+    }
+
+    /// Whether Envoy sent the request elsewhere at its first attempt: to a host of another cluster, or to no replica. A fallback
+    /// in the pool's own cluster stands for a selected replica that Envoy has ejected.
+    fn is_overridden(&self, replica: Option<ReplicaId>, outcome: &Outcome) -> bool {
+        let selected = self.dispatched.map(|(_, selected)| selected);
+        let cluster = outcome.cluster.as_deref();
+        let is_of_pool =
+            || cluster.is_none_or(|name| self.pool.cluster_unless(Some(name)).is_none());
+        outcome.attempts == Some(1) && replica != selected && (replica.is_none() || !is_of_pool())
     }
 
     /// The load report of the outcome, with the replica and the time that it holds for. The report is as old as the first
@@ -203,8 +253,8 @@ impl InFlightGuard {
         let (report, (sent, chosen)) = (outcome.load?, self.dispatched?);
         let replica = match served_by {
             ServedBy::Unreported => chosen,
-            ServedBy::Replica(replica) => replica,
-            ServedBy::UnknownHost => return None,
+            ServedBy::Replica(replica) | ServedBy::Overridden(Some(replica)) => replica,
+            ServedBy::UnknownHost | ServedBy::Overridden(None) => return None,
         };
         let age = Duration::from_micros(outcome.ttft_us?).saturating_sub(REPORT_AGE);
         let load = Load {

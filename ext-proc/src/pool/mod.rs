@@ -11,6 +11,7 @@ mod demand;
 mod endpoint;
 mod engine_counters;
 mod in_flight;
+mod log_limit;
 mod membership;
 mod page_reports;
 mod peer_table;
@@ -51,6 +52,7 @@ use crate::recorder::Recorder;
 use crate::sans_io::{DrivenCore, Driver};
 use adapters::AdapterNames;
 use demand::ExpectedRequest;
+use log_limit::LogLimit;
 use signals::SignalCheck;
 use state::{PendingReplies, PoolState};
 
@@ -90,6 +92,10 @@ pub struct Pool {
     metrics: PoolMetrics,
     recorder: Arc<Recorder>,
     signal_check: SignalCheck,
+    /// Log lines about requests that timeouts of Envoy ended.
+    timeout_log: LogLimit,
+    /// Log lines about requests that Envoy sent elsewhere.
+    override_log: LogLimit,
     demand: DemandMeter,
     /// The registry's counter of changes of membership.
     revision: watch::Sender<u64>,
@@ -121,6 +127,8 @@ impl Pool {
             metrics,
             recorder: Arc::default(),
             signal_check: SignalCheck::default(),
+            timeout_log: LogLimit::default(),
+            override_log: LogLimit::default(),
             demand: DemandMeter::default(),
             revision,
             hangs,
@@ -130,6 +138,14 @@ impl Pool {
     /// The model that the pool serves, or [`ANY_MODEL`].
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    const fn timeout_log(&self) -> &LogLimit {
+        &self.timeout_log
+    }
+
+    const fn override_log(&self) -> &LogLimit {
+        &self.override_log
     }
 
     /// The Envoy cluster of the pool.

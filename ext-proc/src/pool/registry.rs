@@ -7,13 +7,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use isotherm_fingerprint::paths::AllowedPaths;
+use isotherm_fingerprint::Api;
+use isotherm_fingerprint::paths::{AllowedPaths, PathUse};
 use tokio::sync::watch;
 
 use super::Pool;
 use super::peer_table::PeerTable;
 use crate::clock::Clock;
-use crate::config::{Config, PoolConfig, RegionConfig};
+use crate::config::{Config, PoolConfig, RegionConfig, UnknownModels};
 use crate::decision_log::DecisionLog;
 use crate::metrics::Metrics;
 use crate::sans_io::run_timer;
@@ -45,6 +46,7 @@ pub struct PoolTable {
     by_cluster: HashMap<String, Arc<Pool>>,
     has_decision_header: bool,
     allowed_paths: AllowedPaths,
+    unknown_models: UnknownModels,
     peer_table: Option<Arc<PeerTable>>,
 }
 
@@ -82,9 +84,21 @@ impl PoolTable {
         self.has_decision_header
     }
 
-    /// Whether clients may use a path.
-    pub fn allows_path(&self, path: &str) -> bool {
-        self.allowed_paths.allows(path)
+    /// What the service does with a request, by its path and its method; each is empty where the gateway hides it.
+    pub fn path_use(&self, path: &str, method: &str) -> PathUse {
+        let path = (!path.is_empty()).then_some(path.as_bytes());
+        let method = (!method.is_empty()).then_some(method.as_bytes());
+        self.allowed_paths.use_of(path, method)
+    }
+
+    /// The API of a path, if it is one with a prompt.
+    pub fn api_of(&self, path: &str) -> Option<Api> {
+        self.allowed_paths.api_of(path)
+    }
+
+    /// Whether Envoy's routes serve a request whose model no pool has.
+    pub fn passes_unknown_models(&self) -> bool {
+        self.unknown_models == UnknownModels::Pass
     }
 
     /// The regions, if there are others.
@@ -125,6 +139,7 @@ impl PoolRegistry {
         let mut table = PoolTable {
             has_decision_header: config.decision_header,
             allowed_paths: config.allowed_paths.clone(),
+            unknown_models: config.unknown_models,
             peer_table: before.peer_table.clone(),
             ..PoolTable::default()
         };

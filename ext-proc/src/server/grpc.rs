@@ -78,7 +78,10 @@ impl Services {
         Ok(Self {
             ext_proc: StreamingServer(ProcessMethod {
                 context: Arc::clone(&context),
-                settings: Arc::new(Settings::new(config.ext_proc.clone())),
+                settings: Arc::new(Settings::new(
+                    config.ext_proc.clone(),
+                    config.allowed_paths.clone(),
+                )),
             }),
             decisions: StreamingServer(DecisionMethod {
                 context,

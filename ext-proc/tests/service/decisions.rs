@@ -118,7 +118,7 @@ async fn a_rejection_without_replicas_tells_when_to_retry() {
 
 #[tokio::test]
 async fn a_page_of_the_engine_passes_through_without_capacity() {
-    let config = format!("paths: ['*']\n{ONE_AT_A_TIME}");
+    let config = format!("paths: [/version]\n{ONE_AT_A_TIME}");
     let service = Service::start(&config, 0).await;
     let mut call = service.call().await;
     call.headers(&[(":method", "GET"), (":path", "/version")])
@@ -182,6 +182,10 @@ async fn the_outcome_reaches_the_pool_and_not_the_client() {
         response_id: None,
         upstream: Some(service.engines[0].addr.to_string()),
         is_broken: false,
+        is_timeout: false,
+        is_unsent: false,
+        attempts: None,
+        cluster: None,
         is_error: false,
     };
     let answer = call.outcome(&outcome.encode()).await;
@@ -201,6 +205,97 @@ async fn the_outcome_reaches_the_pool_and_not_the_client() {
         "{page}"
     );
     assert_eq!(pool.stats().counters.aborted_in_flight, 0);
+}
+
+#[tokio::test]
+async fn requests_that_routes_send_elsewhere_and_timeouts_end_are_counted() {
+    let service = Service::start(TWO_MODELS, 2).await;
+    let pool = service.pool();
+    let engines = [0, 1].map(|number: usize| service.engines[number].addr.to_string());
+    let elsewhere = |upstream: &str, attempts, cluster: &str| Outcome {
+        status: 200,
+        upstream: Some(upstream.to_owned()),
+        attempts: Some(attempts),
+        cluster: Some(cluster.to_owned()),
+        ..Outcome::default()
+    };
+    let late = Outcome {
+        status: 504,
+        is_timeout: true,
+        ..Outcome::default()
+    };
+    for (number, expected) in [
+        (0, [1, 0, 0]),
+        (1, [2, 0, 0]),
+        (2, [2, 1, 0]),
+        (3, [2, 2, 0]),
+    ]
+    .into_iter()
+    .chain([(4, [2, 2, 1])])
+    {
+        let mut call = service.chat("llama").await;
+        let answer = call.goes_on().await;
+        let selected = answer.destination().unwrap().split(',').next().unwrap();
+        let other = engines.iter().find(|engine| *engine != selected).unwrap();
+        let outcome = match number {
+            0 => elsewhere(other, 1, "another"),
+            1 => elsewhere("10.9.9.9:80", 1, "l"),
+            2 => elsewhere(other, 2, "l"),
+            // Envoy has ejected the selected replica.
+            3 => elsewhere(other, 1, "l"),
+            _ => late.clone(),
+        };
+        call.outcome(&outcome.encode()).await;
+        let counted = || {
+            let counters = pool.stats().counters;
+            [
+                counters.overridden,
+                counters.retried_elsewhere,
+                counters.timed_out,
+            ]
+        };
+        wait_until("it counts", || counted() == expected).await;
+    }
+    let page = service.metrics().await;
+    for line in [
+        "isotherm_overridden_total{pool=\"llama\"} 2",
+        "isotherm_timed_out_total{pool=\"llama\"} 1",
+    ] {
+        assert!(page.contains(line), "{line}\n{page}");
+    }
+}
+
+#[tokio::test]
+async fn a_prompt_that_envoy_sent_nowhere_is_in_no_index() {
+    let service = Service::start(TWO_MODELS, 2).await;
+    let pool = service.pool();
+    let blocks = vec![BlockHash {
+        hash: 7,
+        end_bytes: 256,
+    }];
+    let fingerprint = Fingerprint::new(blocks, 400).unwrap().encode();
+    for (ended, status) in [(1, 429), (2, 200)] {
+        let mut call = service.call().await;
+        let headers = [
+            (":method", "POST"),
+            ("x-isotherm-model", "llama"),
+            ("x-isotherm-fingerprint", &*fingerprint),
+        ];
+        call.headers(&headers).await;
+        let answer = call.goes_on().await;
+        let decision = answer.header("x-isotherm-decision").unwrap();
+        assert!(decision.contains(";matched=0.000"), "{decision}");
+        let outcome = Outcome {
+            status,
+            is_unsent: true,
+            ..Outcome::default()
+        };
+        call.outcome(&outcome.encode()).await;
+        wait_until("it counts", || {
+            pool.stats().counters.finished_failed == ended
+        })
+        .await;
+    }
 }
 
 #[tokio::test]

@@ -208,6 +208,45 @@ fn the_outcome_goes_over_the_decision_stream_and_not_into_trailers() {
 }
 
 #[test]
+fn the_outcome_tells_what_the_proxy_did_itself() {
+    let of = |status: &str, properties: &[(&str, &str)]| {
+        let (mut filter, id) = request_on_stream();
+        let routed = Route {
+            destination: "10.0.0.1:8000,10.0.0.2:8000".into(),
+            ..Route::default()
+        };
+        respond(&mut filter, id, Action::Route(routed));
+        let properties = properties.iter();
+        let properties = properties.map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        filter.host_mut().properties.extend(properties);
+        let head = headers(&[(":status", status), ("content-length", "0")]);
+        filter.response_headers(head, true).unwrap();
+        filter.tick().unwrap();
+        Outcome::parse(&ends(&filter)[0].1).unwrap()
+    };
+    let selected = ("upstream.address", "10.0.0.1:8000");
+    let limited = of("429", &[("response.code_details", "request_rate_limited")]);
+    assert!(limited.is_unsent && !limited.is_timeout);
+    let late = ("response.code_details", "upstream_per_try_timeout");
+    let late = of("504", &[selected, late]);
+    assert!(late.is_timeout && !late.is_unsent && !late.is_broken);
+    let own = of(
+        "504",
+        &[selected, ("response.code_details", "via_upstream")],
+    );
+    assert!(!own.is_timeout && !own.is_unsent && own.attempts.is_none());
+
+    let elsewhere = [
+        ("upstream.address", "10.0.0.9:8000"),
+        ("upstream.request_attempt_count", "\u{1}\0\0\0\0\0\0\0"),
+        ("xds.cluster_name", "outbound|8000||old.llm"),
+    ];
+    let elsewhere = of("200", &elsewhere);
+    assert_eq!(elsewhere.attempts, Some(1));
+    assert_eq!(elsewhere.cluster.as_deref(), Some("outbound|8000||old.llm"));
+}
+
+#[test]
 fn a_response_without_a_body_has_an_outcome() {
     let (mut filter, id) = request_on_stream();
     respond(&mut filter, id, Action::Route(Route::default()));

@@ -84,7 +84,7 @@ fn a_body_that_the_filter_cannot_read_is_held_to_its_end_without_a_copy() {
 
 #[test]
 fn a_body_of_an_unknown_api_is_held_too_and_an_upgrade_is_not() {
-    let configuration = r#"{"default_cluster":"rest","paths":["*"]}"#;
+    let configuration = r#"{"default_cluster":"rest","paths":["/v1/files","/v1/realtime"]}"#;
     let mut filter = Filter::configured(configuration).unwrap();
     let upload = headers(&[(":method", "POST"), (":path", "/v1/files")]);
     let action = filter.request_headers(upload.clone(), false).unwrap();
@@ -103,6 +103,41 @@ fn a_body_of_an_unknown_api_is_held_too_and_an_upgrade_is_not() {
     ]);
     let action = filter.request_headers(upgrade, false).unwrap();
     assert_eq!(action, Action::Continue);
+}
+
+#[test]
+fn a_request_of_another_application_is_neither_held_nor_read_nor_marked() {
+    let configuration = r#"{"default_cluster":"rest","paths":["*"],"hide_cache":true}"#;
+    for path in ["/files/a", "/demo.Echo/Bidi", "/metrics"] {
+        let mut filter = Filter::configured(configuration).unwrap();
+        let theirs = [
+            (":method", "POST"),
+            (":path", path),
+            ("accept-encoding", "gzip"),
+        ];
+        let own = [("x-isotherm-cluster", "forged")];
+        let request = headers(&[&theirs[..], &own].concat());
+        let action = filter.request_headers(request, false).unwrap();
+        assert_eq!(action, Action::Continue, "{path}");
+        for is_end in [false, true] {
+            let action = filter.request_body(&[b'x'; 100_000], is_end).unwrap();
+            assert_eq!(action, Action::Continue, "{path}");
+        }
+        assert_eq!(filter.host().request_headers, headers(&theirs), "{path}");
+        assert_eq!(filter.host().metric("isotherm_filter_passed_paths"), 1);
+
+        let response = headers(&[
+            (":status", "200"),
+            ("content-type", "application/json"),
+            ("content-length", "60"),
+            ("endpoint-load-metrics", "theirs"),
+        ]);
+        filter.response_headers(response.clone(), false).unwrap();
+        let usage = br#"{"usage":{"prompt_tokens":9,"prompt_tokens_details":{"cached_tokens":8}}}"#;
+        filter.response_body(usage, true).unwrap();
+        assert_eq!(filter.host().response_headers, response, "{path}");
+        assert_eq!(filter.host().body_bytes_read, 0, "{path}");
+    }
 }
 
 #[test]

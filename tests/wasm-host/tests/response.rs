@@ -72,6 +72,10 @@ fn a_stream_ends_with_its_outcome_in_a_trailer() {
             response_id: None,
             upstream: Some("10.0.0.3:8000".to_owned()),
             is_broken: false,
+            is_timeout: false,
+            is_unsent: false,
+            attempts: None,
+            cluster: None,
             is_error: false,
         })
     );

@@ -11,10 +11,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use isotherm_fingerprint::MemberPaths;
 use isotherm_fingerprint::paths::{AllowedPaths, DEFAULT_PATHS};
 use isotherm_fingerprint::session::{SECRET_BYTES_MIN, SessionSecret};
-use isotherm_fingerprint::tenant as tenant_name;
+use isotherm_fingerprint::{Api, MemberPaths, tenant as tenant_name};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -55,6 +54,7 @@ pub struct RequestConfig {
     pools: Vec<PoolConfig>,
     default_cluster: Option<String>,
     paths: Vec<String>,
+    apis: Vec<ApiPath>,
     pub(crate) buffer_bytes_max: usize,
     request_body_buffer_limit: usize,
     pub(crate) body_timeout_ms: u32,
@@ -66,6 +66,7 @@ pub struct RequestConfig {
     pub(crate) deadline: Vec<Source>,
     pub(crate) tenant_sources: Vec<TenantSource>,
     hide_cache: bool,
+    keep_accept_encoding: bool,
     pub(crate) trusted_origin: bool,
     gate: bool,
     decision_stream: Option<DecisionStreamConfig>,
@@ -85,6 +86,14 @@ pub struct RequestConfig {
 struct PoolConfig {
     models: Vec<String>,
     cluster: String,
+}
+
+/// A path that a route rewrites, and its API.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ApiPath {
+    path: String,
+    api: String,
 }
 
 /// The text of a secret. Its debug format hides it.
@@ -247,6 +256,7 @@ impl Default for RequestConfig {
             pools: Vec::new(),
             default_cluster: None,
             paths: DEFAULT_PATHS.map(str::to_owned).to_vec(),
+            apis: Vec::new(),
             buffer_bytes_max: BUFFER_BYTES_MAX,
             request_body_buffer_limit: 0,
             body_timeout_ms: BODY_TIMEOUT_MS,
@@ -271,6 +281,7 @@ impl Default for RequestConfig {
             deadline: vec![header("x-deadline")],
             tenant_sources: Vec::new(),
             hide_cache: false,
+            keep_accept_encoding: false,
             trusted_origin: false,
             gate: false,
             decision_stream: None,
@@ -304,6 +315,15 @@ impl RequestConfig {
         }
     }
 
+    /// This configuration for the paths of the service.
+    #[must_use]
+    pub fn with_paths(self, allowed_paths: AllowedPaths) -> Self {
+        Self {
+            allowed_paths,
+            ..self
+        }
+    }
+
     /// The header value of a tenant's name; `None` for an empty name.
     #[must_use]
     pub fn tenant_value(&self, name: &[u8]) -> Option<String> {
@@ -326,6 +346,11 @@ impl RequestConfig {
     /// Whether clients must not learn what an engine had in its cache.
     pub fn hides_cache(&self) -> bool {
         self.hide_cache
+    }
+
+    /// Whether the filter keeps engines from compressing their responses. `hide_cache` removes the header by itself.
+    pub(crate) fn removes_accept_encoding(&self) -> bool {
+        !self.keep_accept_encoding && !self.hide_cache
     }
 
     /// The decision stream, if one is configured.
@@ -356,7 +381,7 @@ impl RequestConfig {
         }
     }
 
-    /// Checks the list of paths and the secret of session keys, and derives what requests need of both.
+    /// Checks the lists of paths, the secret of session keys and what clients may learn, and derives what requests need of both.
     fn resolve_edge(&mut self, errors: &mut Vec<String>) {
         match AllowedPaths::parse(&self.paths) {
             Ok(paths) => self.allowed_paths = paths,
@@ -366,6 +391,21 @@ impl RequestConfig {
                         .iter()
                         .map(|(at, error)| format!("paths[{at}]: {error}")),
                 );
+            }
+        }
+        if self.hide_cache && self.keep_accept_encoding {
+            let error = "hide_cache excludes keep_accept_encoding: the filter could not hide numbers in a compressed response";
+            errors.push(error.to_owned());
+        }
+        for (at, ApiPath { path, api }) in self.apis.iter().enumerate() {
+            let Some(api) = Api::from_name(api) else {
+                let names: Vec<_> = Api::names().map(|(name, _)| name).collect();
+                let names = names.join(", ");
+                errors.push(format!("apis[{at}].api: {api:?} is not one of {names}"));
+                continue;
+            };
+            if let Err(error) = self.allowed_paths.add_api(path, api) {
+                errors.push(format!("apis[{at}].path: {error}"));
             }
         }
         if let Some(SecretText(text)) = self.session_secret.take() {

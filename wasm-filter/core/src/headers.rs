@@ -39,11 +39,16 @@ pub(crate) fn all<'a>(headers: &'a Headers, name: &str) -> impl Iterator<Item = 
         .map(|(_, value)| value.as_slice())
 }
 
+/// Whether a header of this name is Isotherm's own.
+pub(crate) fn is_own(name: &str) -> bool {
+    name.starts_with(names::PREFIX)
+        || [names::DESTINATION, names::DESTINATION_SERVED].contains(&name)
+}
+
 /// Whether no client may set a request header of this name: it is Isotherm's own, or steers a sidecar or an engine.
 pub(crate) fn is_internal(name: &str) -> bool {
     name.starts_with("x-")
-        && (name.starts_with(names::PREFIX)
-            || [names::DESTINATION, names::DESTINATION_SERVED].contains(&name)
+        && (is_own(name)
             || names::SIDECAR.contains(&name)
             || names::ENGINE_CONTROL.contains(&name)
             || names::ENGINE_CONTROL_PREFIXES

@@ -22,7 +22,7 @@ const ROLE: Key = (
 
 const RESPONSE_ROLE: Key = (ROLE.0, ROLE.1, "", ROLE.3);
 
-const REQUEST: [Key; 18] = [
+const REQUEST: [Key; 20] = [
     ROLE,
     (
         "pools",
@@ -40,7 +40,13 @@ const REQUEST: [Key; 18] = [
         "paths",
         "list of paths",
         r#"["/v1/chat/completions","/v1/completions","/v1/responses","/v1/responses/*","/v1/embeddings","/v1/messages","/v1/messages/count_tokens","/v1/models","/v1/models/*","/health","/generate","/generate_stream"]"#,
-        "The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`, and `*` for every path. Set `*` where the filter sees requests for other backends.",
+        "The paths that clients may use. Every other path gets a 404 in OpenAI's format. `/v1/models/*` stands for every path below `/v1/models`. With the entry `*`, the requests of other applications [pass untouched](security.md#beside-other-applications).",
+    ),
+    (
+        "apis",
+        "list of `{path, api}`",
+        "[]",
+        "The APIs of paths that a route rewrites, such as `{\"path\": \"/llm/openai\", \"api\": \"chat_completions\"}`. Clients may use these paths. An API is one of `chat_completions`, `completions`, `responses`, `embeddings`, `messages`, `generate`. The filter knows an API's own path under any prefix, and Azure's paths (`/openai/deployments/MODEL/chat/completions`).",
     ),
     (
         "buffer_bytes_max",
@@ -107,6 +113,12 @@ const REQUEST: [Key; 18] = [
         "boolean",
         "false",
         "Whether clients learn nothing of caches: the filter removes the decision header and the engine's load report, and replaces `cached_tokens` and its relatives in responses by 0. In Anthropic's API it adds what was cached to `input_tokens`. The service reads the true numbers first. The filter removes `accept-encoding` and `endpoint-load-metrics-format` from requests, since it cannot read compressed responses, and `content-length` from responses.",
+    ),
+    (
+        "keep_accept_encoding",
+        "boolean",
+        "false",
+        "Whether requests keep `accept-encoding`. Otherwise the filter removes it from the requests that it reads: it cannot read usage in a compressed response. A compressor in front of the filter has read the header before. Excludes `hide_cache`.",
     ),
     (
         "trusted_origin",

@@ -21,6 +21,23 @@ pub enum Api {
     Generate,
 }
 
+/// The names of the APIs in configurations.
+const NAMES: [(&str, Api); 6] = [
+    ("chat_completions", Api::ChatCompletions),
+    ("completions", Api::Completions),
+    ("responses", Api::Responses),
+    ("embeddings", Api::Embeddings),
+    ("messages", Api::Messages),
+    ("generate", Api::Generate),
+];
+
+/// The ends of Azure's paths, behind the model.
+const AZURE_ENDINGS: [(&str, Api); 3] = [
+    ("chat/completions", Api::ChatCompletions),
+    ("completions", Api::Completions),
+    ("embeddings", Api::Embeddings),
+];
+
 /// The ends of the paths. OpenAI's include `/v1`, so that `/batch/completions` does not match.
 const ENDINGS: [(&str, Api); 7] = [
     ("/v1/chat/completions", Api::ChatCompletions),
@@ -39,11 +56,36 @@ impl Api {
     pub fn from_path(path: &str) -> Option<Self> {
         let path = path.split(['?', '#']).next().unwrap_or(path);
         let path = path.strip_suffix('/').unwrap_or(path);
+        if let Some((_, operation)) = azure(path) {
+            let mut endings = AZURE_ENDINGS.iter();
+            return endings
+                .find(|(ending, _)| *ending == operation)
+                .map(|(_, api)| *api);
+        }
         ENDINGS
             .iter()
             .find(|(ending, _)| path.ends_with(ending))
             .map(|(_, api)| *api)
     }
+
+    /// The API with a name in configurations.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let mut names = NAMES.iter();
+        names.find(|(known, _)| *known == name).map(|(_, api)| *api)
+    }
+
+    /// The names of the APIs in configurations.
+    pub fn names() -> impl Iterator<Item = (&'static str, Self)> {
+        NAMES.into_iter()
+    }
+}
+
+/// The model and the operation of a path of Azure's: `/openai/deployments/MODEL/OPERATION`, without a query.
+fn azure(path: &str) -> Option<(&str, &str)> {
+    let (_, behind) = path.split_once("/openai/deployments/")?;
+    let (model, operation) = behind.split_once('/')?;
+    (!model.is_empty()).then_some((model, operation))
 }
 
 /// Whether a path belongs to Anthropic's API, whose clients expect errors of its own shape.
@@ -57,10 +99,9 @@ pub fn is_anthropic(path: &str) -> bool {
 #[must_use]
 pub fn model_in_path(path: &str) -> Option<String> {
     let path = path.split(['?', '#']).next().unwrap_or(path);
-    let (_, behind) = path.split_once("/openai/deployments/")?;
-    let (model, _) = behind.split_once('/')?;
+    let (model, _) = azure(path)?;
     let model = percent_decode_str(model).decode_utf8().ok()?;
-    (!model.is_empty()).then(|| model.into_owned())
+    Some(model.into_owned())
 }
 
 #[cfg(test)]
@@ -79,6 +120,29 @@ mod tests {
         }
         assert_eq!(Api::from_path("/v1/completions"), Some(Api::Completions));
         assert_eq!(Api::from_path("/generate_stream"), Some(Api::Generate));
+    }
+
+    #[test]
+    fn every_api_has_a_name() {
+        for (name, api) in Api::names() {
+            assert_eq!(Api::from_name(name), Some(api), "{name}");
+        }
+        assert_eq!(Api::from_name("chat"), None);
+    }
+
+    #[test]
+    fn a_path_of_azure_has_the_api_of_its_operation() {
+        let of = |operation: &str| {
+            Api::from_path(&alloc::format!(
+                "/openai/deployments/org%2Fvlm/{operation}?api-version=2024-02-01"
+            ))
+        };
+        assert_eq!(of("chat/completions"), Some(Api::ChatCompletions));
+        assert_eq!(of("completions"), Some(Api::Completions));
+        assert_eq!(of("embeddings"), Some(Api::Embeddings));
+        for other in ["", "audio/transcriptions", "x/v1/completions"] {
+            assert_eq!(of(other), None, "{other}");
+        }
     }
 
     #[test]

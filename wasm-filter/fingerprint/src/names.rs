@@ -77,13 +77,19 @@ headers! {
     LISTENER = "x-isotherm-listener", "Envoy" => "service", "one word",
         "The listener of the request, in the metadata of the gRPC call and never in a request. The service believes `x-isotherm-origin` and `x-isotherm-tried` only where the value is `regions`.";
     OUTCOME = "x-isotherm-outcome", "filter" => "service", "512 bytes",
-        "The outcome of the request, in a response trailer: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;response=..;upstream=..`, without unknown fields.";
+        "The outcome of the request, in a response trailer: `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;timeout=1;unsent=1;error=1;response=..;attempts=..;cluster=..;upstream=..`, without unknown fields.";
     DECIDED = "x-isotherm-decided", "filter" => "Envoy's matchers", "10 bytes",
         "The number of a request that was decided on the decision stream. Envoy skips external processing for it.";
     GATE = "x-isotherm-gate", "filter" => "filter, role `gate`", "1 byte",
         "The mark of a request whose headers the next instance of the filter must hold.";
     DECISION = "x-isotherm-decision", "service" => "client", "2,048 bytes of the next region",
         "The reason for the decision, where the configuration exposes it.";
+}
+
+/// The names of the headers that only Isotherm may set, whoever reads them.
+pub fn own() -> impl Iterator<Item = &'static str> {
+    let names = ALL.iter().map(|header| header.name);
+    names.filter(|name| name.starts_with(PREFIX) || *name == DESTINATION)
 }
 
 /// The value of [`LISTENER`] on the listeners that only regions reach.

@@ -43,8 +43,16 @@ pub struct Outcome {
     pub response_id: Option<String>,
     /// The endpoint that responded, after any retry: `ip:port`, or `envoy://NAME/...` for a listener inside Envoy.
     pub upstream: Option<String>,
+    /// How often the proxy tried to send the request, where it did not go to the selected replica at last.
+    pub attempts: Option<u32>,
+    /// The proxy's cluster of the endpoint, in the same case.
+    pub cluster: Option<String>,
     /// Whether the replica broke: its connection ended after it got the request and before the response began.
     pub is_broken: bool,
+    /// Whether a timeout of the proxy ended the request.
+    pub is_timeout: bool,
+    /// Whether the proxy responded without sending the request to any endpoint.
+    pub is_unsent: bool,
     /// Whether a response with a status of success is no answer: a stream that begins with an error, or neither JSON nor a stream of events.
     pub is_error: bool,
 }
@@ -60,6 +68,9 @@ const VALUE_BYTES_EXPECTED: usize = 160;
 const INTERNAL_SCHEME: &str = "envoy://";
 /// The longest internal address without its scheme, in bytes.
 const INTERNAL_BYTES_MAX: usize = 64;
+
+/// The longest name of a cluster, in bytes. An outcome leaves a longer one out.
+const CLUSTER_BYTES_MAX: usize = 128;
 
 /// The reason why a value is not an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
@@ -88,7 +99,7 @@ impl Outcome {
     }
 
     /// The encoding:
-    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;error=1;response=..;upstream=..`,
+    /// `v=1;status=200;ttft_us=..;stream=1;prompt=..;cached=..;completion=..;waiting=..;running=..;kv=..;broke=1;timeout=1;unsent=1;error=1;response=..;attempts=..;cluster=..;upstream=..`,
     /// without unknown fields.
     pub fn encode(&self) -> String {
         let mut value = String::with_capacity(VALUE_BYTES_EXPECTED);
@@ -108,11 +119,18 @@ impl Outcome {
             }
         }
         push(&mut value, ";broke=", self.is_broken.then_some(1_u8));
+        push(&mut value, ";timeout=", self.is_timeout.then_some(1_u8));
+        push(&mut value, ";unsent=", self.is_unsent.then_some(1_u8));
         push(&mut value, ";error=", self.is_error.then_some(1_u8));
         let response = self.response_id.as_deref();
         if let Some(id) = response.filter(|id| stored_response::is_id(id.as_bytes())) {
             value.push_str(";response=");
             value.push_str(id);
+        }
+        push(&mut value, ";attempts=", self.attempts);
+        if let Some(cluster) = self.cluster.as_deref().filter(|text| is_name(text)) {
+            value.push_str(";cluster=");
+            value.push_str(cluster);
         }
         if let Some(upstream) = self.upstream.as_deref().filter(|text| is_address(text)) {
             value.push_str(";upstream=");
@@ -136,6 +154,7 @@ impl Outcome {
         let mut outcome = Self::default();
         let (mut status, mut is_stream) = (None, None);
         let (mut is_broken, mut is_error) = (None, None);
+        let (mut is_timeout, mut is_unsent) = (None, None);
         let (mut waiting, mut running, mut kv_usage) = (None, None, None);
         for pair in pairs {
             let (name, value) = pair.split_once('=').ok_or(OutcomeError::NotPairs)?;
@@ -145,6 +164,13 @@ impl Outcome {
                 "stream" => set("stream", &mut is_stream, (value == "1").then_some(true)),
                 "broke" => set("broke", &mut is_broken, (value == "1").then_some(true)),
                 "error" => set("error", &mut is_error, (value == "1").then_some(true)),
+                "timeout" => set("timeout", &mut is_timeout, (value == "1").then_some(true)),
+                "unsent" => set("unsent", &mut is_unsent, (value == "1").then_some(true)),
+                "attempts" => set("attempts", &mut outcome.attempts, number::parse(value)),
+                "cluster" => {
+                    let name = is_name(value).then(|| value.to_string());
+                    set("cluster", &mut outcome.cluster, name)
+                }
                 "prompt" => set("prompt", &mut outcome.prompt_tokens, number::parse(value)),
                 "cached" => set("cached", &mut outcome.cached_tokens, number::parse(value)),
                 "completion" => {
@@ -175,6 +201,8 @@ impl Outcome {
         outcome.is_stream = is_stream.unwrap_or_default();
         outcome.is_broken = is_broken.unwrap_or_default();
         outcome.is_error = is_error.unwrap_or_default();
+        outcome.is_timeout = is_timeout.unwrap_or_default();
+        outcome.is_unsent = is_unsent.unwrap_or_default();
         outcome.status = status.ok_or(OutcomeError::NoStatus)?;
         Ok(outcome)
     }
@@ -198,6 +226,12 @@ fn push(text: &mut String, name: &str, value: Option<impl itoa::Integer>) {
 
 fn is_share(usage: &f32) -> bool {
     (0.0..=1.0).contains(usage)
+}
+
+/// Whether the text is the name of a cluster that an outcome can carry.
+fn is_name(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=');
+    (1..=CLUSTER_BYTES_MAX).contains(&text.len()) && text.bytes().all(fits)
 }
 
 /// Whether the text is `ip:port` (IPv6 in brackets) or the address of a listener inside Envoy. The service uses it as a map
@@ -230,7 +264,11 @@ mod tests {
             }),
             response_id: Some("resp_0a".into()),
             upstream: Some("10.0.0.7:8000".into()),
+            attempts: None,
+            cluster: None,
             is_broken: false,
+            is_timeout: false,
+            is_unsent: false,
             is_error: false,
         }
     }
@@ -253,7 +291,29 @@ mod tests {
             is_error: true,
             ..full()
         };
-        for outcome in [full(), status_only, internal, broken, error] {
+        let elsewhere = Outcome {
+            attempts: Some(1),
+            cluster: Some("outbound|8000||old.llm".into()),
+            ..full()
+        };
+        let late = Outcome {
+            is_timeout: true,
+            ..status_only.clone()
+        };
+        let unsent = Outcome {
+            is_unsent: true,
+            ..status_only.clone()
+        };
+        for outcome in [
+            full(),
+            status_only,
+            internal,
+            broken,
+            error,
+            elsewhere,
+            late,
+            unsent,
+        ] {
             assert_eq!(Outcome::parse(outcome.encode().as_bytes()), Ok(outcome));
         }
         assert_eq!(
@@ -304,6 +364,11 @@ mod tests {
                 "v=1;status=200;response=msg_1",
                 OutcomeError::BadValue("response"),
             ),
+            (
+                "v=1;status=200;cluster=a=b",
+                OutcomeError::BadValue("cluster"),
+            ),
+            ("v=1;status=200;unsent=0", OutcomeError::BadValue("unsent")),
             ("v=1;status=200;status=200", OutcomeError::NotPairs),
             ("v=1;status", OutcomeError::NotPairs),
         ] {

@@ -63,13 +63,17 @@ impl Router {
             ServedBy::Replica(id) if id == request.replica => (false, None),
             ServedBy::Replica(id) => (true, Some(id)),
             ServedBy::UnknownHost => (true, None),
+            ServedBy::Overridden(other) => (true, other),
         };
         self.signal();
         self.release_adapter(&request);
         self.end_of_tenant(&request);
         let evidence = self.judge_prompt(&request, served_by, end);
-        self.release(&request, end, evidence, is_elsewhere, other);
-        self.count_end(&request, end, is_elsewhere);
+        self.release(&request, end, evidence, served_by, (is_elsewhere, other));
+        self.count_end(&request, end, served_by, is_elsewhere);
+        if is_elsewhere && !is_overridden(served_by) || matches!(end, End::Failed | End::Broke) {
+            self.suspect_restart(request.replica);
+        }
         self.correct_index(&request, end, is_elsewhere, other);
         self.retract_prefill(&request, end);
         self.end_claims(&request, end == End::Answered && !is_elsewhere);
@@ -142,24 +146,31 @@ impl Router {
         request: &InFlightRequest,
         end: End,
         evidence: Evidence,
-        is_elsewhere: bool,
-        other: Option<ReplicaId>,
+        served_by: ServedBy,
+        (is_elsewhere, other): (bool, Option<ReplicaId>),
     ) {
         let evidence = match end {
             End::Errored => Evidence::Error(request.identity()),
             End::Refused if !is_elsewhere => self.judge_refusal(request),
             _ => evidence,
         };
-        let of_chosen = if is_elsewhere && !(end == End::Broke && evidence == Evidence::None) {
-            Evidence::Failure
-        } else {
-            evidence
+        let is_overridden = is_overridden(served_by);
+        let of_chosen = match end {
+            // The chosen replica has not seen the request.
+            _ if is_overridden => Evidence::None,
+            // Its first attempt may have ended by a timeout as well.
+            End::TimedOut => self.judge_timeout(request),
+            End::Broke if evidence == Evidence::None => evidence,
+            _ if is_elsewhere => Evidence::Failure,
+            _ => evidence,
         };
         let computed = match end {
+            End::Unsent => ComputedShare::Nothing,
+            _ if is_overridden => ComputedShare::Nothing,
             _ if is_elsewhere => ComputedShare::Partly,
             End::Answered => ComputedShare::Whole,
             End::Refused => ComputedShare::Nothing,
-            End::Errored | End::Failed | End::Broke => ComputedShare::Partly,
+            End::Errored | End::Failed | End::Broke | End::TimedOut => ComputedShare::Partly,
         };
         let (replicas, now) = (&mut self.pool.replicas, self.pool.now);
         replicas.on_release(request, of_chosen, computed, now);
@@ -183,14 +194,35 @@ impl Router {
         Evidence::Error(client.map_or_else(|| request.identity(), |session| session.0))
     }
 
-    fn count_end(&mut self, request: &InFlightRequest, end: End, is_elsewhere: bool) {
+    /// Verdict of a request that a timeout of the gateway ended on its replica: none, where the replica has shown a sign of life
+    /// since the dispatch. Otherwise a timeout counts as a refusal does.
+    fn judge_timeout(&mut self, request: &InFlightRequest) -> Evidence {
+        let (replica, sent) = (request.replica, request.dispatched_at);
+        if request.has_begun || self.pool.replicas.has_sign_since(replica, sent) {
+            return Evidence::None;
+        }
+        self.judge_refusal(request)
+    }
+
+    fn count_end(
+        &mut self,
+        request: &InFlightRequest,
+        end: End,
+        served_by: ServedBy,
+        is_elsewhere: bool,
+    ) {
         if end == End::Answered {
             self.learn_service_time(request);
             self.counters.finished_ok += 1;
         } else {
             self.counters.finished_failed += 1;
         }
-        if is_elsewhere {
+        if end == End::TimedOut {
+            self.counters.timed_out += 1;
+        }
+        if is_overridden(served_by) {
+            self.counters.overridden += 1;
+        } else if is_elsewhere {
             self.counters.retried_elsewhere += 1;
         }
     }
@@ -207,9 +239,6 @@ impl Router {
         let is_answered = end == End::Answered;
         if is_elsewhere || !is_answered {
             self.take_back(request.replica, &request.fingerprint, &request.recorded);
-        }
-        if is_elsewhere || matches!(end, End::Failed | End::Broke) {
-            self.suspect_restart(request.replica);
         }
         let pool = &mut self.pool;
         if is_answered && let Some(other) = other.and_then(|id| pool.replicas.slot_of(id)) {
@@ -272,11 +301,15 @@ impl Router {
     }
 }
 
+const fn is_overridden(served_by: ServedBy) -> bool {
+    matches!(served_by, ServedBy::Overridden(_))
+}
+
 /// Verdict of a finished response on its replica.
 pub(super) const fn evidence_of(end: End) -> Evidence {
     match end {
         End::Answered => Evidence::Success,
-        End::Refused => Evidence::None,
+        End::Refused | End::TimedOut | End::Unsent => Evidence::None,
         End::Errored | End::Failed | End::Broke => Evidence::Failure,
     }
 }

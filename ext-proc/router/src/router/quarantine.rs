@@ -93,7 +93,10 @@ impl Router {
         {
             let last = match served_by {
                 ServedBy::Replica(replica) => replica,
-                ServedBy::Unreported | ServedBy::UnknownHost => request.replica,
+                ServedBy::Overridden(Some(replica)) => replica,
+                ServedBy::Unreported | ServedBy::UnknownHost | ServedBy::Overridden(None) => {
+                    request.replica
+                }
             };
             self.quarantine.add_client(client, last, period, now);
         }
@@ -102,6 +105,7 @@ impl Router {
             ServedBy::Unreported => None,
             ServedBy::Replica(replica) => Some(Some(replica)),
             ServedBy::UnknownHost => Some(None),
+            ServedBy::Overridden(other) => Some(other),
         };
         if let Some(retried) = retried {
             is_quarantined |= self.quarantine.add_break(key, retried, period, now);

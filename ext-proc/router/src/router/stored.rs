@@ -11,8 +11,8 @@ impl Router {
         };
         let replica = match served_by {
             ServedBy::Unreported => request.replica,
-            ServedBy::Replica(replica) => replica,
-            ServedBy::UnknownHost => return,
+            ServedBy::Replica(replica) | ServedBy::Overridden(Some(replica)) => replica,
+            ServedBy::UnknownHost | ServedBy::Overridden(None) => return,
         };
         self.pool
             .stored

@@ -136,6 +136,32 @@ fn a_retry_moves_the_prompt_to_the_replica_that_served_it() {
 }
 
 #[test]
+fn a_prompt_that_no_replica_saw_is_taken_back_whatever_the_status() {
+    for served_by in [ServedBy::Unreported, ServedBy::Overridden(None)] {
+        let end = match served_by {
+            ServedBy::Unreported => End::Unsent,
+            _ => End::Answered,
+        };
+        let mut script = blind_tree(2);
+        send(&mut script, 0, &[1, 2, 3]);
+        script.finish_as(0, end, served_by, None);
+        assert_eq!(send(&mut script, 1, &[1, 2, 3]).1, 0, "{end:?}");
+    }
+}
+
+#[test]
+fn a_route_that_overrides_the_choice_moves_the_prompt_and_is_no_retry() {
+    let mut script = blind_tree(3);
+    let (first, _) = send(&mut script, 0, &[1, 2, 3]);
+    let served = (first + 1) % 3;
+    let by_route = ServedBy::Overridden(Some(ReplicaId(served)));
+    script.finish_as(0, End::Answered, by_route, Some((192, 0)));
+    assert_eq!(send(&mut script, 1, &[1, 2, 3]), (served, 3));
+    let counters = script.stats().counters;
+    assert_eq!((counters.overridden, counters.retried_elsewhere), (1, 0));
+}
+
+#[test]
 fn predictions_are_compared_with_measured_cache_hits() {
     let mut script = blind_tree(1);
     send(&mut script, 0, &[1, 2, 3]);

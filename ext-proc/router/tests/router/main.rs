@@ -47,6 +47,7 @@ mod stored;
 mod support;
 mod tenants;
 mod tiers;
+mod timeouts;
 mod waiting;
 mod warmth;
 mod weighing;

@@ -93,6 +93,12 @@ pub(crate) struct CountersView {
     pub rejects: BTreeMap<String, u64>,
     pub finished_ok: u64,
     pub finished_failed: u64,
+    /// Requests that Envoy sent elsewhere than to their selected replica, at the first attempt.
+    #[serde(default)]
+    pub overridden: u64,
+    /// Requests that a timeout of Envoy ended.
+    #[serde(default)]
+    pub timed_out: u64,
     /// Prompt tokens of requests whose engine reports its cache hits.
     pub measured_prompt_tokens: u64,
     /// Prompt tokens that engines found in their caches, over the same requests.

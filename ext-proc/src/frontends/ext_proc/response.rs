@@ -77,17 +77,17 @@ struct RequestChanges {
 }
 
 impl RequestChanges {
-    /// Encodes the changes. Envoy then selects the route again.
+    /// Encodes the changes. Envoy then selects the route again, if there are any.
     fn encode(self, form: &RouteForm) -> ProcessingResponse {
         let mut remove = self.remove;
         remove.extend_from_slice(&form.forged);
         remove.retain(|name| !self.set.iter().any(|set| is_named(set, name)));
         let changes = CommonResponse {
+            clear_route_cache: !self.set.is_empty() || !remove.is_empty(),
             header_mutation: Some(HeaderMutation {
                 set_headers: self.set,
                 remove_headers: remove,
             }),
-            clear_route_cache: true,
             ..CommonResponse::default()
         };
         let message = match form.phase {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use isotherm_fingerprint::paths::AllowedPaths;
 use isotherm_wasm_filter_core::body_timer::BodyTimeout;
 use isotherm_wasm_filter_core::request::{objectives_in_headers, strip};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers, RequestConfig};
@@ -19,8 +20,9 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Derives the settings from the configuration.
-    pub(crate) fn new(config: ExtProcConfig) -> Self {
+    pub(crate) fn new(config: ExtProcConfig, paths: AllowedPaths) -> Self {
         let filter = RequestConfig::default()
+            .with_paths(paths)
             .with_buffer(config.prompt_bytes_max)
             .with_tenant_header(config.tenant_header.clone());
         Self {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use isotherm_fingerprint::paths::PathUse;
 use isotherm_fingerprint::{
     Api, Fingerprint, UnreadModel, names, objectives, stored_response, tenant, tokens,
 };
@@ -16,7 +17,7 @@ use percent_encoding::percent_decode;
 use super::origin::{ListenerKind, Origin};
 use super::reply::RequestHeaders;
 use crate::metrics::Metrics;
-use crate::pool::{PeerTable, Pool, RouteRequest, response_key, session_key};
+use crate::pool::{PeerTable, Pool, PoolTable, RouteRequest, response_key, session_key};
 use crate::tier;
 
 #[derive(Debug, Default)]
@@ -70,6 +71,15 @@ impl RequestHead {
     /// Whether no filter has read the request, at a gateway that sends it on without a decision.
     pub(crate) fn is_unread(&self) -> bool {
         !self.is_filtered && !self.needs_endpoint
+    }
+
+    /// What the service does with the request. A gateway that sends no request without an endpoint has chosen the pool's
+    /// requests by its own routes.
+    pub(crate) fn path_use(&self, table: &PoolTable) -> PathUse {
+        match table.path_use(&self.path, &self.method) {
+            PathUse::Pass if self.needs_endpoint => PathUse::Serve,
+            other => other,
+        }
     }
 
     /// Returns the request for a pool, with its adapter and its scope.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_fingerprint::{is_anthropic, names, stored_response};
+use isotherm_fingerprint::{Api, is_anthropic, names, stored_response};
 use isotherm_router::RejectReason;
 use isotherm_wasm_filter_core::{body_timer, error_body};
 use serde_json::Value;
@@ -127,6 +127,8 @@ impl RequestLifecycle {
     pub(super) fn route(&mut self, mut head: RequestHead, table: &PoolTable) -> RouteStatus {
         self.request_id = head.request_id.take();
         self.note_path(&head.path);
+        head.request.api = table.api_of(&head.path);
+        self.is_anthropic |= head.request.api == Some(Api::Messages);
         let spans = self.context.spans.as_ref();
         self.trace = spans.and_then(|spans| RequestTrace::begin(spans, &head, self.id()));
         let target = RouteTarget::of(&head, table);
@@ -149,6 +151,10 @@ impl RequestLifecycle {
             RouteTarget::Holder(pool, replica) => {
                 self.stage = RequestStage::PassedThrough;
                 Reply::PassThrough(PassThroughReply::to_replica(&pool, &replica, &head.headers))
+            }
+            RouteTarget::OtherApplication => {
+                self.stage = RequestStage::PassedThrough;
+                Reply::PassThrough(PassThroughReply::untouched(head.is_filtered))
             }
             target => self.answer(target, is_forwarded, table),
         })
@@ -191,7 +197,8 @@ impl RequestLifecycle {
             RouteTarget::UnknownPath
             | RouteTarget::Pool(_)
             | RouteTarget::Holder(..)
-            | RouteTarget::PassThrough(_) => {
+            | RouteTarget::PassThrough(_)
+            | RouteTarget::OtherApplication => {
                 (not_found, 404, openai::unknown_path(), "unknown_path")
             }
         };

@@ -18,6 +18,8 @@ const NOT_FOR_REPLICAS: [&str; 2] = [names::ORIGIN, names::TRIED];
 /// Headers to remove, each if the request has it. A header of llm-d's sidecar is for replicas, but only from the service.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RemovedHeaders {
+    /// Whether no header of Isotherm may stay.
+    own: bool,
     internal: [bool; NOT_FOR_REPLICAS.len()],
     sidecar: [bool; names::SIDECAR.len()],
 }
@@ -26,7 +28,9 @@ impl RemovedHeaders {
     pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
         let internal = NOT_FOR_REPLICAS.into_iter().zip(self.internal);
         let all = internal.chain(names::SIDECAR.into_iter().zip(self.sidecar));
+        let own = names::own().filter(move |_| self.own);
         all.filter_map(|(name, is_present)| is_present.then_some(name))
+            .chain(own)
     }
 }
 
@@ -44,7 +48,9 @@ impl RequestHeaders {
         if !name.starts_with("x-") {
             return;
         }
-        let RemovedHeaders { internal, sidecar } = &mut self.to_remove;
+        let RemovedHeaders {
+            internal, sidecar, ..
+        } = &mut self.to_remove;
         let internal = NOT_FOR_REPLICAS.iter().zip(internal);
         for (known, is_present) in internal.chain(names::SIDECAR.iter().zip(sidecar)) {
             *is_present |= name == *known;
@@ -222,6 +228,8 @@ pub(crate) struct PassThroughReply {
     pub(crate) cluster: Option<String>,
     /// The only replica for the request, as `ip:port`, if there is one.
     pub(crate) endpoint: Option<String>,
+    /// Whether the request belongs to another application, and Isotherm has no use for its response.
+    pub(crate) is_of_other_application: bool,
     pub(crate) removed: RemovedHeaders,
 }
 
@@ -231,6 +239,7 @@ impl PassThroughReply {
         Self {
             cluster: cluster.filter(|cluster| headers.cluster.as_ref() != Some(cluster)),
             endpoint: None,
+            is_of_other_application: false,
             removed: headers.to_remove,
         }
     }
@@ -240,7 +249,22 @@ impl PassThroughReply {
         Self {
             cluster: pool.cluster_unless(headers.cluster.as_deref()),
             endpoint: Some(replica.to_string()),
+            is_of_other_application: false,
             removed: headers.to_remove,
+        }
+    }
+
+    /// Builds the reply for a request of another application, to which the headers of llm-d's sidecar mean something else.
+    /// `has_own` says that the request carries headers of Isotherm.
+    pub(crate) fn untouched(has_own: bool) -> Self {
+        Self {
+            cluster: None,
+            endpoint: None,
+            is_of_other_application: true,
+            removed: RemovedHeaders {
+                own: has_own,
+                ..RemovedHeaders::default()
+            },
         }
     }
 }

@@ -3,10 +3,10 @@
 //! | request | target |
 //! | --- | --- |
 //! | decided on the decision stream, and sent to external processing all the same | passes through |
-//! | a path outside the list `paths` | 404 in OpenAI's format |
+//! | a path outside the list `paths` | 404 in OpenAI's format; with the entry `*`, passes through untouched |
 //! | `GET /v1/models[/{id}]`, unless a pool serves any model | the service replies |
 //! | a path of a stored response, and the replica that has it is known | that replica, past the queue |
-//! | names a model | the pool of the model; without one, 404 in OpenAI's format |
+//! | names a model | the pool of the model; without one, as `unknown_models` says: 404 in OpenAI's format, or passes through untouched |
 //! | no model, and the filter chose a cluster | the pool behind the cluster |
 //! | no model, and there is one pool, or one for any model | that pool |
 //! | none of these, and the path requires a model | 400 in OpenAI's format, unless no filter has read the request |
@@ -23,8 +23,8 @@
 
 use std::sync::{Arc, Once};
 
-use isotherm_fingerprint::paths::{self, HEALTH_PATH};
-use isotherm_fingerprint::{Api, UnreadModel};
+use isotherm_fingerprint::UnreadModel;
+use isotherm_fingerprint::paths::{self, HEALTH_PATH, PathUse};
 use isotherm_router::{Availability, Role};
 
 use super::head::{RequestHead, percent_decoded};
@@ -43,6 +43,8 @@ pub(crate) enum RouteTarget {
     Holder(Arc<Pool>, Endpoint),
     /// Envoy's routes, with this cluster if there is one.
     PassThrough(Option<String>),
+    /// Envoy's routes, without a trace of Isotherm.
+    OtherApplication,
     ModelList,
     /// A reply with one model.
     Model(String, Arc<Pool>),
@@ -72,9 +74,10 @@ impl RouteTarget {
             });
             return Self::PassThrough(None);
         }
-        // A gateway that sends no pseudo-headers hides the path.
-        if !head.path.is_empty() && !table.allows_path(&head.path) {
-            return Self::UnknownPath;
+        match head.path_use(table) {
+            PathUse::Serve => {}
+            PathUse::Pass => return Self::OtherApplication,
+            PathUse::Reject => return Self::UnknownPath,
         }
         let path = &*head.path;
         if let Some(methods) = paths::allowed_methods(path)
@@ -90,7 +93,7 @@ impl RouteTarget {
         if let Some(models) = listing(head)
             && table.for_model(ANY_MODEL).is_none()
         {
-            return models.map_or(Self::ModelList, |id| Self::one_model(id, table));
+            return models.map_or(Self::ModelList, |id| Self::one_model(id, head, table));
         }
         if let Some((pool, replica)) = holder(head, table) {
             return Self::Holder(pool, replica);
@@ -98,7 +101,7 @@ impl RouteTarget {
         if let Some(model) = &head.model {
             return match table.for_model(model) {
                 Some(pool) => Self::in_pool(pool, head),
-                None => Self::UnknownModel(model.clone()),
+                None => Self::unknown_model(model.clone(), head, table),
             };
         }
         // The cluster that the filter chose without a model is a guess, and the only pool is none.
@@ -115,15 +118,26 @@ impl RouteTarget {
                 Self::PassThrough(Some(pool.cluster()))
             }
             Some(pool) => Self::in_pool(pool, head),
-            None if Api::from_path(&head.path).is_some() && !head.is_unread() => Self::MissingModel,
+            None if table.api_of(path).is_some() && !head.is_unread() => Self::MissingModel,
             None => Self::PassThrough(None),
         }
     }
 
-    fn one_model(id: String, table: &PoolTable) -> Self {
+    fn one_model(id: String, head: &RequestHead, table: &PoolTable) -> Self {
         match table.for_model(&id) {
             Some(pool) => Self::Model(id, Arc::clone(pool)),
-            None => Self::UnknownModel(id),
+            None => Self::unknown_model(id, head, table),
+        }
+    }
+
+    /// The target of a request for a model that no pool has. The region that forwarded one has a pool for it, and a gateway
+    /// that needs an endpoint has no other route.
+    fn unknown_model(id: String, head: &RequestHead, table: &PoolTable) -> Self {
+        let peer_table = table.peer_table().map(Arc::as_ref);
+        let has_routes = !head.needs_endpoint && !head.origin.is_other_region(peer_table);
+        match table.passes_unknown_models() && has_routes {
+            true => Self::OtherApplication,
+            false => Self::UnknownModel(id),
         }
     }
 
@@ -194,7 +208,7 @@ mod tests {
     use crate::pool::PoolRegistry;
 
     const TWO: &str = "
-paths: ['*']
+paths: ['*', /v1/rerank, /version]
 pools:
   - { model: llama, aliases: [org/llama], cluster: l }
   - { model: qwen, cluster: q }
@@ -217,6 +231,7 @@ pools:
             RouteTarget::Pool(pool) => format!("route {}", pool.name()),
             RouteTarget::Holder(pool, replica) => format!("{replica} of {}", pool.name()),
             RouteTarget::PassThrough(cluster) => format!("pass {}", cluster.unwrap_or_default()),
+            RouteTarget::OtherApplication => "other".into(),
             RouteTarget::ModelList => "models".into(),
             RouteTarget::Model(id, _) => format!("model {id}"),
             RouteTarget::UnknownPath => "no path".into(),
@@ -256,6 +271,85 @@ pools:
     }
 
     #[tokio::test]
+    async fn a_request_of_another_application_belongs_to_no_pool() {
+        let any = "{ paths: ['*'] }";
+        for config in [TWO, any] {
+            for path in [
+                "/metrics",
+                "/files/a",
+                "/v1/files",
+                "/demo.Echo/Bidi",
+                "/images/generate",
+            ] {
+                for method in ["GET", "POST", "PUT"] {
+                    // The early header mutation of the listener may name the default cluster.
+                    for (model, cluster) in [("", ""), ("", "l"), ("llama", "l"), ("gpt", "")] {
+                        assert_eq!(
+                            target(config, method, path, model, cluster),
+                            "other",
+                            "{path}"
+                        );
+                    }
+                }
+            }
+            let prefixed = target(config, "POST", "/llm/v1/completions", "llama", "");
+            assert!(prefixed.starts_with("route"), "{prefixed}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_path_that_a_route_rewrites_belongs_to_its_api() {
+        let apis = format!("apis: [{{ path: /llm/openai, api: chat_completions }}]{TWO}");
+        let of = |path, model| target(&apis, "POST", path, model, "");
+        assert_eq!(of("/llm/openai", "qwen"), "route qwen");
+        assert_eq!(of("/llm/openai?x=1", ""), "no model");
+        assert_eq!(of("/llm/openai/files", "qwen"), "other");
+    }
+
+    #[tokio::test]
+    async fn a_model_that_no_pool_has_passes_where_the_configuration_says_so() {
+        let one = "{ unknown_models: pass, pools: [{ model: llama, cluster: l }] }";
+        let of = |model| target(one, "POST", "/v1/chat/completions", model, "l");
+        assert_eq!(of("gpt-x"), "other");
+        assert_eq!(of("llama"), "route llama");
+        assert_eq!(of(""), "route llama", "it names none");
+        assert_eq!(target(one, "GET", "/v1/models/gpt-x", "", ""), "other");
+        let mut head = RequestHead {
+            method: "POST".into(),
+            path: "/v1/chat/completions".into(),
+            is_filtered: true,
+            ..RequestHead::default()
+        };
+        let config = config::parse(&format!("unknown_models: pass{TWO}")).unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
+        head.unread_model = Some(UnreadModel::Encoding);
+        let target = RouteTarget::of(&head, &pool_registry.table());
+        // Its prompt may be a pool's, and must not reach a provider.
+        assert!(matches!(target, RouteTarget::UnreadModel(_)), "{target:?}");
+        head.unread_model = None;
+        head.model = Some("gpt-x".into());
+        head.needs_endpoint = true;
+        let target = RouteTarget::of(&head, &pool_registry.table());
+        assert!(matches!(target, RouteTarget::UnknownModel(_)), "{target:?}");
+    }
+
+    #[tokio::test]
+    async fn a_gateway_without_other_routes_gets_an_endpoint_for_any_path() {
+        let config = config::parse("{ paths: ['*'] }").unwrap();
+        let metrics = Metrics::register(&mut Registry::default());
+        let pool_registry = PoolRegistry::new(&config, Arc::new(metrics), Clock::start());
+        let head = RequestHead {
+            method: "POST".into(),
+            path: "/v1/audio/speech".into(),
+            needs_endpoint: true,
+            ..RequestHead::default()
+        };
+        let target = RouteTarget::of(&head, &pool_registry.table());
+        assert!(matches!(target, RouteTarget::Pool(_)), "{target:?}");
+    }
+
+    #[tokio::test]
     async fn a_known_path_takes_its_methods_only() {
         let of = |method, path| target(TWO, method, path, "llama", "");
         assert_eq!(of("DELETE", "/v1/models/llama"), "only GET, HEAD");
@@ -263,7 +357,7 @@ pools:
         assert_eq!(of("TRACE", "/v1/messages/count_tokens"), "only POST");
         assert_eq!(of("HEAD", "/v1/models"), "models");
         assert_eq!(of("", "/v1/completions"), "route llama");
-        assert_eq!(of("DELETE", "/v1/files/a"), "route llama");
+        assert_eq!(of("DELETE", "/v1/rerank"), "route llama");
         assert_eq!(of("POST", "/v1/messages/count_tokens"), "route llama");
     }
 
@@ -349,15 +443,15 @@ pools:
             head.headers.cluster = Some("l".into());
             RouteTarget::of(&head, &pool_registry.table())
         };
-        let any = "{ paths: ['*'], pools: [{ cluster: l }, { model: qwen, cluster: q }] }";
-        let one = "{ paths: ['*'], pools: [{ model: llama, cluster: l }] }";
+        let any = "{ paths: [/v1/completions, /v1/rerank], pools: [{ cluster: l }, { model: qwen, cluster: q }] }";
+        let one = "{ paths: ['*', /v1/rerank], pools: [{ model: llama, cluster: l }] }";
         for path in ["/v1/completions", "/v1/rerank"] {
             let target = of(TWO, path);
             assert!(
                 matches!(target, RouteTarget::UnreadModel(UnreadModel::TooFar)),
                 "{target:?}"
             );
-            for config in [any, one, "{ paths: ['*'] }"] {
+            for config in [any, one, "{ paths: ['*', /v1/rerank] }"] {
                 let target = of(config, path);
                 assert!(matches!(target, RouteTarget::Pool(_)), "{target:?}");
             }
@@ -426,7 +520,7 @@ pools:
 
     #[tokio::test]
     async fn the_only_pool_gets_requests_without_a_model() {
-        let one = "{ paths: ['*'], pools: [{ model: llama, cluster: l }] }";
+        let one = "{ paths: ['*', /v1/rerank, /version], pools: [{ model: llama, cluster: l }] }";
         assert_eq!(target(one, "POST", "/v1/rerank", "", ""), "route llama");
         assert_eq!(target(one, "GET", "/version", "", ""), "pass l");
         assert_eq!(
@@ -444,7 +538,7 @@ pools:
             "model org/llama"
         );
         assert_eq!(target(TWO, "GET", "/v1/models/gpt", "", ""), "unknown gpt");
-        assert_eq!(target(TWO, "GET", "/v1/modelsx", "", ""), "pass ");
+        assert_eq!(target(TWO, "GET", "/v1/modelsx", "", ""), "other");
         assert_eq!(target("{}", "GET", "/v1/models", "", ""), "pass default");
         assert_eq!(
             target("{}", "POST", "/v1/completions", "gpt", ""),

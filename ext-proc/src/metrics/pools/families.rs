@@ -56,7 +56,10 @@ pub(super) const COUNTERS: &[Family<Counters, u64>] = counters! {
     arrived: "Requests that need a replica",
     queued: "Requests that waited in the queue",
     prefills: "Dispatched requests whose prompt a prefill replica computes",
-    retried_elsewhere: "Responses of a replica other than the selected one",
+    retried_elsewhere: "Responses of a replica other than the selected one, after a retry",
+    overridden: "Requests that Envoy sent elsewhere than to the selected replica at the first attempt: a route or a cluster \
+         overrides the choice",
+    timed_out: "Requests that a timeout of Envoy's route ended before their response",
     quarantines: "Prompts that came into quarantine because two replicas broke on them",
     predicted_cached_tokens: "Prompt tokens that the prefix index predicted to be cached, over requests whose engine \
          reports its cache hits",

@@ -134,11 +134,21 @@ fn a_decision_stream_needs_a_cluster_and_defaults_to_half_a_second() {
 }
 
 #[test]
+fn numbers_in_compressed_responses_cannot_be_hidden() {
+    let error = refusal(r#"{"hide_cache":true,"keep_accept_encoding":true}"#);
+    assert!(
+        error.contains("hide_cache excludes keep_accept_encoding"),
+        "{error}"
+    );
+}
+
+#[test]
 fn every_mistake_is_reported_at_once() {
     let error = refusal(
         r#"{"role":"request","buffer_bytes_max":0,"default_cluster":"",
             "pools":[{"models":[],"cluster":"a b"},{"models":["m","m"],"cluster":"c"}],
-            "session":[{"header":""}],"tier":["client_address"],"ttft_ms":[{"header":"a b"}],"deadline":["client_address"],"session_secret":"short","paths":["v1"]}"#,
+            "session":[{"header":""}],"tier":["client_address"],"ttft_ms":[{"header":"a b"}],"deadline":["client_address"],"session_secret":"short","paths":["v1"],
+            "apis":[{"path":"/llm/*","api":"messages"},{"path":"/llm","api":"chat"}]}"#,
     );
     for part in [
         "buffer_bytes_max",
@@ -152,6 +162,8 @@ fn every_mistake_is_reported_at_once() {
         "deadline[0]",
         "session_secret",
         "paths[0]",
+        "apis[0].path",
+        "apis[1].api: \"chat\" is not one of chat_completions",
     ] {
         assert!(error.contains(part), "{part} in {error}");
     }

@@ -4,6 +4,7 @@ use isotherm_decision_proto::Route;
 use isotherm_fingerprint::names;
 
 use crate::headers::HeaderEdit;
+use crate::request::ACCEPT_ENCODING;
 use crate::response::orca;
 
 /// The headers of a request that needs no further decision, without the headers that only the service reads.
@@ -13,6 +14,13 @@ pub(super) fn without_decision(id: u32, mut edits: Vec<HeaderEdit>) -> Vec<Heade
         HeaderEdit::Set(name, _) => [names::SESSION, names::CLUSTER].contains(name),
     });
     edits.push(HeaderEdit::set(names::DECIDED, id.to_string()));
+    edits
+}
+
+/// The headers of a request that the service leaves to external processing: few of them go to a replica, so the response may be
+/// compressed.
+pub(super) fn without_replica(mut edits: Vec<HeaderEdit>) -> Vec<HeaderEdit> {
+    edits.retain(|edit| !matches!(edit, HeaderEdit::Remove(name) if name == ACCEPT_ENCODING));
     edits
 }
 

@@ -34,7 +34,7 @@ use crate::DecisionStreamConfig;
 use crate::headers::HeaderEdit;
 use crate::request::RequestTarget;
 use crate::response::{EVENT_STREAM, Nanoseconds, ResponseFlow};
-use edits::{with_decision, without_decision};
+use edits::{with_decision, without_decision, without_replica};
 
 /// The most requests in flight on one stream.
 const REQUESTS_MAX: usize = 65_536;
@@ -380,7 +380,8 @@ impl DecisionStream {
             Some(Action::Route(mut route)) => {
                 let decision = mem::take(&mut route.decision).into_bytes();
                 let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
-                let flow = ResponseFlow::sent(now, *wants_report, exposed);
+                let mut flow = ResponseFlow::sent(now, *wants_report, exposed);
+                flow.select(&route.destination);
                 let record = DecisionRecord {
                     reason: mem::take(&mut route.reason),
                     queued_ms: route.queued_ms,
@@ -395,7 +396,7 @@ impl DecisionStream {
             }
             // An unknown action comes from a newer service, which also decides by external processing.
             Some(Action::ExtProcFallback(_)) | None => {
-                let edits = mem::take(edits);
+                let edits = without_replica(mem::take(edits));
                 self.requests.remove(&id);
                 Some(Effect::Release(id, edits))
             }

@@ -17,8 +17,10 @@
 //! give session, objectives and cluster, and the decision stream decides by them.
 //!
 //! Three requests fail here: one to a path outside the list `paths` gets a 404, one with a method that its path does not take a
-//! 405 ([`rejection`]), and one whose body is late a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
+//! 405 ([`Admission`]), and one whose body is late a 408. A request whose prompt cannot be read continues, and the filter counts the reason ([`SkipReason`]).
+//! Beside other applications (`paths: ["*"]`), theirs pass untouched.
 
+mod admission;
 mod objectives;
 mod prompt;
 mod skip;
@@ -28,8 +30,9 @@ mod tenant;
 
 use std::sync::Arc;
 
-use isotherm_fingerprint::{Extraction, model_in_path, names, paths, session, tokens};
+use isotherm_fingerprint::{Extraction, model_in_path, names, session, tokens};
 
+pub use admission::{Admission, Rejection, strip};
 use objectives::Objectives;
 use prompt::{PromptFacts, PromptSource};
 pub use skip::SkipReason;
@@ -39,9 +42,10 @@ pub use target::{RequestTarget, is_traced};
 use crate::RequestConfig;
 use crate::buffer_limit::BufferLimit;
 use crate::config::{ENVOY_BUFFER_BYTES, Source};
-use crate::error_body;
 use crate::headers::{self, HeaderEdit, Headers};
-use crate::response::orca;
+
+/// The header by which a client, or a filter in front, asks for a compressed response.
+pub(crate) const ACCEPT_ENCODING: &str = "accept-encoding";
 
 /// The bytes of one read over HTTP/2: a frame of the default size.
 const FRAME_BYTES: usize = 16 * 1024;
@@ -67,6 +71,8 @@ pub struct RequestFlow {
     /// The most bytes of the body that Envoy buffers.
     buffer_limit: usize,
     content_length: Option<usize>,
+    /// Whether an engine could compress the response, which the filter then could not read.
+    accepts_encoding: bool,
     /// The client's address in Envoy's header, used when no other source has a session key.
     client_address: Option<String>,
     /// Present when a decision stream is configured.
@@ -163,6 +169,8 @@ impl RequestFlow {
             buffer_limit: 0,
             content_length: headers::get(headers, "content-length")
                 .and_then(|length| str::from_utf8(length).ok()?.trim().parse().ok()),
+            accepts_encoding: config.removes_accept_encoding()
+                && headers::get(headers, ACCEPT_ENCODING).is_some(),
             client_address: source::client_address(&config.session, headers),
             target: config
                 .decision_stream()
@@ -263,6 +271,9 @@ impl RequestFlow {
         let body_bytes = self.content_length.unwrap_or_default().max(self.body_bytes);
 
         let mut edits = Vec::new();
+        if self.accepts_encoding {
+            edits.push(HeaderEdit::Remove(ACCEPT_ENCODING.to_owned()));
+        }
         if coverage != PromptCoverage::Forwarded {
             let body_bytes = u64::try_from(body_bytes).unwrap_or(u64::MAX);
             edits.extend(prompt_headers(&prompt, model, body_bytes));
@@ -302,41 +313,6 @@ impl RequestFlow {
     }
 }
 
-/// A response of the filter to a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    /// The status of the response.
-    pub status: u16,
-    /// The header `allow`, for a method that the path does not take.
-    pub allow: Option<&'static str>,
-    /// The body, in JSON.
-    pub body: String,
-}
-
-/// The response to a client that may not use the path of a request, or not with its method. A request without a path passes:
-/// its host shows no pseudo-headers.
-#[must_use]
-pub fn rejection(config: &RequestConfig, headers: &Headers) -> Option<Rejection> {
-    let path = headers::get(headers, ":path")?;
-    let method = headers::get(headers, ":method").and_then(|method| str::from_utf8(method).ok());
-    let (path, is_known) = match str::from_utf8(path) {
-        Ok(path) => (path, config.allowed_paths.allows(path)),
-        Err(_) => ("", false),
-    };
-    let takes_method = method.is_none_or(|method| paths::allows_method(path, method));
-    let (status, message, code) = match (is_known, takes_method) {
-        (true, true) => return None,
-        (true, false) => (405, paths::METHOD_MESSAGE, "method_not_allowed"),
-        (false, _) => (404, paths::UNKNOWN_PATH_MESSAGE, "unknown_url"),
-    };
-    let body = error_body::openai(message, "invalid_request_error", None, code);
-    Some(Rejection {
-        status,
-        allow: paths::allowed_methods(path).filter(|_| status == 405),
-        body: error_body::for_path(path, status, body).to_string(),
-    })
-}
-
 /// The headers of the objectives that a request states in its own headers, for a request whose body nothing reads. `now_unix_ms` reads
 /// the clock in Unix milliseconds.
 #[must_use]
@@ -348,45 +324,6 @@ pub fn objectives_in_headers(
     let mut edits = Vec::new();
     Objectives::read(config, headers).write(&mut edits, config, None, now_unix_ms);
     edits
-}
-
-/// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
-#[must_use]
-pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
-    let mut names: Vec<&str> = headers
-        .iter()
-        .map(|(name, _)| name.as_str())
-        .filter(|name| {
-            headers::is_internal(name) && !(config.trusted_origin && is_set_by_peer(name))
-        })
-        .collect();
-    names.sort_unstable();
-    names.dedup();
-    if config.hides_cache() {
-        // A compressed response could not be read, and the engine's report tells the use of its cache.
-        names.extend(["accept-encoding", orca::FORMAT_HEADER]);
-    }
-    let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
-    names.into_iter().map(remove).collect()
-}
-
-/// Whether a trusted peer sets this header of a request. Its cluster, destination and decision mean nothing here.
-fn is_set_by_peer(name: &str) -> bool {
-    [
-        names::FINGERPRINT,
-        names::MODEL,
-        names::SESSION,
-        names::TENANT,
-        names::TIER,
-        names::TTFT_MS,
-        names::DEADLINE,
-        names::TOKENS,
-        names::STREAM,
-        names::PREVIOUS_RESPONSE,
-        names::ORIGIN,
-        names::TRIED,
-    ]
-    .contains(&name)
 }
 
 /// The session key in the body, with the rank of its source.

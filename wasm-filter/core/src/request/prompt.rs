@@ -3,7 +3,7 @@
 //! Every JSON body is read, whatever its type says: clients send JSON as text, as a form or without a type, and engines read it.
 //! A body of a path without a known prompt, and a form, may name the model and the session.
 
-use isotherm_fingerprint::{Api, Extraction, Extractor, FormReader, UnreadModel, tokens};
+use isotherm_fingerprint::{Extraction, Extractor, FormReader, UnreadModel, tokens};
 
 use super::{PromptCoverage, SkipReason};
 use crate::RequestConfig;
@@ -43,7 +43,7 @@ impl PromptSource {
         tenant: Option<&str>,
     ) -> Self {
         let path = headers::get(headers, ":path").and_then(|path| str::from_utf8(path).ok());
-        let api = path.and_then(Api::from_path);
+        let api = path.and_then(|path| config.allowed_paths.api_of(path));
         let unknown_path = match (api, path.unwrap_or_default()) {
             (Some(_), _) => None,
             (None, path) if computes_nothing(path) => Some(SkipReason::NoPrompt),

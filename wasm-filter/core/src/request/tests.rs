@@ -421,7 +421,7 @@ fn an_unreadable_request_continues_with_the_known_headers() {
 fn a_path_or_method_that_clients_may_not_use_is_rejected_in_the_shape_of_its_api() {
     let of = |method: &str, path: &str| {
         let headers = from_pairs(&[(":method", method), (":path", path)]);
-        rejection(&usual(), &headers)
+        Admission::of(&usual(), &headers)
     };
     for (method, path) in [
         ("POST", "/v1/completions"),
@@ -429,9 +429,9 @@ fn a_path_or_method_that_clients_may_not_use_is_rejected_in_the_shape_of_its_api
         ("GET", "/v1/models/a"),
         ("GET", "/health"),
     ] {
-        assert_eq!(of(method, path), None, "{method} {path}");
+        assert_eq!(of(method, path), Admission::Serve, "{method} {path}");
     }
-    assert_eq!(rejection(&usual(), &from_pairs(&[])), None);
+    assert_eq!(Admission::of(&usual(), &from_pairs(&[])), Admission::Serve);
     for (method, path, status, allow, start) in [
         ("GET", "/metrics", 404, None, r#"{"error":{"#),
         (
@@ -463,7 +463,9 @@ fn a_path_or_method_that_clients_may_not_use_is_rejected_in_the_shape_of_its_api
             r#"{"error":{"message""#,
         ),
     ] {
-        let rejection = of(method, path).unwrap();
+        let Admission::Reject(rejection) = of(method, path) else {
+            panic!("{method} {path}");
+        };
         assert_eq!(
             (rejection.status, rejection.allow),
             (status, allow),
@@ -472,6 +474,35 @@ fn a_path_or_method_that_clients_may_not_use_is_rejected_in_the_shape_of_its_api
         assert!(rejection.body.starts_with(start), "{}", rejection.body);
         let is_anthropic = rejection.body.contains(r#""type":"error""#);
         assert_eq!(is_anthropic, path.starts_with("/v1/messages"), "{path}");
+    }
+}
+
+#[test]
+fn a_request_of_another_application_loses_nothing_but_isotherms_own_headers() {
+    let config = config(r#"{"paths":["*","/v1/rerank"],"default_cluster":"llama"}"#);
+    let of = |path: &str| {
+        let headers = [
+            (":method", "POST"),
+            (":path", path),
+            ("accept-encoding", "gzip"),
+            ("x-override-theme", "dark"),
+            (names::CLUSTER, "llama"),
+            (names::DESTINATION, "10.0.0.1:8000"),
+        ];
+        Admission::of(&config, &from_pairs(&headers))
+    };
+    let own = [names::DESTINATION, names::CLUSTER];
+    let own = own.map(|name| HeaderEdit::Remove(name.to_owned())).to_vec();
+    for path in [
+        "/files/a",
+        "/metrics",
+        "/demo.Echo/Bidi",
+        "/images/generate",
+    ] {
+        assert_eq!(of(path), Admission::Pass(own.clone()), "{path}");
+    }
+    for path in ["/v1/rerank", "/llm/v1/chat/completions", "/generate"] {
+        assert_eq!(of(path), Admission::Serve, "{path}");
     }
 }
 
@@ -521,7 +552,7 @@ fn a_model_is_read_on_every_path_and_in_forms() {
             SkipReason::ContentType,
         ),
         (
-            "/openai/deployments/llama/chat/completions",
+            "/openai/deployments/llama/images/generations",
             "application/json",
             "{}",
             SkipReason::UnknownPath,
@@ -769,4 +800,42 @@ fn a_client_names_no_tenant_and_a_trusted_peer_does() {
     assert_eq!(of(&format!("{{{sources}}}")).as_deref(), Some("own"));
     let trusting = format!(r#"{{{sources},"trusted_origin":true}}"#);
     assert_eq!(of(&trusting).as_deref(), Some("forged"));
+}
+
+#[test]
+fn an_engine_is_not_asked_to_compress_unless_the_configuration_keeps_it() {
+    let removes = |json: &str, more: &[(&str, &str)]| {
+        let release = send(config(json), &chat_with(more), CHAT.as_bytes(), usize::MAX);
+        let removed = HeaderEdit::Remove(ACCEPT_ENCODING.to_owned());
+        release.edits.contains(&removed)
+    };
+    let gzip = [("accept-encoding", "gzip, br")];
+    assert!(removes("{}", &gzip));
+    assert!(!removes("{}", &[]), "there is none");
+    assert!(!removes(r#"{"keep_accept_encoding":true}"#, &gzip));
+}
+
+#[test]
+fn a_path_that_a_route_rewrites_has_the_fingerprint_of_its_api() {
+    let json = r#"{"paths":["*"],"apis":[{"path":"/llm/openai","api":"chat_completions"}]}"#;
+    let of = |path: &str| {
+        let headers = from_pairs(&[(":method", "POST"), (":path", path)]);
+        assert_eq!(
+            Admission::of(&config(json), &headers),
+            Admission::Serve,
+            "{path}"
+        );
+        let release = send(config(json), &headers, CHAT.as_bytes(), usize::MAX);
+        set(&release, names::FINGERPRINT).map(str::to_owned)
+    };
+    let usual = of("/v1/chat/completions");
+    assert!(usual.is_some());
+    for path in [
+        "/llm/openai",
+        "/llm/openai?x=1",
+        "/gateway/v1/chat/completions",
+        "/openai/deployments/llama/chat/completions?api-version=2024-02-01",
+    ] {
+        assert_eq!(of(path), usual, "{path}");
+    }
 }

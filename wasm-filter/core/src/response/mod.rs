@@ -29,6 +29,8 @@ use usage::{Usage, UsageScanner};
 
 /// The media type of a streamed response.
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+/// The details that Envoy gives to a response of an endpoint.
+const VIA_UPSTREAM: &str = "via_upstream";
 /// The start of a decision that forwards a request to another region.
 const FORWARDED: &[u8] = b"region=";
 /// The longest decision of the next service that the client sees, in bytes: at most three regions decide.
@@ -50,6 +52,8 @@ pub struct ResponseFlow {
     client_wants_report: bool,
     /// The decision that the client sees.
     decision: Option<Vec<u8>>,
+    /// The replica that the service selected, as `ip:port`, where the filter knows it.
+    selected: Option<Box<str>>,
     status: Option<u16>,
     is_stream: bool,
     /// Whether the response has a status of success, and a type of which no answer is.
@@ -81,6 +85,7 @@ impl ResponseFlow {
             opening: None,
             client_wants_report,
             decision,
+            selected: None,
             status: None,
             is_stream: false,
             is_page: false,
@@ -103,9 +108,27 @@ impl ResponseFlow {
     ) -> (Self, Option<(&'static str, &'static str)>) {
         let client_wants_report = header(orca::FORMAT_HEADER).is_some();
         let decision = config.decision.then(|| header(names::DECISION)).flatten();
-        let flow = Self::sent(now, client_wants_report, decision);
+        let mut flow = Self::sent(now, client_wants_report, decision);
+        let destination = header(names::DESTINATION);
+        if let Some(destination) = destination.and_then(|value| String::from_utf8(value).ok()) {
+            flow.select(&destination);
+        }
         let report = (!client_wants_report).then_some((orca::FORMAT_HEADER, orca::FORMAT));
         (flow, report)
+    }
+
+    /// Names the endpoints of the request: the selected replica and its fallbacks, separated by commas.
+    pub fn select(&mut self, destination: &str) {
+        self.selected = destination.split(',').next().map(Into::into);
+    }
+
+    /// Whether another endpoint than the selected replica responded.
+    #[must_use]
+    pub fn is_elsewhere(&self, upstream: Option<&str>) -> bool {
+        let selected = self.selected.as_deref();
+        selected
+            .zip(upstream)
+            .is_some_and(|(one, other)| one != other)
     }
 
     /// Records the end of the request's body: an engine starts no sooner.
@@ -237,7 +260,11 @@ impl ResponseFlow {
             load: self.load,
             response_id: self.id.get().map(str::to_owned),
             upstream,
+            attempts: None,
+            cluster: None,
             is_broken: false,
+            is_timeout: false,
+            is_unsent: false,
             is_error: self.is_page || self.begins_with_error(),
         })
     }
@@ -253,6 +280,28 @@ pub fn is_broken(details: &str) -> bool {
             .iter()
             .any(|broken| reason.starts_with(broken))
     })
+}
+
+/// Whether a timeout of the proxy ended a request, by the details that Envoy gives to the end of a response.
+#[must_use]
+pub fn is_timeout(details: &str) -> bool {
+    [
+        "response_timeout",
+        "upstream_response_timeout",
+        "upstream_per_try_timeout",
+        "upstream_per_try_idle_timeout",
+        "upstream_max_stream_duration_reached",
+        "stream_idle_timeout",
+        "request_overall_timeout",
+        "max_duration_timeout",
+    ]
+    .contains(&details)
+}
+
+/// Whether the proxy responded itself, by the same details.
+#[must_use]
+pub fn is_local(details: &str) -> bool {
+    details != VIA_UPSTREAM
 }
 
 fn may_contain_usage(status: Option<u16>, media_type: Option<&str>, headers: &Headers) -> bool {

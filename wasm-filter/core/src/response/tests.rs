@@ -70,7 +70,11 @@ fn the_outcome_of_a_plain_response_is_complete() {
             }),
             response_id: None,
             upstream: Some("10.0.0.1:80".to_owned()),
+            attempts: None,
+            cluster: None,
             is_broken: false,
+            is_timeout: false,
+            is_unsent: false,
             is_error: false,
         })
     );
@@ -422,4 +426,30 @@ fn a_page_and_a_stream_that_begins_with_an_error_are_no_answers() {
     assert!(!outcome("application/json", b"{\"choices\":[]}").is_error);
     let token = b"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
     assert!(!outcome("text/event-stream", token).is_error);
+}
+
+#[test]
+fn what_the_proxy_did_itself_is_told_by_its_details() {
+    for details in ["response_timeout", "upstream_per_try_timeout"] {
+        assert!(is_timeout(details) && is_local(details), "{details}");
+        assert!(!is_broken(details), "{details}");
+    }
+    for details in [
+        "request_rate_limited",
+        "route_not_found",
+        "no_healthy_upstream",
+        "direct_response",
+    ] {
+        assert!(is_local(details) && !is_timeout(details), "{details}");
+    }
+    assert!(!is_local("via_upstream") && !is_timeout("via_upstream"));
+}
+
+#[test]
+fn a_response_of_another_endpoint_than_the_selected_one_is_noticed() {
+    let mut flow = ResponseFlow::sent(0, false, None);
+    assert!(!flow.is_elsewhere(Some("10.0.0.1:80")), "none is known");
+    flow.select("10.0.0.1:80,10.0.0.2:80");
+    assert!(!flow.is_elsewhere(Some("10.0.0.1:80")) && !flow.is_elsewhere(None));
+    assert!(flow.is_elsewhere(Some("10.0.0.2:80")));
 }

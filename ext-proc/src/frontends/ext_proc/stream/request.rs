@@ -5,6 +5,7 @@ use std::sync::Arc;
 use envoy_types::pb::envoy::config::core::v3::Metadata;
 use envoy_types::pb::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders};
 use isotherm_fingerprint::names;
+use isotherm_fingerprint::paths::PathUse;
 use isotherm_wasm_filter_core::Headers;
 use isotherm_wasm_filter_core::response::orca;
 
@@ -25,7 +26,9 @@ impl<I: Inbound> RequestStream<I> {
         let headers = decode_headers(message.headers);
         let head = self.read_head(&headers, metadata);
         self.lifecycle.note_path(&head.path);
-        let may_read = has_body && !head.has_fingerprint && !head.is_decided;
+        let table = self.lifecycle.context().pool_registry.table();
+        let is_served = head.path_use(&table) == PathUse::Serve;
+        let may_read = has_body && is_served && !head.has_fingerprint && !head.is_decided;
         let sends_bodies = self.modes.sends_bodies() && self.modes.request != BodyMode::Streamed;
         let can_ask = self.settings.config.mode_override && !sends_bodies;
         let reader = (may_read && (sends_bodies || can_ask)).then(|| {
@@ -143,7 +146,13 @@ impl<I: Inbound> RequestStream<I> {
     /// Replies to the request, and sends the body back that was read.
     pub(super) fn reply(&mut self, mut reply: Reply) {
         self.lifecycle.context().metrics.count_request(reply.kind());
-        self.is_over = matches!(reply, Reply::Immediate(_));
+        let is_passed =
+            matches!(&reply, Reply::PassThrough(reply) if reply.is_of_other_application);
+        let needs_bodies = self.modes.sends_bodies() || self.modes.response != BodyMode::None;
+        // Without the stream, Envoy sends nothing more of the request.
+        let ends_here = is_passed && !needs_bodies;
+        let is_immediate = matches!(reply, Reply::Immediate(_));
+        self.is_over = is_immediate || ends_here;
         if let Reply::Route(route) = &mut reply
             && self.modes.response != BodyMode::None
         {
@@ -157,7 +166,7 @@ impl<I: Inbound> RequestStream<I> {
         }
         self.outbox.push_back(response::encode(reply, &self.form));
         let held = self.held.take();
-        if self.is_over {
+        if is_immediate {
             return;
         }
         if self.form.phase == RequestPhase::Headers {

@@ -45,8 +45,13 @@ impl Service {
 
     /// A service with further options of its pool.
     fn with_pool(replicas: u16, ext_proc: &str, pool: &str) -> Self {
+        Self::with_options("paths: ['*']", replicas, ext_proc, pool)
+    }
+
+    /// A service with an option of its own.
+    fn with_options(option: &str, replicas: u16, ext_proc: &str, pool: &str) -> Self {
         let config = format!(
-            "paths: ['*']\npools: [{{ model: m, queue: {{ length_max: 0 }}, {pool} }}]\next_proc: {{ {ext_proc} }}"
+            "{option}\npools: [{{ model: m, queue: {{ length_max: 0 }}, {pool} }}]\next_proc: {{ {ext_proc} }}"
         );
         let config = config::parse(&config).unwrap();
         let metrics = Arc::new(Metrics::register(&mut Registry::default()));
@@ -64,7 +69,7 @@ impl Service {
         });
         Self {
             context,
-            settings: Arc::new(Settings::new(config.ext_proc)),
+            settings: Arc::new(Settings::new(config.ext_proc, config.allowed_paths)),
             pool,
         }
     }
@@ -306,6 +311,55 @@ async fn a_full_duplex_body_is_read_and_sent_back_behind_the_decision() {
         service.pool.stats().index.entries > 0,
         "the prompt was read"
     );
+}
+
+#[tokio::test]
+async fn a_request_of_another_application_is_released_at_once_and_unchanged() {
+    let service = Service::new(1, "mode_override: true");
+    for path in ["/files/a", "/demo.Echo/Bidi", "/metrics"] {
+        let mut gateway = service.open();
+        let headers = [
+            (":method", "POST"),
+            (":path", path),
+            ("x-prefiller-host-port", "theirs"),
+        ];
+        gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &headers);
+        let reply = gateway.reply().await;
+        assert_eq!(changes(&reply), HeaderMutation::default(), "{path}");
+        let Some(Response::RequestHeaders(headers)) = reply.response else {
+            panic!("{path}");
+        };
+        assert!(!headers.response.unwrap().clear_route_cache, "{path}");
+        assert!(gateway.replies.next().await.is_none(), "{path}");
+    }
+    assert_eq!(service.outstanding(), [0]);
+    assert_eq!(service.held_bytes(), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_passes_loses_every_header_of_isotherm() {
+    let service = Service::with_options("unknown_models: pass", 1, "", "aliases: []");
+    let set = [
+        ("x-isotherm-model", "gpt-x"),
+        ("x-isotherm-session", "0011223344556677"),
+        ("x-isotherm-cluster", "m"),
+        ("x-isotherm-tokens", "9"),
+    ];
+    let mut gateway = service.open();
+    let headers = [&CHAT[..], &set].concat();
+    gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &headers);
+    let reply = gateway.reply().await;
+    let changes = changes(&reply);
+    assert!(changes.set_headers.is_empty());
+    for (name, _) in set {
+        assert!(changes.remove_headers.iter().any(|it| it == name), "{name}");
+    }
+    let Some(Response::RequestHeaders(headers)) = reply.response else {
+        panic!("the request continues");
+    };
+    assert!(headers.response.unwrap().clear_route_cache);
+    assert!(gateway.replies.next().await.is_none());
+    assert_eq!(service.outstanding(), [0]);
 }
 
 #[tokio::test]
@@ -664,7 +718,7 @@ async fn a_clients_headers_for_the_sidecar_are_removed_in_every_pool() {
 
 #[tokio::test]
 async fn a_request_that_passes_through_loses_the_headers_for_the_sidecar() {
-    let service = Service::new(1, "");
+    let service = Service::with_options("paths: [/version]", 1, "", "aliases: []");
     let mut gateway = service.open();
     let pairs = [
         (":method", "GET"),

@@ -144,7 +144,7 @@ impl Naive {
         let chosen = self.in_flight[&id].replica;
         let failed = match end {
             End::Answered => Some(false),
-            End::Refused => None,
+            End::Refused | End::TimedOut | End::Unsent => None,
             End::Errored | End::Failed | End::Broke => Some(true),
         };
         let elsewhere = served != ServedBy::Unreported && served != ServedBy::Replica(chosen);

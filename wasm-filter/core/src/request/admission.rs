@@ -1,0 +1,110 @@
+//! The requests that the filter reads, lets pass or answers, and the headers of clients that none of them keeps.
+
+use isotherm_fingerprint::names;
+use isotherm_fingerprint::paths::{self, PathUse};
+
+use super::ACCEPT_ENCODING;
+use crate::RequestConfig;
+use crate::error_body;
+use crate::headers::{self, HeaderEdit, Headers};
+use crate::response::orca;
+
+/// A response of the filter to a client.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// The status of the response.
+    pub status: u16,
+    /// The header `allow`, for a method that the path does not take.
+    pub allow: Option<&'static str>,
+    /// The body, in JSON.
+    pub body: String,
+}
+
+/// What the filter does with a request, before it reads more than path and method.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Reads the request, and has a replica selected.
+    Serve,
+    /// Leaves a request of another application alone, but for these edits.
+    Pass(Vec<HeaderEdit>),
+    /// Responds to the client.
+    Reject(Rejection),
+}
+
+impl Admission {
+    /// Decides by the path and the method of a request. A host may show no pseudo-headers.
+    #[must_use]
+    pub fn of(config: &RequestConfig, headers: &Headers) -> Self {
+        let method = headers::get(headers, ":method");
+        let path = headers::get(headers, ":path");
+        let is_known = match config.allowed_paths.use_of(path, method) {
+            PathUse::Serve => true,
+            PathUse::Reject => false,
+            PathUse::Pass => return Self::Pass(strip_own(headers)),
+        };
+        let path = path.and_then(|path| str::from_utf8(path).ok());
+        let path = path.unwrap_or_default();
+        let method = method.and_then(|method| str::from_utf8(method).ok());
+        let takes_method = method.is_none_or(|method| paths::allows_method(path, method));
+        let (status, message, code) = match (is_known, takes_method) {
+            (true, true) => return Self::Serve,
+            (true, false) => (405, paths::METHOD_MESSAGE, "method_not_allowed"),
+            (false, _) => (404, paths::UNKNOWN_PATH_MESSAGE, "unknown_url"),
+        };
+        let body = error_body::openai(message, "invalid_request_error", None, code);
+        Self::Reject(Rejection {
+            status,
+            allow: paths::allowed_methods(path).filter(|_| status == 405),
+            body: error_body::for_path(path, status, body).to_string(),
+        })
+    }
+}
+
+/// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
+#[must_use]
+pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
+    let mut edits = remove_where(headers, |name| {
+        headers::is_internal(name) && !(config.trusted_origin && is_set_by_peer(name))
+    });
+    if config.hides_cache() {
+        // A compressed response could not be read, and the engine's report tells the use of its cache.
+        let names = [ACCEPT_ENCODING, orca::FORMAT_HEADER];
+        edits.extend(names.map(|name| HeaderEdit::Remove(name.to_owned())));
+    }
+    edits
+}
+
+/// The edits that remove Isotherm's own headers, by which Envoy would send a request to a pool. Headers that steer engines mean
+/// something else to another application.
+fn strip_own(headers: &Headers) -> Vec<HeaderEdit> {
+    remove_where(headers, headers::is_own)
+}
+
+/// The edits that remove the headers with such a name, each name once.
+fn remove_where(headers: &Headers, is_removed: impl Fn(&str) -> bool) -> Vec<HeaderEdit> {
+    let names = headers.iter().map(|(name, _)| name.as_str());
+    let mut names: Vec<&str> = names.filter(|name| is_removed(name)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
+    names.into_iter().map(remove).collect()
+}
+
+/// Whether a trusted peer sets this header of a request. Its cluster, destination and decision mean nothing here.
+fn is_set_by_peer(name: &str) -> bool {
+    [
+        names::FINGERPRINT,
+        names::MODEL,
+        names::SESSION,
+        names::TENANT,
+        names::TIER,
+        names::TTFT_MS,
+        names::DEADLINE,
+        names::TOKENS,
+        names::STREAM,
+        names::PREVIOUS_RESPONSE,
+        names::ORIGIN,
+        names::TRIED,
+    ]
+    .contains(&name)
+}
