@@ -80,7 +80,7 @@ pub struct Config {
     pub decision_header: bool,
     /// Paths that clients may use.
     pub allowed_paths: AllowedPaths,
-    /// What happens to a request whose model no pool has.
+    /// Rule for a request whose model no pool has.
     pub unknown_models: UnknownModels,
     /// Time that a stopping service waits for open streams.
     pub drain_max: Duration,

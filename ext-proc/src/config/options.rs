@@ -173,7 +173,7 @@ section! {
     }
 }
 
-/// What happens to a request whose model no pool has.
+/// Rule for a request whose model no pool has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AsRefStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum UnknownModels {

@@ -84,7 +84,7 @@ impl PoolTable {
         self.has_decision_header
     }
 
-    /// What the service does with a request, by its path and its method; each is empty where the gateway hides it.
+    /// Returns how the service uses a path with a method; each is empty where the gateway hides it.
     pub fn path_use(&self, path: &str, method: &str) -> PathUse {
         let path = (!path.is_empty()).then_some(path.as_bytes());
         let method = (!method.is_empty()).then_some(method.as_bytes());

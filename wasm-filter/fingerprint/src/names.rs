@@ -86,7 +86,7 @@ headers! {
         "The reason for the decision, where the configuration exposes it.";
 }
 
-/// The names of the headers that only Isotherm may set, whoever reads them.
+/// The names of the headers that only Isotherm may set.
 pub fn own() -> impl Iterator<Item = &'static str> {
     let names = ALL.iter().map(|header| header.name);
     names.filter(|name| name.starts_with(PREFIX) || *name == DESTINATION)

@@ -43,7 +43,7 @@ pub struct Outcome {
     pub response_id: Option<String>,
     /// The endpoint that responded, after any retry: `ip:port`, or `envoy://NAME/...` for a listener inside Envoy.
     pub upstream: Option<String>,
-    /// How often the proxy tried to send the request, where it did not go to the selected replica at last.
+    /// The number of the proxy's attempts, where the request did not go to the selected replica at last.
     pub attempts: Option<u32>,
     /// The proxy's cluster of the endpoint, in the same case.
     pub cluster: Option<String>,

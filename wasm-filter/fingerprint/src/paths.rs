@@ -93,7 +93,7 @@ pub struct AllowedPaths {
     apis: Vec<(String, Api)>,
 }
 
-/// What Isotherm does with a request, by its path and its method.
+/// The use of a path, with a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathUse {
     /// A replica or the service answers the request.
@@ -165,7 +165,7 @@ impl AllowedPaths {
         apis.find(|(known, _)| known == path).map(|(_, api)| *api)
     }
 
-    /// What Isotherm does with a request. A query and a trailing slash of the path are ignored. A host may hide the path and the
+    /// Returns how Isotherm uses a path. A query and a trailing slash of the path are ignored. A host may hide the path and the
     /// method; a request to open a tunnel has no path.
     #[must_use]
     pub fn use_of(&self, path: Option<&[u8]>, method: Option<&[u8]>) -> PathUse {

@@ -1,4 +1,4 @@
-//! Requests that a timeout of the gateway ends, and those that its routes send elsewhere: neither is a fault of the chosen replica.
+//! Requests that a timeout of the gateway ends, or that its routes send elsewhere: neither is a fault of the chosen replica.
 
 use crate::support::request;
 use crate::support::script::Script;

@@ -73,7 +73,7 @@ impl RequestHead {
         !self.is_filtered && !self.needs_endpoint
     }
 
-    /// What the service does with the request. A gateway that sends no request without an endpoint has chosen the pool's
+    /// Returns how the service uses the path of the request. A gateway that sends no request without an endpoint has chosen the pool's
     /// requests by its own routes.
     pub(crate) fn path_use(&self, table: &PoolTable) -> PathUse {
         match table.path_use(&self.path, &self.method) {

@@ -20,7 +20,7 @@ pub struct Rejection {
     pub body: String,
 }
 
-/// What the filter does with a request, before it reads more than path and method.
+/// The admission of a request, by its path and its method.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
     /// Reads the request, and has a replica selected.
