@@ -9,6 +9,7 @@ mod batch;
 mod check;
 mod client;
 mod drain_envoy;
+mod envoy;
 mod explain;
 mod learned;
 mod mesh;
@@ -52,6 +53,8 @@ enum Command {
     Serve(Serve),
     /// Check a configuration file, or the manifests of a mesh: print every mistake, or a summary.
     Check(check::Check),
+    /// Write, extend or check the configuration of an Envoy with Isotherm.
+    Envoy(envoy::Envoy),
     /// Show which replica a running service would select for a request, and why.
     Explain(explain::Explain),
     /// Watch the replicas, queues and hit ratios of a running service.
@@ -120,6 +123,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Command::Check(args) => check::run(&args),
+        Command::Envoy(args) => envoy::run(args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Replicas(args) => replicas::run(args).await,

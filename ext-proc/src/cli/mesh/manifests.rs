@@ -16,6 +16,8 @@ const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Manifests {
     pub(super) documents: Vec<Document>,
+    /// Names and texts of the files.
+    pub(super) texts: Vec<(String, String)>,
 }
 
 /// A Kubernetes object, an Envoy configuration or a configuration dump.
@@ -36,6 +38,7 @@ impl Manifests {
             manifests
                 .add(file, &text)
                 .with_context(|| format!("{} is neither YAML nor JSON", file.display()))?;
+            manifests.texts.push((file.display().to_string(), text));
         }
         Ok(manifests)
     }

@@ -21,8 +21,11 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use isotherm_envoy_config::check::Severity;
+
 use self::manifests::Manifests;
 use self::rule::Rule;
+use super::envoy::findings_in_texts as findings_in;
 use super::output;
 
 /// The rules of every gateway.
@@ -38,13 +41,27 @@ const TABLES: [&[Rule]; 5] = [
 pub(super) fn run(files: &[PathBuf]) -> anyhow::Result<ExitCode> {
     let manifests = Manifests::read(files)?;
     let violations = violations(&manifests);
-    if violations.is_empty() {
+    let findings = findings_in(&manifests.texts)?;
+    if violations.is_empty() && findings.is_empty() {
         let count = manifests.documents.len();
         output::print(&format!("no known hazards in {count} documents\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
-    eprint!("{}", report(&violations));
-    Ok(ExitCode::FAILURE)
+    for finding in &findings {
+        output::note(&finding.to_string());
+    }
+    if !violations.is_empty() {
+        eprint!("{}", report(&violations));
+    }
+    let has_error = findings
+        .iter()
+        .any(|finding| finding.severity == Severity::Error);
+    let is_mistaken = has_error || !violations.is_empty();
+    Ok(if is_mistaken {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// A hazard in a document.

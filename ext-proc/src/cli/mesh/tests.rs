@@ -380,3 +380,16 @@ fn the_items_of_a_list_are_documents() {
         "spec": {"pluginConfig": {"role": "request"}, "url": "isotherm"}}]}"#;
     assert_eq!(rules(list), ["headers-not-held"]);
 }
+
+#[test]
+fn an_envoy_file_gets_the_checks_of_its_own_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let written = folder.path().join("envoy.yaml");
+    let text = changed("envoy/standalone.yaml", "timeout: 0s", "timeout: 15s");
+    fs::write(&written, text).unwrap();
+    assert_eq!(
+        run(&[file("envoy/standalone.yaml")]).unwrap(),
+        ExitCode::SUCCESS
+    );
+    assert_eq!(run(&[written]).unwrap(), ExitCode::FAILURE);
+}

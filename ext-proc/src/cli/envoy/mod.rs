@@ -1,0 +1,172 @@
+//! `isotherm envoy`: writes, extends and checks Envoy's configuration. The crate `isotherm-envoy-config` does the work.
+
+mod check;
+mod parts;
+
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::{Args, Subcommand};
+use isotherm_envoy_config::add::{self, ExtendedConfig, Request};
+use isotherm_envoy_config::create;
+
+pub(super) use self::check::findings_in_texts;
+use self::parts::Parts;
+use super::output;
+
+/// The largest configuration, in bytes.
+const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub(super) struct Envoy {
+    #[command(subcommand)]
+    command: EnvoyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum EnvoyCommand {
+    /// Write a complete configuration of an Envoy with Isotherm.
+    New(New),
+    /// Add Isotherm to routes of a configuration that you have. Comments and everything else stay as they are.
+    Add(Add),
+    /// Find the known mistakes of a configuration, each with its line and its remedy.
+    Check(check::Check),
+}
+
+#[derive(Debug, Args)]
+struct New {
+    #[command(flatten)]
+    parts: Parts,
+    /// Address of a replica, for the section of the service's configuration on the standard error.
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "config")]
+    replica: Vec<String>,
+    /// Address for clients [default: 0.0.0.0:10000].
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// File to write [default: the standard output].
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+struct Add {
+    #[command(flatten)]
+    parts: Parts,
+    /// Route that Isotherm takes over: its prefix, path, regular expression or name, as the file has it.
+    #[arg(long, value_name = "PREFIX", required = true)]
+    route: Vec<String>,
+    /// Only routes of this virtual host.
+    #[arg(long, value_name = "NAME")]
+    virtual_host: Option<String>,
+    /// Only routes that lead to this cluster.
+    #[arg(long, value_name = "CLUSTER")]
+    to: Option<String>,
+    /// Configuration of Envoy, as YAML or JSON.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// File to write [default: the standard output].
+    #[arg(long, value_name = "FILE", conflicts_with = "in_place")]
+    output: Option<PathBuf>,
+    /// Write the file itself.
+    #[arg(long)]
+    in_place: bool,
+}
+
+/// Runs a subcommand.
+pub(super) async fn run(args: Envoy) -> anyhow::Result<ExitCode> {
+    match args.command {
+        EnvoyCommand::New(args) => new(&args),
+        EnvoyCommand::Add(args) => add(&args),
+        EnvoyCommand::Check(args) => check::run(&args).await,
+    }
+}
+
+fn new(args: &New) -> anyhow::Result<ExitCode> {
+    let setup = args.parts.setup()?;
+    let text = create::create(&setup, args.listen)?;
+    if !args.replica.is_empty() {
+        let section = add::service_section(&setup, &args.replica)?;
+        output::note(&format!("The service's configuration:\n\n{section}"));
+    }
+    write(args.output.as_deref(), &text)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn add(args: &Add) -> anyhow::Result<ExitCode> {
+    let text = read(&args.file)?;
+    let request = Request {
+        setup: args.parts.setup()?,
+        routes: args.route.clone(),
+        virtual_host: args.virtual_host.clone(),
+        to: args.to.clone(),
+    };
+    let added = match add::add(&text, &request) {
+        Ok(added) => added,
+        Err(refusal) => {
+            if let Some(pieces) = refusal.pieces() {
+                output::print(pieces)?;
+            }
+            bail!("{}: {refusal}", args.file.display());
+        }
+    };
+    let target = if args.in_place {
+        Some(args.file.as_path())
+    } else {
+        args.output.as_deref()
+    };
+    write(target, &added.text)?;
+    output::note(&report(&args.file, &added, args.parts.has_replicas()?));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Report of the changes, and of the steps that are left.
+fn report(file: &Path, added: &ExtendedConfig, has_replicas: bool) -> String {
+    let mut lines = vec![format!("{}: Isotherm is added", file.display())];
+    for change in &added.changes {
+        lines.push(format!("  line {}: {}", change.line, change.text));
+    }
+    lines.extend(added.notes.iter().map(|note| format!("  {note}")));
+    if !has_replicas {
+        lines.push(format!(
+            "The service's configuration:\n\n{}",
+            added.service_section
+        ));
+    }
+    lines.join("\n")
+}
+
+/// Reads a configuration.
+fn read(file: &Path) -> anyhow::Result<String> {
+    let name = file.display();
+    let length = fs::metadata(file)
+        .with_context(|| format!("cannot read {name}"))?
+        .len();
+    if length > FILE_BYTES_MAX {
+        bail!("{name} is larger than {FILE_BYTES_MAX} bytes");
+    }
+    fs::read_to_string(file).with_context(|| format!("cannot read {name}"))
+}
+
+/// Writes a configuration: to a file by way of a new one beside it, so that Envoy never reads half of it, or to the standard
+/// output.
+fn write(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
+    let Some(file) = file else {
+        return output::print(text);
+    };
+    let name = file.display();
+    let mut beside = file.as_os_str().to_owned();
+    beside.push(".new");
+    let beside = PathBuf::from(beside);
+    let written = fs::File::create(&beside)
+        .and_then(|mut new| new.write_all(text.as_bytes()))
+        .and_then(|()| match fs::metadata(file) {
+            Ok(old) => fs::set_permissions(&beside, old.permissions()),
+            Err(_) => Ok(()),
+        })
+        .and_then(|()| fs::rename(&beside, file));
+    written.with_context(|| format!("cannot write {name}"))
+}
