@@ -33,6 +33,7 @@ mod recording;
 mod reload;
 mod replicas;
 mod roles;
+mod sidecar;
 mod slow_bodies;
 mod telemetry;
 mod tenants;
