@@ -10,17 +10,21 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Limited};
 use hyper::{Method, Request};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::address::parse_admin;
 use super::client::Unreachable;
+use crate::config::Address;
 use crate::http_client::HttpClient;
 
 /// Interval at which Envoy is asked for its open requests.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Longest wait for one answer of Envoy's admin interface.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(5);
+/// The largest answer, in bytes: a line for each listener.
+const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
 /// Statistics of the requests that each listener serves now.
 const ACTIVE_REQUESTS: &str = "/stats?filter=^http\\..*\\.downstream_rq_active$";
 /// The statistics of the admin interface itself, which serves this command.
@@ -29,8 +33,8 @@ const OWN: &str = "http.admin.";
 #[derive(Debug, Args)]
 pub(super) struct DrainEnvoy {
     /// Address of Envoy's admin interface.
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:9901")]
-    admin: String,
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:9901", value_parser = parse_admin)]
+    admin: Address,
     /// Time for which Envoy still takes requests, until load balancers have heard of the stop, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=600))]
     notice_s: u64,
@@ -60,7 +64,7 @@ pub(super) async fn run(args: DrainEnvoy) -> anyhow::Result<ExitCode> {
 }
 
 /// Asks Envoy how many requests it serves now, without those of its admin interface.
-async fn active_requests(http: &HttpClient, admin: &str) -> anyhow::Result<u64> {
+async fn active_requests(http: &HttpClient, admin: &Address) -> anyhow::Result<u64> {
     let page = ask(http, Method::GET, admin, ACTIVE_REQUESTS).await?;
     count(&page).with_context(|| format!("the statistics of {admin} are not Envoy's"))
 }
@@ -75,17 +79,22 @@ fn count(page: &str) -> Option<u64> {
     served.map(|(_, value)| value.parse::<u64>().ok()).sum()
 }
 
-async fn ask(http: &HttpClient, method: Method, admin: &str, path: &str) -> anyhow::Result<String> {
+async fn ask(
+    http: &HttpClient,
+    method: Method,
+    admin: &Address,
+    path: &str,
+) -> anyhow::Result<String> {
     let request = Request::builder()
         .method(method)
         .uri(format!("http://{admin}{path}"))
-        .body(Bytes::new())
-        .with_context(|| format!("`{admin}` is no address: give IP:PORT"))?;
+        .body(Bytes::new())?;
     let answer = async {
         let response = http.send(request).await?;
         let status = response.status();
-        let body = response.into_body().collect().await?.to_bytes();
-        anyhow::Ok((status, body))
+        let body = Limited::new(response.into_body(), RESPONSE_BYTES_MAX);
+        let body = body.collect().await.map_err(anyhow::Error::from_boxed)?;
+        anyhow::Ok((status, body.to_bytes()))
     };
     let answer = timeout(RESPONSE_TIME_MAX, answer).await;
     let (status, body) = answer

@@ -34,6 +34,7 @@ mod recording;
 mod reload;
 mod replicas;
 mod roles;
+mod sidecar;
 mod slow_bodies;
 mod stored_responses;
 mod telemetry;
