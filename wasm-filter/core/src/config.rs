@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use isotherm_fingerprint::MemberPaths;
 use isotherm_fingerprint::paths::{AllowedPaths, DEFAULT_PATHS};
 use isotherm_fingerprint::session::{SECRET_BYTES_MIN, SessionSecret};
 use isotherm_fingerprint::tenant as tenant_name;
+use isotherm_fingerprint::{MemberPaths, names};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -328,6 +328,12 @@ impl RequestConfig {
         self.hide_cache
     }
 
+    /// The metadata of the decision stream: it names the listener of the requests.
+    pub fn stream_metadata(&self) -> Option<(&'static str, &'static str)> {
+        self.trusted_origin
+            .then_some((names::LISTENER, names::LISTENER_REGIONS))
+    }
+
     /// The decision stream, if one is configured.
     pub fn decision_stream(&self) -> Option<&DecisionStreamConfig> {
         self.decision_stream.as_ref()
@@ -411,12 +417,6 @@ impl RequestConfig {
             if stream.timeout_ms == 0 {
                 errors.push(
                     "decision_stream.timeout_ms is 0: no response could be in time".to_owned(),
-                );
-            }
-            if self.trusted_origin {
-                errors.push(
-                    "decision_stream excludes trusted_origin: only external processing sends requests to regions"
-                        .to_owned(),
                 );
             }
         }

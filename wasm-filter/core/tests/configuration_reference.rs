@@ -112,7 +112,7 @@ const REQUEST: [Key; 18] = [
         "trusted_origin",
         "boolean",
         "false",
-        "Whether requests come from the filters of other regions, whose internal headers are kept.",
+        "Whether requests come from the filters of other regions, whose internal headers are kept. The decision stream then names the listener for regions in its metadata.",
     ),
     (
         "gate",
@@ -124,7 +124,7 @@ const REQUEST: [Key; 18] = [
         "decision_stream",
         "object",
         "null",
-        "The decision stream to the service. It excludes `trusted_origin`.",
+        "The decision stream to the service.",
     ),
 ];
 

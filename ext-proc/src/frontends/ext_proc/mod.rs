@@ -32,7 +32,6 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::stream::BoxStream;
-use isotherm_fingerprint::names;
 use tonic::codec::Streaming;
 use tonic::{Request, Status};
 
@@ -69,12 +68,7 @@ impl StreamingMethod for ProcessMethod {
         &self,
         request: Request<Streaming<ProcessingRequest>>,
     ) -> Result<Self::ResponseStream, Status> {
-        let listener = match request.metadata().get(names::LISTENER) {
-            Some(value) if value.as_bytes() == names::LISTENER_REGIONS.as_bytes() => {
-                ListenerKind::Regions
-            }
-            Some(_) | None => ListenerKind::Clients,
-        };
+        let listener = ListenerKind::of_call(request.metadata());
         let (context, settings) = (Arc::clone(&self.context), Arc::clone(&self.settings));
         let replies = RequestStream::replies(context, settings, listener, request.into_inner());
         Ok(Box::pin(replies))

@@ -34,7 +34,7 @@ use crate::DecisionStreamConfig;
 use crate::headers::HeaderEdit;
 use crate::request::RequestTarget;
 use crate::response::{EVENT_STREAM, Nanoseconds, ResponseFlow};
-use edits::{with_decision, without_decision};
+use edits::{forwarded, with_decision, without_decision};
 
 /// The most requests in flight on one stream.
 const REQUESTS_MAX: usize = 65_536;
@@ -80,6 +80,15 @@ pub struct DecisionRecord {
     pub queued_ms: u32,
 }
 
+impl DecisionRecord {
+    fn of(reason: &mut String, queued_ms: u32) -> Self {
+        Self {
+            reason: mem::take(reason),
+            queued_ms,
+        }
+    }
+}
+
 /// The state of the stream and of the requests on it.
 #[derive(Debug)]
 pub struct DecisionStream {
@@ -118,6 +127,8 @@ enum Request {
         /// All headers of the filter, for the case that the service does not respond.
         edits: Vec<HeaderEdit>,
         wants_report: bool,
+        /// Whether another region forwarded the request, or it came back from one.
+        has_origin: bool,
     },
     /// The service has decided. The flow reads the response once it arrives; the end is still to be sent.
     Decided(Option<Box<ResponseFlow>>),
@@ -160,6 +171,7 @@ impl DecisionStream {
             HeaderEdit::Set(name, value) => Some((*name, value.as_slice())),
             HeaderEdit::Remove(_) => None,
         });
+        // The service reads the last header of a name, as if the edits were made.
         let headers = target.headers().chain(written);
         let headers = headers.map(|(name, value)| Header {
             name: name.to_owned(),
@@ -177,6 +189,7 @@ impl DecisionStream {
             deadline: self.now + self.timeout_ticks + SLACK_TICKS,
             edits,
             wants_report: target.wants_report,
+            has_origin: target.has_origin(),
         };
         self.requests.insert(id, pending);
         Ok(message.encode_to_vec())
@@ -349,9 +362,16 @@ impl DecisionStream {
             deadline,
             edits,
             wants_report,
+            has_origin,
         } = request
         else {
             return None;
+        };
+        let (wants_report, exposes) = (*wants_report, self.exposes_decisions);
+        let decided = |decision: String| {
+            let exposed = (exposes && !decision.is_empty()).then(|| decision.into_bytes());
+            let flow = ResponseFlow::sent(now, wants_report, exposed);
+            Request::Decided(Some(Box::new(flow)))
         };
         match response.action {
             Some(Action::Wait(wait)) => {
@@ -359,15 +379,18 @@ impl DecisionStream {
                 None
             }
             Some(Action::Route(mut route)) => {
-                let decision = mem::take(&mut route.decision).into_bytes();
-                let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
-                let flow = ResponseFlow::sent(now, *wants_report, exposed);
-                let record = DecisionRecord {
-                    reason: mem::take(&mut route.reason),
-                    queued_ms: route.queued_ms,
-                };
-                let edits = with_decision(id, mem::take(edits), route, !*wants_report);
-                *request = Request::Decided(Some(Box::new(flow)));
+                let record = DecisionRecord::of(&mut route.reason, route.queued_ms);
+                let decision = mem::take(&mut route.decision);
+                let edits = mem::take(edits);
+                let edits = with_decision(id, edits, route, !wants_report, *has_origin);
+                *request = decided(decision);
+                Some(Effect::Dispatch(id, edits, record))
+            }
+            Some(Action::Forward(mut forward)) => {
+                let record = DecisionRecord::of(&mut forward.reason, forward.queued_ms);
+                let decision = mem::take(&mut forward.decision);
+                let edits = forwarded(id, mem::take(edits), forward);
+                *request = decided(decision);
                 Some(Effect::Dispatch(id, edits, record))
             }
             Some(Action::ImmediateResponse(immediate)) => {
@@ -400,7 +423,9 @@ pub fn is_unanswered(
 fn immediate_response(action: Action) -> Option<ImmediateResponse> {
     match action {
         Action::ImmediateResponse(response) => Some(response),
-        Action::Route(_) | Action::Wait(_) | Action::ExtProcFallback(_) => None,
+        Action::Route(_) | Action::Forward(_) | Action::Wait(_) | Action::ExtProcFallback(_) => {
+            None
+        }
     }
 }
 

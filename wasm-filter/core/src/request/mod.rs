@@ -13,6 +13,9 @@
 //! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` allows both. The first piece
 //! itself may exceed the limit: Envoy answers 413 only to a body that a filter holds.
 //!
+//! A trusted peer has read the prompt. The filter holds its body all the same, unread, so that the decision stream decides on a
+//! whole request.
+//!
 //! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
 //! give session, objectives and cluster, and the decision stream decides by them.
 //!
@@ -34,6 +37,7 @@ use objectives::Objectives;
 use prompt::{PromptFacts, PromptSource};
 pub use skip::SkipReason;
 use source::RankedValue;
+use target::SET_BY_PEER;
 pub use target::{RequestTarget, is_traced};
 
 use crate::RequestConfig;
@@ -138,10 +142,10 @@ impl RequestFlow {
         };
         let is_held = match &prompt {
             PromptSource::Body(..) | PromptSource::Form(_) => true,
-            // The other region has held the body.
-            PromptSource::Peer(_) => false,
             // The bytes of an upgrade come after its response.
-            PromptSource::Skipped(_) => has_body && !headers::is_upgrade(headers),
+            PromptSource::Peer(_) | PromptSource::Skipped(_) => {
+                has_body && !headers::is_upgrade(headers)
+            }
         };
         let hash = |key: &[u8]| Some(config.secret.hash_of_tenant(tenant.as_deref(), key));
         let mut session = source::best(&config.session, headers, hash);
@@ -153,7 +157,7 @@ impl RequestFlow {
         let mut flow = Self {
             prompt,
             model_in_path: path.and_then(model_in_path),
-            has_ended: false,
+            has_ended: !has_body,
             tenant,
             is_held,
             session,
@@ -290,8 +294,9 @@ impl RequestFlow {
             // The gate holds what does not fit by flow control.
             PromptCoverage::Complete | PromptCoverage::Partial if config.has_gate() => true,
             PromptCoverage::Complete => self.body_bytes <= self.buffer_limit,
+            PromptCoverage::Forwarded => self.has_ended && self.body_bytes <= self.buffer_limit,
             PromptCoverage::Skipped(reason) => reason == SkipReason::BodyWithheld,
-            PromptCoverage::Partial | PromptCoverage::Forwarded => false,
+            PromptCoverage::Partial => false,
         };
         Release {
             edits,
@@ -357,7 +362,7 @@ pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
         .iter()
         .map(|(name, _)| name.as_str())
         .filter(|name| {
-            headers::is_internal(name) && !(config.trusted_origin && is_set_by_peer(name))
+            headers::is_internal(name) && !(config.trusted_origin && SET_BY_PEER.contains(name))
         })
         .collect();
     names.sort_unstable();
@@ -368,24 +373,6 @@ pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
     }
     let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
     names.into_iter().map(remove).collect()
-}
-
-/// Whether a trusted peer sets this header of a request. Its cluster, destination and decision mean nothing here.
-fn is_set_by_peer(name: &str) -> bool {
-    [
-        names::FINGERPRINT,
-        names::MODEL,
-        names::SESSION,
-        names::TENANT,
-        names::TIER,
-        names::TTFT_MS,
-        names::DEADLINE,
-        names::TOKENS,
-        names::STREAM,
-        names::ORIGIN,
-        names::TRIED,
-    ]
-    .contains(&name)
 }
 
 /// The session key in the body, with the rank of its source.
