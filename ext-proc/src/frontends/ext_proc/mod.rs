@@ -4,7 +4,8 @@
 //!
 //! | gateway | request | response |
 //! | --- | --- | --- |
-//! | with the filter in front (`envoy/standalone.yaml`) | headers with the fingerprint | the filter's trailer |
+//! | with the filter in front (`envoy/standalone.yaml`) | headers with the fingerprint | headers; the end of the stream is its end |
+//! | the same, with the filter's second instance | headers with the fingerprint | the filter's trailer |
 //! | of the Gateway API Inference Extension, full duplex | the service reads the body, and sends it back | the same |
 //! | the same, buffered | the body is one message; the decision goes into its reply | streamed or none |
 //! | the same, without announced modes | the service replies to the headers after the body | none |

@@ -87,7 +87,7 @@ pub struct Release {
     /// The part of the prompt that the fingerprint covers.
     pub coverage: PromptCoverage,
     /// The target of the request, if the filter may ask for a decision: only a request whose whole body is in Envoy's buffer,
-    /// or withheld by Envoy, can be held any longer. Another request without a prompt rarely gains from it.
+    /// or withheld by Envoy, can be held any longer.
     pub target: Option<RequestTarget>,
 }
 
@@ -291,12 +291,13 @@ impl RequestFlow {
         let cluster = config.cluster(model);
         edits.extend(cluster.map(|cluster| HeaderEdit::set(names::CLUSTER, cluster)));
         let can_wait = match coverage {
-            // The gate holds what does not fit by flow control.
+            // Envoy holds a withheld body by flow control, and the gate what does not fit.
+            PromptCoverage::Skipped(SkipReason::BodyWithheld) => true,
             PromptCoverage::Complete | PromptCoverage::Partial if config.has_gate() => true,
-            PromptCoverage::Complete => self.body_bytes <= self.buffer_limit,
-            PromptCoverage::Forwarded => self.has_ended && self.body_bytes <= self.buffer_limit,
-            PromptCoverage::Skipped(reason) => reason == SkipReason::BodyWithheld,
-            PromptCoverage::Partial => false,
+            coverage => {
+                let is_whole = self.has_ended || coverage == PromptCoverage::Complete;
+                is_whole && self.body_bytes <= self.buffer_limit
+            }
         };
         Release {
             edits,
