@@ -14,7 +14,7 @@ use isotherm_wasm_filter_core::decision_stream::{
 };
 use isotherm_wasm_filter_core::request::RequestTarget;
 use isotherm_wasm_filter_core::response::{Nanoseconds, ResponseFlow};
-use isotherm_wasm_filter_core::{DecisionStreamConfig, HeaderEdit};
+use isotherm_wasm_filter_core::{DecisionStreamConfig, HeaderEdit, RequestConfig};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
@@ -31,6 +31,8 @@ pub(crate) struct Connection {
     /// Whether a gate holds the requests instead of this instance.
     has_gate: bool,
     cluster: String,
+    /// The metadata of the gRPC call, which no client can set.
+    metadata: Option<(&'static str, &'static str)>,
     grpc: Option<u32>,
     stream: DecisionStream,
     timer: FlushTimer,
@@ -44,17 +46,18 @@ impl Connection {
     /// Starts the timer, which opens the stream. Runs in the root context.
     pub(crate) fn start(
         root: u32,
-        has_gate: bool,
-        config: &DecisionStreamConfig,
+        config: &RequestConfig,
+        stream: &DecisionStreamConfig,
         now: Nanoseconds,
     ) -> SharedConnection {
         set_timer(Some(TICK));
         Rc::new(RefCell::new(Self {
             root,
-            has_gate,
-            cluster: config.cluster.clone(),
+            has_gate: config.has_gate(),
+            cluster: stream.cluster.clone(),
+            metadata: config.stream_metadata(),
             grpc: None,
-            stream: DecisionStream::new(config),
+            stream: DecisionStream::new(stream),
             timer: FlushTimer::new(now),
             fallbacks: Metric::counter("isotherm_filter_decision_stream_fallbacks"),
             opened: Metric::counter("isotherm_filter_decision_streams_opened"),
@@ -141,8 +144,14 @@ impl Connection {
             match effect {
                 Effect::Open => {
                     // The library calls the context back that runs now.
-                    let grpc =
-                        hostcalls::open_grpc_stream(&self.cluster, SERVICE, METHOD, Vec::new());
+                    let metadata = self.metadata.iter();
+                    let metadata = metadata.map(|(name, value)| (*name, value.as_bytes()));
+                    let grpc = hostcalls::open_grpc_stream(
+                        &self.cluster,
+                        SERVICE,
+                        METHOD,
+                        metadata.collect(),
+                    );
                     self.grpc = grpc.ok();
                     self.stream.on_open(self.grpc.is_some());
                 }

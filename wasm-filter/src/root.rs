@@ -68,8 +68,7 @@ impl RootContext for Root {
         let configuration = configuration.flatten().unwrap_or_default();
         self.role = match PluginConfig::parse_named(&configuration, &plugin_name()) {
             Ok(PluginConfig::Request(config)) => {
-                let has_gate = config.has_gate();
-                let start = |stream| Connection::start(self.id, has_gate, stream, host::now());
+                let start = |stream| Connection::start(self.id, &config, stream, host::now());
                 Role::Request(Rc::new(RequestRole {
                     bodies: HeldBodies::start(self.id, &config),
                     connection: config.decision_stream().map(start),

@@ -111,7 +111,11 @@ enum Chore {
 /// Arguments that another program parses.
 #[derive(clap::Args)]
 struct ForwardedArguments {
-    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(
+        value_name = "ARGUMENT",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
     arguments: Vec<String>,
 }
 

@@ -6,35 +6,39 @@ use isotherm_decision_proto::{
 };
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Code, Status, Streaming};
+use tonic::Streaming;
 use tonic_prost::ProstCodec;
 
 use super::{ONE_AT_A_TIME, PATIENCE, Service, wait_until};
 
 /// The decision stream of an Envoy worker. Dropping it ends the worker.
-struct DecisionStream {
+pub(crate) struct DecisionStream {
     to_service: mpsc::Sender<ClientMessage>,
     from_service: Streaming<ServerMessage>,
 }
 
 impl DecisionStream {
-    /// Opens one, which has not said yet that it is good.
-    async fn try_open(service: &Service) -> Result<Self, Status> {
+    async fn open(service: &Service) -> Self {
+        Self::open_for(service, None).await
+    }
+
+    /// Opens one as a listener does that says this of itself.
+    pub(crate) async fn open_for(service: &Service, listener: Option<&str>) -> Self {
         let (to_service, messages) = mpsc::channel(16);
         let mut client = tonic::client::Grpc::new(service.channel.clone());
         client.ready().await.unwrap();
-        let messages = tonic::Request::new(ReceiverStream::new(messages));
+        let mut messages = tonic::Request::new(ReceiverStream::new(messages));
+        if let Some(listener) = listener {
+            let value = listener.parse().unwrap();
+            messages.metadata_mut().insert("x-isotherm-listener", value);
+        }
         let path = format!("/{SERVICE}/{METHOD}").parse().unwrap();
         let codec = ProstCodec::<ClientMessage, ServerMessage>::default();
-        let from_service = client.streaming(messages, path, codec).await?.into_inner();
-        Ok(Self {
+        let call = client.streaming(messages, path, codec).await;
+        let mut stream = Self {
             to_service,
-            from_service,
-        })
-    }
-
-    async fn open(service: &Service) -> Self {
-        let mut stream = Self::try_open(service).await.unwrap();
+            from_service: call.unwrap().into_inner(),
+        };
         assert_eq!(stream.message().await, Some(ServerMessage::default()));
         stream
     }
@@ -47,7 +51,16 @@ impl DecisionStream {
     }
 
     async fn say(&self, requests: &[u32], ends: &[(u32, &str)]) {
-        let requests = requests.iter().copied().map(chat).collect();
+        let requests = requests.iter().map(|id| chat(*id, &[])).collect();
+        self.send(requests, ends).await;
+    }
+
+    /// Sends one chat request with further headers.
+    pub(crate) async fn ask(&self, id: u32, headers: &[(&str, &str)]) {
+        self.send(vec![chat(id, headers)], &[]).await;
+    }
+
+    pub(crate) async fn send(&self, requests: Vec<DecisionRequest>, ends: &[(u32, &str)]) {
         let ends = ends.iter().map(|(id, outcome)| RequestEnd {
             request_id: *id,
             outcome: (*outcome).into(),
@@ -64,7 +77,7 @@ impl DecisionStream {
     }
 
     /// The only answer of the next message.
-    async fn answer(&mut self) -> (u32, Action) {
+    pub(crate) async fn answer(&mut self) -> (u32, Action) {
         let said = self.message().await.unwrap();
         assert!(said.go_away.is_none());
         assert_eq!(said.responses.len(), 1, "{said:?}");
@@ -87,19 +100,20 @@ fn read(responses: Vec<DecisionResponse>) -> Vec<(u32, Action)> {
         .collect()
 }
 
-fn chat(id: u32) -> DecisionRequest {
-    let header = |name: &str, value: &str| Header {
-        name: name.into(),
-        value: value.into(),
-    };
+fn chat(id: u32, headers: &[(&str, &str)]) -> DecisionRequest {
+    let all = [
+        (":method", "POST"),
+        (":path", "/v1/chat/completions"),
+        ("x-isotherm-model", "llama"),
+        ("x-isotherm-cluster", "l"),
+    ];
+    let headers = all.iter().chain(headers).map(|(name, value)| Header {
+        name: (*name).into(),
+        value: (*value).into(),
+    });
     DecisionRequest {
         request_id: id,
-        headers: vec![
-            header(":method", "POST"),
-            header(":path", "/v1/chat/completions"),
-            header("x-isotherm-model", "llama"),
-            header("x-isotherm-cluster", "l"),
-        ],
+        headers: headers.collect(),
     }
 }
 
@@ -171,19 +185,6 @@ async fn a_stop_empties_the_queue_of_a_decision_stream_which_ends_with_its_last_
     assert_eq!(pool.stats().counters.finished_ok, 1);
     drop((stream, idle));
     service.ended().await;
-}
-
-#[tokio::test]
-async fn a_service_with_regions_serves_no_decision_streams() {
-    let service = Service::start(ONE_AT_A_TIME, 1).await;
-    service
-        .pool_registry
-        .set_regions("us", [("eu", "region-eu")]);
-    let refused = DecisionStream::try_open(&service).await.err().unwrap();
-    assert_eq!(refused.code(), Code::FailedPrecondition);
-    assert_eq!(refused.message(), "regions need external processing");
-    let mut call = service.chat("llama").await;
-    call.goes_on().await;
 }
 
 #[tokio::test]

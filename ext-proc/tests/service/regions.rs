@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::config::core::v3::Metadata;
+use isotherm_decision_proto::{Action, Forward, Route};
 use isotherm_ext_proc::pool::Pool;
 use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_router::PeerReport;
 use tokio::task::JoinHandle;
 
 use super::call::{Answer, Call, GoOn};
+use super::decision_stream::DecisionStream;
 use super::decisions::hint;
 use super::{ONE_AT_A_TIME, Service, wait_until};
 
@@ -273,6 +275,83 @@ async fn a_forwarded_request_is_dispatched_or_queued_and_never_forwarded_again()
     assert!(second.goes_on().await.destination().is_some());
     let counters = region.service.pool().stats().counters;
     assert_eq!((counters.forwarded_in, counters.forwarded), (2, 0));
+}
+
+/// The way of a request to another region, by the next message of a stream.
+async fn forward(stream: &mut DecisionStream) -> Forward {
+    match stream.answer().await {
+        (_, Action::Forward(forward)) => forward,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_full_region_forwards_a_request_of_the_decision_stream() {
+    let (region, _running) = Region::full().await;
+    let mut stream = DecisionStream::open_for(&region.service, None).await;
+    let objectives = [
+        ("x-isotherm-ttft-ms", "60000"),
+        ("x-isotherm-deadline", "90000"),
+    ];
+    stream.ask(1, &objectives).await;
+    let way = forward(&mut stream).await;
+    assert_eq!((&*way.cluster, &*way.origin), ("region-eu", "us"));
+    assert_eq!((&*way.tried, &*way.model), ("eu", "llama"));
+    assert!(way.ttft_ms.is_some_and(|left| left <= 60_000), "{way:?}");
+    assert!(
+        way.deadline_ms.is_some_and(|left| left <= 90_000),
+        "{way:?}"
+    );
+    assert!(way.decision.starts_with("region=eu;"), "{way:?}");
+    assert_eq!(way.reason, "soonest");
+    let pool = region.service.pool();
+    assert_eq!(pool.stats().forwarded_in_flight, 1);
+    let outcome = "v=1;status=200;upstream=127.0.0.1:1";
+    stream.send(Vec::new(), &[(1, outcome)]).await;
+    wait_until("it counts as finished", || {
+        pool.stats().counters.finished_ok == 1
+    })
+    .await;
+    let page = region.service.metrics().await;
+    let line = "isotherm_requests_total{result=\"forwarded\"} 1";
+    assert!(page.contains(line), "{page}");
+}
+
+#[tokio::test]
+async fn a_long_body_of_the_decision_stream_stays_in_its_region() {
+    let (region, _running) = Region::full().await;
+    let mut stream = DecisionStream::open_for(&region.service, None).await;
+    stream.ask(1, &[("content-length", "3145729")]).await;
+    assert!(matches!(stream.answer().await, (1, Action::Wait(_))));
+}
+
+#[tokio::test]
+async fn a_request_that_came_back_on_a_stream_for_regions_goes_to_another_peer() {
+    let (region, mut running) = Region::full().await;
+    let mut stream = DecisionStream::open_for(&region.service, Some("regions")).await;
+    let back = [("x-isotherm-origin", "us"), ("x-isotherm-tried", "eu")];
+    stream.ask(1, &back).await;
+    let way = forward(&mut stream).await;
+    assert_eq!((&*way.cluster, &*way.tried), ("to-asia", "eu,asia"));
+    let forwarded = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
+    stream.ask(2, &forwarded).await;
+    assert!(matches!(stream.answer().await, (2, Action::Wait(_))));
+    running.outcome("v=1;status=200").await;
+    let (id, Action::Route(Route { decision, .. })) = stream.answer().await else {
+        panic!("a forwarded request goes to a replica");
+    };
+    assert!(id == 2 && decision.ends_with(";origin=eu"), "{decision}");
+}
+
+#[tokio::test]
+async fn an_origin_has_no_effect_on_a_stream_of_clients() {
+    let (region, _running) = Region::full().await;
+    for listener in [None, Some("clients"), Some("")] {
+        let mut stream = DecisionStream::open_for(&region.service, listener).await;
+        let forged = [("x-isotherm-origin", "us"), ("x-isotherm-tried", "eu")];
+        stream.ask(1, &forged).await;
+        assert_eq!(forward(&mut stream).await.tried, "eu", "{listener:?}");
+    }
 }
 
 #[tokio::test]

@@ -40,7 +40,7 @@ impl Timeouts {
         envoy::edit_filter(document, "isotherm.request", |filter| {
             match filter.get("decision_stream") {
                 Ok(_) => filter.set("decision_stream/timeout_ms", self.ms()),
-                Err(_) => Ok(()), // a region's Envoy uses external processing only
+                Err(_) => Ok(()), // a test has removed it
             }
         })?;
         let filter = "isotherm.ext_proc";

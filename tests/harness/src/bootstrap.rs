@@ -49,9 +49,7 @@ pub(crate) fn envoy_document(
     document.set("admin/address/socket_address/port_value", 0)?;
     document.set(&format!("{LISTENERS}/name=llm/address"), endpoint(listen))?;
     let module = Value::from(tools.filter.to_string_lossy());
-    for filter in ["isotherm.request", "isotherm.response"] {
-        set_in_filter(&mut document, filter, MODULE, &module)?;
-    }
+    set_in_filter(&mut document, "isotherm.request", MODULE, &module)?;
     let path = format!("{CLUSTERS}/name=isotherm/{ENDPOINT}");
     let example = document.get(&format!("{path}/0"))?;
     let hosts = services

@@ -13,7 +13,9 @@ use crate::tools::Tools;
 use crate::wait::{WAIT_MAX, wait_for};
 
 pub use crate::endpoints::{SERVICE_ADDRESS, set_endpoints, socket_address};
-pub use crate::filters::{always_run_filter, edit_filter, set_in_filter, show_decisions};
+pub use crate::filters::{
+    RESPONSE, add_response_role, always_run_filter, edit_filter, set_in_filter, show_decisions,
+};
 
 /// A running (or killed) Envoy.
 #[derive(Debug)]

@@ -14,7 +14,9 @@ pub(crate) const FILTERS: &str = "filter_chains/0/filters/0/typed_config/http_fi
 const MATCHED: &str = "typed_config/xds_matcher/on_no_match/action/typed_config/typed_config";
 
 const REQUEST: &str = "isotherm.request";
-const RESPONSE: &str = "isotherm.response";
+const EXT_PROC: &str = "isotherm.ext_proc";
+/// The name of the instance that [`add_response_role`] adds.
+pub const RESPONSE: &str = "isotherm.response";
 
 /// Sets a field of a filter: `path` is below its `typed_config`.
 pub fn set_in_filter(
@@ -43,15 +45,35 @@ pub fn edit_filter(
     })
 }
 
-/// Shows clients the header `x-isotherm-decision`, on both paths by which Envoy gets decisions.
+/// Shows clients the header `x-isotherm-decision` of requests that were decided on the decision stream. External processing
+/// shows it by the service's configuration alone.
 pub fn show_decisions(document: &mut Document) -> anyhow::Result<()> {
-    edit_filter(document, RESPONSE, |filter| filter.set("decision", true))?;
     edit_filter(document, REQUEST, |filter| {
         match filter.get("decision_stream") {
             Ok(_) => filter.set("decision_stream/decision", true),
             Err(_) => Ok(()),
         }
     })
+}
+
+/// Adds the role `response` behind external processing, which gets no headers of responses then, as the manifests of gateways
+/// with an InferencePool do.
+pub fn add_response_role(document: &mut Document) -> anyhow::Result<()> {
+    for entry in entries(document, EXT_PROC)? {
+        let (filters, _) = entry.rsplit_once('/').context("a path of a filter")?;
+        let mut role = Document(document.get(&format!("{filters}/name={REQUEST}"))?.clone());
+        role.set("name", RESPONSE)?;
+        role.set("typed_config/config/name", RESPONSE)?;
+        let configuration = "typed_config/config/configuration/value";
+        role.set(configuration, r#"{"role":"response"}"#)?;
+        let filters = document.get_mut(filters)?.as_array_mut();
+        let filters = filters.context("the filters are a list")?;
+        let is_ext_proc = |filter: &Value| filter["name"] == EXT_PROC;
+        let at = filters.iter().position(is_ext_proc).map_or(0, |at| at + 1);
+        filters.insert(at, role.0);
+    }
+    let mode = "processing_mode/response_header_mode";
+    set_in_filter(document, EXT_PROC, mode, &Value::from("SKIP"))
 }
 
 /// Makes Envoy run a filter for every request, whatever the headers are.

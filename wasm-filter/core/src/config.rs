@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use isotherm_fingerprint::paths::{AllowedPaths, DEFAULT_PATHS};
 use isotherm_fingerprint::session::{SECRET_BYTES_MIN, SessionSecret};
-use isotherm_fingerprint::{Api, MemberPaths, tenant as tenant_name};
+use isotherm_fingerprint::{Api, MemberPaths, names, tenant as tenant_name};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -353,6 +353,12 @@ impl RequestConfig {
         !self.keep_accept_encoding && !self.hide_cache
     }
 
+    /// The metadata of the decision stream: it names the listener of the requests.
+    pub fn stream_metadata(&self) -> Option<(&'static str, &'static str)> {
+        self.trusted_origin
+            .then_some((names::LISTENER, names::LISTENER_REGIONS))
+    }
+
     /// The decision stream, if one is configured.
     pub fn decision_stream(&self) -> Option<&DecisionStreamConfig> {
         self.decision_stream.as_ref()
@@ -451,12 +457,6 @@ impl RequestConfig {
             if stream.timeout_ms == 0 {
                 errors.push(
                     "decision_stream.timeout_ms is 0: no response could be in time".to_owned(),
-                );
-            }
-            if self.trusted_origin {
-                errors.push(
-                    "decision_stream excludes trusted_origin: only external processing sends requests to regions"
-                        .to_owned(),
                 );
             }
         }

@@ -124,7 +124,7 @@ const REQUEST: [Key; 20] = [
         "trusted_origin",
         "boolean",
         "false",
-        "Whether requests come from the filters of other regions, whose internal headers are kept.",
+        "Whether requests come from the filters of other regions, whose internal headers are kept. The decision stream then names the listener for regions in its metadata.",
     ),
     (
         "gate",
@@ -136,7 +136,7 @@ const REQUEST: [Key; 20] = [
         "decision_stream",
         "object",
         "null",
-        "The decision stream to the service. It excludes `trusted_origin`.",
+        "The decision stream to the service.",
     ),
 ];
 

@@ -51,7 +51,7 @@ pub struct RequestEnd {
 pub struct DecisionResponse {
     #[prost(uint32, tag = "1")]
     pub request_id: u32,
-    #[prost(oneof = "decision_response::Action", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "decision_response::Action", tags = "2, 3, 4, 5, 6")]
     pub action: ::core::option::Option<decision_response::Action>,
 }
 /// Nested message and enum types in `DecisionResponse`.
@@ -66,6 +66,8 @@ pub mod decision_response {
         ImmediateResponse(super::ImmediateResponse),
         #[prost(message, tag = "5")]
         ExtProcFallback(super::ExtProcFallback),
+        #[prost(message, tag = "6")]
+        Forward(super::Forward),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -88,6 +90,29 @@ pub struct Route {
     pub vllm_priority: ::core::option::Option<i32>,
     #[prost(sint32, optional, tag = "9")]
     pub sglang_priority: ::core::option::Option<i32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Forward {
+    #[prost(string, tag = "1")]
+    pub cluster: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub origin: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub tried: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub model: ::prost::alloc::string::String,
+    #[prost(uint32, optional, tag = "5")]
+    pub ttft_ms: ::core::option::Option<u32>,
+    #[prost(uint32, optional, tag = "6")]
+    pub deadline_ms: ::core::option::Option<u32>,
+    #[prost(string, tag = "7")]
+    pub decision: ::prost::alloc::string::String,
+    #[prost(string, tag = "8")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "9")]
+    pub queued_ms: u32,
+    #[prost(string, tag = "10")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Wait {

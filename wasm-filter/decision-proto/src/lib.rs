@@ -16,6 +16,9 @@
 //!   |-- ends [{ request_id, outcome }] ---------------->|   also for a queued request: its client disconnected
 //!   |<- go_away ----------------------------------------|   the service stops: no new requests, only ends
 //! ```
+//! The metadata of the call names the listener of the requests, as that of external processing does: the service believes
+//! headers about regions only on a stream of the listener for regions.
+//!
 //! The filter chooses the request ids; each is used once in the life of the stream. A stream that closes ends all its
 //! requests, for the service as for the filter, which turns to external processing instead.
 

@@ -1,9 +1,6 @@
 //! The gRPC service `isotherm.decision.v1.Decisions`: one stream for all requests of one Envoy worker.
 //!
-//! [`isotherm_decision_proto`] describes the messages, and the reason for a second protocol besides external processing. A
-//! decision stream decides only on requests that stay in this region: a forwarded request changes headers that belong
-//! to external processing. A service with regions therefore opens no decision stream. When a reload adds regions, open
-//! streams leave every request to external processing.
+//! [`isotherm_decision_proto`] describes the messages, and the reason for a second protocol besides external processing.
 
 mod response;
 mod session;
@@ -15,7 +12,7 @@ use tokio::sync::watch;
 use tonic::codec::Streaming;
 use tonic::{Request, Status};
 
-use super::request::RequestContext;
+use super::request::{ListenerKind, RequestContext};
 use crate::streaming_server::{StreamingMethod, StreamingServer};
 use session::DecisionSession;
 
@@ -50,14 +47,8 @@ impl StreamingMethod for DecisionMethod {
         request: Request<Streaming<ClientMessage>>,
     ) -> Result<Self::ResponseStream, Status> {
         let Self { context, stopping } = self.clone();
-        if context.pool_registry.table().peer_table().is_some() {
-            let message = "regions need external processing";
-            return Err(Status::failed_precondition(message));
-        }
-        Ok(DecisionSession::new(
-            context,
-            stopping,
-            request.into_inner(),
-        ))
+        let listener = ListenerKind::of_call(request.metadata());
+        let inbound = request.into_inner();
+        Ok(DecisionSession::new(context, listener, stopping, inbound))
     }
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use isotherm_decision_proto::{
-    Action, DecisionResponse, ExtProcFallback, Header, ImmediateResponse, Route, Wait,
+    Action, DecisionResponse, ExtProcFallback, Forward, Header, ImmediateResponse, Route, Wait,
 };
+use isotherm_fingerprint::session;
 
 use crate::config::EnginePriority;
-use crate::frontends::request::reply::{ImmediateReply, Reply, RouteReply};
+use crate::frontends::request::reply::{ForwardReply, ImmediateReply, Reply, RouteReply};
 use crate::pool::Endpoint;
 
 pub(super) fn response(request_id: u32, action: Action) -> DecisionResponse {
@@ -29,13 +30,30 @@ pub(super) fn wait(timeout: Duration) -> Action {
     })
 }
 
-/// Encodes a reply. Without regions no request is forwarded; if one were, external processing would have to do it.
+/// Encodes a reply.
 pub(super) fn action(reply: Reply) -> Action {
     match reply {
         Reply::Route(reply) => route(reply),
         Reply::Immediate(reply) => Action::ImmediateResponse(immediate(&reply)),
-        Reply::PassThrough(_) | Reply::Forward(_) => ext_proc_fallback(),
+        Reply::Forward(reply) => forward(reply),
+        Reply::PassThrough(_) => ext_proc_fallback(),
     }
+}
+
+fn forward(reply: ForwardReply) -> Action {
+    let model = reply.model.map(|model| session::encode(model.as_bytes()));
+    Action::Forward(Forward {
+        cluster: reply.route.peer.cluster.to_string(),
+        origin: reply.route.peer_table.own().to_string(),
+        tried: reply.tried,
+        model: model.unwrap_or_default(),
+        ttft_ms: reply.objectives.ttft_ms,
+        deadline_ms: reply.objectives.deadline_ms,
+        decision: reply.decision.unwrap_or_default(),
+        reason: reply.record.reason.to_owned(),
+        queued_ms: reply.record.queued_ms,
+        traceparent: reply.traceparent.unwrap_or_default(),
+    })
 }
 
 fn route(reply: RouteReply) -> Action {

@@ -44,6 +44,7 @@ impl<I: Stream<Item = Result<ClientMessage, Status>> + Unpin> Inbound for I {}
 /// A decision stream, which yields the messages of the service.
 pub(crate) struct DecisionSession<I: Inbound> {
     context: Arc<RequestContext>,
+    listener: ListenerKind,
     inbound: I,
     /// Requests that are queued or in flight, by the filter's request id.
     open: HashMap<u32, OpenRequest>,
@@ -91,9 +92,10 @@ impl Future for QueuedDecision {
 }
 
 impl<I: Inbound> DecisionSession<I> {
-    /// Serves the messages of `inbound`. The session drains when `stopping` turns true.
+    /// Serves the messages of `inbound`, about requests of one listener. The session drains when `stopping` turns true.
     pub(super) fn new(
         context: Arc<RequestContext>,
+        listener: ListenerKind,
         stopping: watch::Receiver<bool>,
         inbound: I,
     ) -> Self {
@@ -101,6 +103,7 @@ impl<I: Inbound> DecisionSession<I> {
         let hangs = context.pool_registry.hangs();
         Self {
             context,
+            listener,
             inbound,
             open: HashMap::new(),
             decisions: FuturesUnordered::new(),
@@ -219,9 +222,7 @@ impl<I: Inbound> DecisionSession<I> {
 
     fn handle_request(&mut self, request: &DecisionRequest) -> Action {
         let table = self.context.pool_registry.table();
-        let is_for_ext_proc = self.state != SessionState::Serving
-            || self.open.len() >= OPEN_MAX
-            || table.peer_table().is_some();
+        let is_for_ext_proc = self.state != SessionState::Serving || self.open.len() >= OPEN_MAX;
         let id = request.request_id;
         let entry = match self.open.entry(id) {
             Entry::Vacant(entry) if !is_for_ext_proc => entry,
@@ -229,7 +230,7 @@ impl<I: Inbound> DecisionSession<I> {
         };
         let headers = request.headers.iter();
         let headers = headers.map(|header| (&*header.name, &*header.value));
-        let mut head = RequestHead::read(headers, ListenerKind::Clients, &self.context.metrics);
+        let mut head = RequestHead::read(headers, self.listener, &self.context.metrics);
         let serial = self.next_serial;
         // 2^64 requests do not happen.
         self.next_serial = serial.wrapping_add(1);

@@ -4,7 +4,8 @@
 //!
 //! | gateway | request | response |
 //! | --- | --- | --- |
-//! | with the filter in front (`envoy/standalone.yaml`) | headers with the fingerprint | the filter's trailer |
+//! | with the filter in front (`envoy/standalone.yaml`) | headers with the fingerprint | headers; the end of the stream is its end |
+//! | the same, with the filter's second instance | headers with the fingerprint | the filter's trailer |
 //! | of the Gateway API Inference Extension, full duplex | the service reads the body, and sends it back | the same |
 //! | the same, buffered | the body is one message; the decision goes into its reply | streamed or none |
 //! | the same, without announced modes | the service replies to the headers after the body | none |
@@ -32,7 +33,6 @@ use std::sync::Arc;
 
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::stream::BoxStream;
-use isotherm_fingerprint::names;
 use tonic::codec::Streaming;
 use tonic::{Request, Status};
 
@@ -69,12 +69,7 @@ impl StreamingMethod for ProcessMethod {
         &self,
         request: Request<Streaming<ProcessingRequest>>,
     ) -> Result<Self::ResponseStream, Status> {
-        let listener = match request.metadata().get(names::LISTENER) {
-            Some(value) if value.as_bytes() == names::LISTENER_REGIONS.as_bytes() => {
-                ListenerKind::Regions
-            }
-            Some(_) | None => ListenerKind::Clients,
-        };
+        let listener = ListenerKind::of_call(request.metadata());
         let (context, settings) = (Arc::clone(&self.context), Arc::clone(&self.settings));
         let replies = RequestStream::replies(context, settings, listener, request.into_inner());
         Ok(Box::pin(replies))

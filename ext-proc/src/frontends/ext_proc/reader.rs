@@ -1,18 +1,31 @@
 //! Reads the response of a request for its outcome, where the gateway sends responses.
 //!
-//! The reader runs the filter's own code. A filter behind the gateway's external processing reports the outcome in a
-//! trailer; that report comes first, since the filter sees the response sooner.
+//! The reader runs the filter's own code. Of a gateway that sends the headers alone it learns the status, and the time of the
+//! first byte of a whole response. An attribute of Envoy's names the replica. Usage stays unknown then.
+//!
+//! A filter behind the gateway's external processing reports the outcome in a trailer; that report comes first, since the
+//! filter sees the response sooner.
 
+use std::collections::HashMap;
 use std::time::Instant;
 
 use envoy_types::pb::envoy::config::core::v3::Metadata;
+use envoy_types::pb::google::protobuf::Struct;
 use envoy_types::pb::google::protobuf::value::Kind;
 use isotherm_fingerprint::names;
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_wasm_filter_core::response::ResponseFlow;
+use isotherm_wasm_filter_core::response::{ResponseFlow, is_broken};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers};
 
 use super::response::LB_NAMESPACE;
+
+/// Attributes of Envoy's, by the namespace of the filter that sends them.
+pub(super) type Attributes = HashMap<String, Struct>;
+
+/// The attribute with the host that responds.
+const UPSTREAM: &str = "upstream.address";
+/// The attribute with the reason for which Envoy itself responds.
+const DETAILS: &str = "response.code_details";
 
 /// The response of one request, as far as it has arrived.
 #[derive(Debug)]
@@ -21,6 +34,8 @@ pub(super) struct ResponseReader {
     started: Instant,
     /// The endpoint that responded, if the gateway names it.
     pub(super) served: Option<String>,
+    /// Whether the replica broke on the request.
+    is_broken: bool,
 }
 
 impl ResponseReader {
@@ -30,6 +45,7 @@ impl ResponseReader {
             flow: ResponseFlow::sent(0, client_wants_report, decision.map(String::into_bytes)),
             started: Instant::now(),
             served: None,
+            is_broken: false,
         }
     }
 
@@ -44,9 +60,18 @@ impl ResponseReader {
         &mut self,
         headers: &Headers,
         metadata: Option<&Metadata>,
+        attributes: &Attributes,
     ) -> Vec<HeaderEdit> {
-        self.served = metadata.and_then(served);
+        let upstream = || attribute(attributes, UPSTREAM).map(str::to_owned);
+        self.served = metadata.and_then(served).or_else(upstream);
+        self.is_broken = attribute(attributes, DETAILS).is_some_and(is_broken);
         self.flow.headers(headers)
+    }
+
+    /// Records that the response begins, where its body stays at the gateway.
+    pub(super) fn begin(&mut self) {
+        let now = nanoseconds_since(self.started);
+        self.flow.begin(now);
     }
 
     /// Reads a piece of the body. Returns whether it has the first token of a streamed response.
@@ -65,7 +90,17 @@ impl ResponseReader {
 
     /// Returns the outcome at the end of the response; `None` for a response without headers.
     pub(super) fn outcome(&self) -> Option<Outcome> {
-        self.flow.outcome(self.served.clone())
+        let mut outcome = self.flow.outcome(self.served.clone())?;
+        outcome.is_broken = self.is_broken && outcome.status >= 500;
+        Some(outcome)
+    }
+}
+
+fn attribute<'a>(attributes: &'a Attributes, name: &str) -> Option<&'a str> {
+    let mut values = attributes.values().filter_map(|all| all.fields.get(name));
+    match values.next()?.kind.as_ref()? {
+        Kind::StringValue(text) => Some(text),
+        _ => None,
     }
 }
 

@@ -196,6 +196,7 @@ impl<I: Inbound> RequestStream<I> {
             return;
         }
         let metadata = message.metadata_context;
+        let attributes = message.attributes;
         match message.request {
             Some(Request::RequestHeaders(message)) => self.headers(message, metadata.as_ref()),
             Some(Request::RequestBody(piece)) => {
@@ -205,7 +206,7 @@ impl<I: Inbound> RequestStream<I> {
             }
             Some(Request::RequestTrailers(_)) => self.trailers(),
             Some(Request::ResponseHeaders(message)) => {
-                self.response_headers(message, metadata.as_ref());
+                self.response_headers(message, metadata.as_ref(), &attributes);
             }
             Some(Request::ResponseBody(piece)) => {
                 let metrics = &self.lifecycle.context().metrics;
@@ -253,6 +254,7 @@ impl<I: Inbound> Drop for RequestStream<I> {
             self.handle(message);
             self.outbox.clear();
         }
+        self.finish_with_stream();
     }
 }
 

@@ -7,11 +7,14 @@
 //! | regions | this region | a request that came back; the service decides again, and excludes the regions that were tried |
 //! | regions | another region | a forwarded request; it stays in this region or is rejected |
 //!
-//! Envoy's configuration names the listener in the metadata of the gRPC call, where no client can write. A request also
+//! Envoy's configuration names the listener in the metadata of the gRPC call, of external processing as of a decision stream,
+//! where no client can write. A request also
 //! stays in this region when Envoy could not send it twice (its body is too large), and when the gateway restricts its
 //! replicas.
 
+use isotherm_fingerprint::names;
 use isotherm_router::Scope;
+use tonic::metadata::MetadataMap;
 
 use crate::pool::PeerTable;
 
@@ -29,6 +32,16 @@ pub(crate) enum ListenerKind {
     Clients,
     /// Only other regions and this Envoy itself reach the listener.
     Regions,
+}
+
+impl ListenerKind {
+    /// Reads the metadata of a gRPC call.
+    pub(crate) fn of_call(metadata: &MetadataMap) -> Self {
+        match metadata.get(names::LISTENER) {
+            Some(value) if value.as_bytes() == names::LISTENER_REGIONS.as_bytes() => Self::Regions,
+            Some(_) | None => Self::Clients,
+        }
+    }
 }
 
 /// The trusted headers of a request about its way through the regions.

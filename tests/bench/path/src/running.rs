@@ -12,7 +12,8 @@ use std::process::Command;
 use anyhow::Context as _;
 use clap::ValueEnum as _;
 use isotherm_harness::envoy::{
-    SERVICE_ADDRESS, always_run_filter, edit_filter, set_endpoints, set_in_filter, socket_address,
+    RESPONSE, SERVICE_ADDRESS, add_response_role, always_run_filter, edit_filter, set_endpoints,
+    set_in_filter, socket_address,
 };
 use isotherm_harness::peers::{PythonRouter, ReferencePicker, RunningRouter};
 use isotherm_harness::process::Process;
@@ -28,7 +29,6 @@ const MANAGER: &str = "static_resources/listeners/name=llm/filter_chains/0/filte
 const ROUTER: &str = "envoy.filters.http.router";
 const REQUEST: &str = "isotherm.request";
 const EXT_PROC: &str = "isotherm.ext_proc";
-const RESPONSE: &str = "isotherm.response";
 /// Environment variable with the path of the floor's filter module.
 const MODULE_VARIABLE: &str = "ISOTHERM_BENCH_FILTER";
 
@@ -283,7 +283,10 @@ fn without_service(
     clusters: &[&str],
     replicas: &[SocketAddr],
 ) -> anyhow::Result<()> {
-    always_run_filters(document)?;
+    always_run_filter(document, EXT_PROC)?;
+    if filters.contains(&RESPONSE) {
+        add_response_role(document)?;
+    }
     let filters: Vec<&str> = filters.iter().copied().chain([ROUTER]).collect();
     keep(document, &format!("{MANAGER}/http_filters"), &filters)?;
     keep(document, CLUSTERS, clusters)?;
@@ -292,15 +295,9 @@ fn without_service(
     set_endpoints(document, replicas)
 }
 
-/// Runs the filters for every request: without a decision stream no request may skip them.
-fn always_run_filters(document: &mut Document) -> anyhow::Result<()> {
-    always_run_filter(document, EXT_PROC)?;
-    always_run_filter(document, RESPONSE)
-}
-
-/// Removes the decision stream, so that the service decides in external processing only.
+/// Removes the decision stream, so that the service decides in external processing only, which no request may skip then.
 fn without_decision_stream(document: &mut Document) -> anyhow::Result<()> {
-    always_run_filters(document)?;
+    always_run_filter(document, EXT_PROC)?;
     edit_filter(document, REQUEST, |filter| {
         filter.remove("decision_stream").map(drop)
     })

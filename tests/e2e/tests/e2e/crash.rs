@@ -66,9 +66,7 @@ fn with_crashing_filter(stack: StackBuilder, name: &str) -> anyhow::Result<Stack
     fs::write(&path, module)?;
     let path = Value::from(path.to_string_lossy());
     Ok(stack.workers(1).envoy(move |document| {
-        for filter in ["isotherm.request", "isotherm.response"] {
-            envoy::set_in_filter(document, filter, MODULE, &path)?;
-        }
+        envoy::set_in_filter(document, "isotherm.request", MODULE, &path)?;
         let trailers = json!({ "enable_trailers": true });
         document.set(&format!("{MANAGER}/http_protocol_options"), trailers)
     }))

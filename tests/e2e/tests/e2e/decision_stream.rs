@@ -1,6 +1,8 @@
 //! The decision stream: the filter asks for decisions on it, and external processing asks when the filter cannot.
 
-use isotherm_e2e::{Action, Client, ScriptedReplica, admin, chat, permit, scripted};
+use isotherm_e2e::{
+    Action, Client, ScriptedReplica, admin, chat, expect_success, permit, scripted, send,
+};
 use isotherm_harness::{Stack, StackBuilder, envoy};
 
 const WORKERS: u16 = 2;
@@ -98,14 +100,52 @@ async fn a_body_too_large_to_buffer_needs_external_processing() -> anyhow::Resul
 }
 
 #[tokio::test]
+async fn a_request_without_a_readable_prompt_is_decided_on_the_stream() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    let stack = start(scripted("decision-stream-unread", &[&replica], 8)).await?;
+    let client = Client::new(&stack.url(""))?;
+    let before = external_requests(&stack).await?;
+    let twice =
+        r#"{"model":"llama-3.1-8b","messages":[],"messages":[{"role":"user","content":"hi"}]}"#;
+    let request = client.post_chat(&chat("")).body(twice);
+    send(request).await?.success()?;
+    send(client.get("/v1/models")).await?.success()?;
+    assert_eq!(external_requests(&stack).await?, before);
+    admin::wait_for_pool(stack.service(), "counters/finished_ok", 1).await
+}
+
+#[tokio::test]
+async fn the_service_learns_how_a_response_of_external_processing_ends() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replica = ScriptedReplica::start("a").await?;
+    let stack = scripted("ext-proc-ends", &[&replica], 8).envoy(|document| {
+        envoy::edit_filter(document, "isotherm.request", |filter| {
+            filter.remove("decision_stream").map(drop)
+        })
+    });
+    let stack = stack.start().await?;
+    let client = Client::new(&stack.url(""))?;
+    replica.push_action(Action::Status(500));
+    assert_eq!(client.chat("s", &chat("fails")).await?.status, 500);
+    admin::wait_for_pool(stack.service(), "counters/finished_failed", 1).await?;
+    replica.push_action(Action::Stream);
+    let stream = client.spawn_chat("streams");
+    replica.wait_until_holding(1).await?;
+    admin::wait_for_pool(stack.service(), "in_flight", 1).await?;
+    replica.release_all();
+    expect_success([stream]).await?;
+    admin::wait_for_pool(stack.service(), "counters/finished_ok", 1).await?;
+    admin::wait_until_idle(stack.service()).await
+}
+
+#[tokio::test]
 async fn an_envoy_that_asks_on_both_paths_gets_one_decision() -> anyhow::Result<()> {
     const REQUESTS: u64 = 5;
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let stack = scripted("decision-stream-twice", &[&replica], 8).envoy(|document| {
-        envoy::always_run_filter(document, "isotherm.ext_proc")?;
-        envoy::always_run_filter(document, "isotherm.response")
-    });
+    let stack = scripted("decision-stream-twice", &[&replica], 8)
+        .envoy(|document| envoy::always_run_filter(document, "isotherm.ext_proc"));
     let stack = start(stack).await?;
     let client = Client::new(&stack.url(""))?;
     for number in 0..REQUESTS {

@@ -174,13 +174,11 @@ async fn without_a_configuration_the_filter_serves_external_processing() -> anyh
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("no-configuration", &[&replica], 8).envoy(|document| {
-        envoy::set_in_filter(document, FILTER, CONFIGURATION, &Value::from(""))?;
-        envoy::set_in_filter(
-            document,
-            "isotherm.response",
-            CONFIGURATION,
-            &Value::from(""),
-        )
+        envoy::add_response_role(document)?;
+        for filter in [FILTER, envoy::RESPONSE] {
+            envoy::set_in_filter(document, filter, CONFIGURATION, &Value::from(""))?;
+        }
+        Ok(())
     });
     let stack = stack.start().await?;
     let client = Client::new(&stack.url(""))?;

@@ -13,7 +13,7 @@ use isotherm_e2e::{
     permit, send,
 };
 use isotherm_fingerprint::names;
-use isotherm_harness::{Document, RegionsBuilder};
+use isotherm_harness::{Document, RegionsBuilder, wait_for};
 use serde_json::json;
 
 use crate::conversation::request_of_turn;
@@ -97,6 +97,61 @@ async fn a_full_region_forwards_and_a_conversation_stays_in_the_region_it_went_t
     }
     us.release_all();
     assert_eq!(busy.await??.status, 200);
+    Ok(())
+}
+
+/// Number of decision streams of an Envoy with one worker: two threads, and a stream of each for clients and for regions.
+const STREAMS: u64 = 4;
+
+#[tokio::test]
+async fn a_request_takes_the_decision_stream_in_each_region_that_it_reaches() -> anyhow::Result<()>
+{
+    let _permit = permit::shared().await?;
+    let [us, eu] = ScriptedReplica::start_all(["us", "eu"]).await?;
+    let regions = give_capacity(scripted_regions("forwarding-stream", &[&us, &eu], 1), "eu");
+    let regions = regions.start().await?;
+    wait_until_connected(&regions).await?;
+    for name in ["us", "eu"] {
+        let envoy = regions.region(name)?.envoy();
+        envoy.wait_for_decision_streams(STREAMS).await?;
+    }
+    let asked = async || {
+        let mut asked = Vec::new();
+        for (name, listener) in [("us", "llm"), ("us", "again"), ("eu", "regions")] {
+            let stat = format!("http.{listener}.ext_proc.isotherm.streams_started");
+            asked.push(regions.region(name)?.envoy().stat(&stat).await?);
+        }
+        anyhow::Ok(asked)
+    };
+    let before = asked().await?;
+    let busy = occupy(&regions, &us).await?;
+    wait_until_available(&regions, "us", "eu").await?;
+    let client = client(&regions, "us")?;
+
+    let response = send(client.post_chat(&chat("to eu"))).await?.success()?;
+    assert_eq!(response.served_by(), Some("eu"));
+    let decision = response.header(names::DECISION).unwrap_or_default();
+    assert!(decision.starts_with("region=eu;"), "{decision}");
+    assert!(decision.ends_with(";origin=us"), "{decision}");
+    for _attempt in 0..2 {
+        eu.push_action(Action::Status(503));
+    }
+    let back = client.spawn_chat("comes back");
+    wait_for(WAIT_MAX, "the request to come back", async || {
+        let returned = returned(&regions, "us", "eu").await?;
+        Ok((returned == 1).then_some(()))
+    })
+    .await?;
+    us.release_all();
+    assert_eq!(back.await??.success()?.served_by(), Some("us"));
+    busy.await??.success()?;
+    assert_eq!(
+        asked().await?,
+        before,
+        "no request took external processing"
+    );
+    assert_no_internal_headers(&eu.received());
+    assert_no_internal_headers(&us.received());
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use isotherm_e2e::{
     Client, Load, MODEL, ScriptedReplica, WAIT_MAX, admin, chat, permit, scripted, send,
     with_long_timeouts,
 };
-use isotherm_harness::{EngineOptions, Pool, Stack, wait_for};
+use isotherm_harness::{EngineOptions, Pool, Stack, envoy, wait_for};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -27,7 +27,14 @@ async fn start(services: usize) -> anyhow::Result<Stack> {
     };
     let pool = Pool::new(MODEL).replicas(3).engine(engine).push("blind");
     let stack = Stack::builder(&format!("siblings-{services}")).pool(pool);
-    let stack = with_long_timeouts(stack.services(services)).start().await?;
+    let stack = with_long_timeouts(stack.services(services));
+    // A decision stream would keep all requests of a worker at one of the services.
+    let stack = stack.envoy(|document| {
+        envoy::edit_filter(document, "isotherm.request", |filter| {
+            filter.remove("decision_stream").map(drop)
+        })
+    });
+    let stack = stack.start().await?;
     wait_until_connected(&stack).await?;
     Ok(stack)
 }
@@ -144,6 +151,9 @@ async fn a_service_that_dies_beside_a_sibling_fails_no_request() -> anyhow::Resu
 
     stack.service_mut().start().await?;
     wait_until_connected(&stack).await?;
+    // The decision streams stay at the sibling until it goes.
+    let sibling = stack.services_mut().nth(1).unwrap();
+    sibling.kill()?;
     wait_for(WAIT_MAX, "the restarted service to decide", || async {
         let arrived = admin::pool_number(stack.service(), "counters/arrived").await?;
         Ok((arrived > 20).then_some(()))

@@ -34,7 +34,7 @@ use crate::DecisionStreamConfig;
 use crate::headers::HeaderEdit;
 use crate::request::RequestTarget;
 use crate::response::{EVENT_STREAM, Nanoseconds, ResponseFlow};
-use edits::{with_decision, without_decision, without_replica};
+use edits::{forwarded, with_decision, without_decision, without_replica};
 
 /// The most requests in flight on one stream.
 const REQUESTS_MAX: usize = 65_536;
@@ -80,6 +80,15 @@ pub struct DecisionRecord {
     pub queued_ms: u32,
 }
 
+impl DecisionRecord {
+    fn of(reason: &mut String, queued_ms: u32) -> Self {
+        Self {
+            reason: mem::take(reason),
+            queued_ms,
+        }
+    }
+}
+
 /// The state of the stream and of the requests on it.
 #[derive(Debug)]
 pub struct DecisionStream {
@@ -120,6 +129,8 @@ enum Request {
         /// All headers of the filter, for the case that the service does not respond.
         edits: Vec<HeaderEdit>,
         wants_report: bool,
+        /// Whether another region forwarded the request, or it came back from one.
+        has_origin: bool,
     },
     /// The service has decided. The flow reads the response once it arrives; the end is still to be sent.
     Decided(Option<Box<ResponseFlow>>),
@@ -163,6 +174,7 @@ impl DecisionStream {
             HeaderEdit::Set(name, value) => Some((*name, value.as_slice())),
             HeaderEdit::Remove(_) => None,
         });
+        // The service reads the last header of a name, as if the edits were made.
         let headers = target.headers().chain(written);
         let headers = headers.map(|(name, value)| Header {
             name: name.to_owned(),
@@ -181,6 +193,7 @@ impl DecisionStream {
             deadline: self.now + self.timeout_ticks + SLACK_TICKS,
             edits,
             wants_report: target.wants_report,
+            has_origin: target.has_origin(),
         };
         self.requests.insert(id, pending);
         Ok(message.encode_to_vec())
@@ -368,9 +381,15 @@ impl DecisionStream {
             deadline,
             edits,
             wants_report,
+            has_origin,
         } = request
         else {
             return None;
+        };
+        let (wants_report, exposes) = (*wants_report, self.exposes_decisions);
+        let sent = |decision: String| {
+            let exposed = (exposes && !decision.is_empty()).then(|| decision.into_bytes());
+            Box::new(ResponseFlow::sent(now, wants_report, exposed))
         };
         match response.action {
             Some(Action::Wait(wait)) => {
@@ -378,16 +397,20 @@ impl DecisionStream {
                 None
             }
             Some(Action::Route(mut route)) => {
-                let decision = mem::take(&mut route.decision).into_bytes();
-                let exposed = (self.exposes_decisions && !decision.is_empty()).then_some(decision);
-                let mut flow = ResponseFlow::sent(now, *wants_report, exposed);
+                let record = DecisionRecord::of(&mut route.reason, route.queued_ms);
+                let decision = mem::take(&mut route.decision);
+                let edits = mem::take(edits);
+                let mut flow = sent(decision);
                 flow.select(&route.destination);
-                let record = DecisionRecord {
-                    reason: mem::take(&mut route.reason),
-                    queued_ms: route.queued_ms,
-                };
-                let edits = with_decision(id, mem::take(edits), route, !*wants_report);
-                *request = Request::Decided(Some(Box::new(flow)));
+                let edits = with_decision(id, edits, route, !wants_report, *has_origin);
+                *request = Request::Decided(Some(flow));
+                Some(Effect::Dispatch(id, edits, record))
+            }
+            Some(Action::Forward(mut forward)) => {
+                let record = DecisionRecord::of(&mut forward.reason, forward.queued_ms);
+                let decision = mem::take(&mut forward.decision);
+                let edits = forwarded(id, mem::take(edits), forward);
+                *request = Request::Decided(Some(sent(decision)));
                 Some(Effect::Dispatch(id, edits, record))
             }
             Some(Action::ImmediateResponse(immediate)) => {
@@ -420,7 +443,9 @@ pub fn is_unanswered(
 fn immediate_response(action: Action) -> Option<ImmediateResponse> {
     match action {
         Action::ImmediateResponse(response) => Some(response),
-        Action::Route(_) | Action::Wait(_) | Action::ExtProcFallback(_) => None,
+        Action::Route(_) | Action::Forward(_) | Action::Wait(_) | Action::ExtProcFallback(_) => {
+            None
+        }
     }
 }
 

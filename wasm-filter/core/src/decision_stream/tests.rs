@@ -1,4 +1,4 @@
-use isotherm_decision_proto::{ExtProcFallback, GoAway, Route, Wait};
+use isotherm_decision_proto::{ExtProcFallback, Forward, GoAway, Route, Wait};
 use isotherm_fingerprint::names;
 
 use super::*;
@@ -490,6 +490,103 @@ fn a_queued_request_is_held_for_the_timeout_of_the_service() {
     assert_eq!(respond(&mut stream, 7, waits), []);
     assert_eq!(tick(&mut stream, 10), []);
     assert!(matches!(stream.tick()[0], Effect::Release(7, _)));
+}
+
+/// The target of a request from another region with these headers.
+fn target_of_peer(headers: &[(&str, &str)]) -> RequestTarget {
+    let json = br#"{"trusted_origin":true}"#;
+    let Ok(crate::PluginConfig::Request(config)) = crate::PluginConfig::parse(json) else {
+        panic!("a configuration");
+    };
+    RequestTarget::of(&config, &from_pairs(headers))
+}
+
+#[test]
+fn a_request_to_another_region_keeps_all_headers_and_gets_its_way() {
+    let mut stream = DecisionStream::new(&config(true));
+    stream = open(stream);
+    assert!(add(&mut stream, 7));
+    let forward = Action::Forward(Forward {
+        cluster: "region-eu".into(),
+        origin: "us".into(),
+        tried: "eu".into(),
+        ttft_ms: Some(700),
+        decision: "region=eu".into(),
+        reason: "soonest".into(),
+        ..Forward::default()
+    });
+    let effects = respond(&mut stream, 7, forward);
+    let [Effect::Dispatch(7, edits, record)] = &*effects else {
+        panic!("{effects:?}");
+    };
+    assert_eq!(record.reason, "soonest");
+    let value = |name: &str| {
+        let mut all = edits.iter().map(HeaderEdit::parts);
+        let last = all.rfind(|(known, _)| *known == name)?;
+        last.1.map(|value| str::from_utf8(value).unwrap())
+    };
+    for (name, expected) in [
+        (names::FINGERPRINT, Some("f")),
+        (names::SESSION, Some("s")),
+        (names::CLUSTER, Some("region-eu")),
+        (names::ORIGIN, Some("us")),
+        (names::TRIED, Some("eu")),
+        (names::TTFT_MS, Some("700")),
+        (names::DECIDED, Some("7")),
+        (names::DEADLINE, None),
+        (names::DESTINATION, None),
+        ("endpoint-load-metrics-format", None),
+    ] {
+        assert_eq!(value(name), expected, "{name}");
+    }
+    let mut flow = stream.take_response_flow(7).unwrap();
+    let edits = flow.headers(&from_pairs(&[(":status", "200")]));
+    let shown = HeaderEdit::set(names::DECISION, "region=eu");
+    assert_eq!(edits, [shown]);
+}
+
+#[test]
+fn the_service_learns_what_another_region_knows_and_the_replica_does_not() {
+    let mut stream = ready();
+    let headers = [
+        (names::ORIGIN, "eu"),
+        (names::TRIED, "us"),
+        (names::FINGERPRINT, "old"),
+        ("content-length", "17"),
+    ];
+    let target_of_peer = target_of_peer(&headers);
+    let message = stream.add_request(7, &target_of_peer, edits()).unwrap();
+    let message = ClientMessage::decode(&*message).unwrap();
+    let sent = message.requests[0].headers.iter();
+    let sent = sent.map(|header| (&*header.name, str::from_utf8(&header.value).unwrap()));
+    let sent: std::collections::HashMap<_, _> = sent.collect();
+    assert_eq!((sent[names::ORIGIN], sent[names::TRIED]), ("eu", "us"));
+    assert_eq!(sent[names::FINGERPRINT], "f", "the last one counts");
+    assert_eq!(sent["content-length"], "17");
+    let effects = respond(&mut stream, 7, route("", ""));
+    let [Effect::Dispatch(7, edits, _)] = &*effects else {
+        panic!("{effects:?}");
+    };
+    for name in [names::ORIGIN, names::TRIED] {
+        assert!(
+            edits.contains(&HeaderEdit::Remove(name.to_owned())),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn the_headers_of_another_region_mean_nothing_without_trust() {
+    let mut stream = ready();
+    let target = target(&[(names::ORIGIN, "eu"), (names::SESSION, "forged")]);
+    let message = stream.add_request(7, &target, Vec::new()).unwrap();
+    let message = ClientMessage::decode(&*message).unwrap();
+    let names: Vec<_> = message.requests[0]
+        .headers
+        .iter()
+        .map(|h| &*h.name)
+        .collect();
+    assert_eq!(names, [":method", ":path"]);
 }
 
 #[test]

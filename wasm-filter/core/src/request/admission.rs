@@ -1,9 +1,9 @@
 //! The requests that the filter reads, lets pass or answers, and the headers of clients that none of them keeps.
 
-use isotherm_fingerprint::names;
 use isotherm_fingerprint::paths::{self, PathUse};
 
 use super::ACCEPT_ENCODING;
+use super::target::SET_BY_PEER;
 use crate::RequestConfig;
 use crate::error_body;
 use crate::headers::{self, HeaderEdit, Headers};
@@ -64,7 +64,7 @@ impl Admission {
 #[must_use]
 pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
     let mut edits = remove_where(headers, |name| {
-        headers::is_internal(name) && !(config.trusted_origin && is_set_by_peer(name))
+        headers::is_internal(name) && !(config.trusted_origin && SET_BY_PEER.contains(&name))
     });
     if config.hides_cache() {
         // A compressed response could not be read, and the engine's report tells the use of its cache.
@@ -88,23 +88,4 @@ fn remove_where(headers: &Headers, is_removed: impl Fn(&str) -> bool) -> Vec<Hea
     names.dedup();
     let remove = |name: &str| HeaderEdit::Remove(name.to_owned());
     names.into_iter().map(remove).collect()
-}
-
-/// Whether a trusted peer sets this header of a request. Its cluster, destination and decision mean nothing here.
-fn is_set_by_peer(name: &str) -> bool {
-    [
-        names::FINGERPRINT,
-        names::MODEL,
-        names::SESSION,
-        names::TENANT,
-        names::TIER,
-        names::TTFT_MS,
-        names::DEADLINE,
-        names::TOKENS,
-        names::STREAM,
-        names::PREVIOUS_RESPONSE,
-        names::ORIGIN,
-        names::TRIED,
-    ]
-    .contains(&name)
 }

@@ -13,6 +13,9 @@
 //! announced length exceeds the limit after the first piece, unless `request_body_buffer_limit` allows both. The first piece
 //! itself may exceed the limit: Envoy answers 413 only to a body that a filter holds.
 //!
+//! A trusted peer has read the prompt. The filter holds its body all the same, unread, so that the decision stream decides on a
+//! whole request.
+//!
 //! Where Envoy withholds the body ([`crate::body_watch`]), the filter holds no request for its prompt. The headers alone then
 //! give session, objectives and cluster, and the decision stream decides by them.
 //!
@@ -89,7 +92,7 @@ pub struct Release {
     /// The part of the prompt that the fingerprint covers.
     pub coverage: PromptCoverage,
     /// The target of the request, if the filter may ask for a decision: only a request whose whole body is in Envoy's buffer,
-    /// or withheld by Envoy, can be held any longer. Another request without a prompt rarely gains from it.
+    /// or withheld by Envoy, can be held any longer.
     pub target: Option<RequestTarget>,
 }
 
@@ -144,10 +147,10 @@ impl RequestFlow {
         };
         let is_held = match &prompt {
             PromptSource::Body(..) | PromptSource::Form(_) => true,
-            // The other region has held the body.
-            PromptSource::Peer(_) => false,
             // The bytes of an upgrade come after its response.
-            PromptSource::Skipped(_) => has_body && !headers::is_upgrade(headers),
+            PromptSource::Peer(_) | PromptSource::Skipped(_) => {
+                has_body && !headers::is_upgrade(headers)
+            }
         };
         let hash = |key: &[u8]| Some(config.secret.hash_of_tenant(tenant.as_deref(), key));
         let mut session = source::best(&config.session, headers, hash);
@@ -159,7 +162,7 @@ impl RequestFlow {
         let mut flow = Self {
             prompt,
             model_in_path: path.and_then(model_in_path),
-            has_ended: false,
+            has_ended: !has_body,
             tenant,
             is_held,
             session,
@@ -298,11 +301,13 @@ impl RequestFlow {
         let cluster = config.cluster(model);
         edits.extend(cluster.map(|cluster| HeaderEdit::set(names::CLUSTER, cluster)));
         let can_wait = match coverage {
-            // The gate holds what does not fit by flow control.
+            // Envoy holds a withheld body by flow control, and the gate what does not fit.
+            PromptCoverage::Skipped(SkipReason::BodyWithheld) => true,
             PromptCoverage::Complete | PromptCoverage::Partial if config.has_gate() => true,
-            PromptCoverage::Complete => self.body_bytes <= self.buffer_limit,
-            PromptCoverage::Skipped(reason) => reason == SkipReason::BodyWithheld,
-            PromptCoverage::Partial | PromptCoverage::Forwarded => false,
+            coverage => {
+                let is_whole = self.has_ended || coverage == PromptCoverage::Complete;
+                is_whole && self.body_bytes <= self.buffer_limit
+            }
         };
         Release {
             edits,

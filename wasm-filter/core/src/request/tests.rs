@@ -268,6 +268,38 @@ fn a_request_whose_body_is_withheld_is_decided_by_its_headers() {
 }
 
 #[test]
+fn the_decision_stream_decides_on_a_whole_body_without_a_readable_prompt() {
+    let json = r#"{"request_body_buffer_limit":100,"decision_stream":{"cluster":"isotherm"}}"#;
+    let repeated = r#"{"model":"m","messages":[],"messages":[]}"#;
+    let long = format!("{repeated}{}", " ".repeat(100));
+    for (body, has_ended, is_asked) in [
+        (repeated, true, true),
+        (r#"{"messages":[{"content":"cut"#, true, true),
+        (repeated, false, false),
+        (&long, true, false),
+    ] {
+        let mut flow = RequestFlow::new(config(json), &chat_with(&[]), true);
+        let _is_full = flow.feed(body.as_bytes());
+        if has_ended {
+            flow.end_body();
+        }
+        let release = flow.release(|| NOW_UNIX_MS, || None);
+        assert_ne!(release.coverage, PromptCoverage::Complete, "{body}");
+        assert_eq!(release.target.is_some(), is_asked, "{body} {has_ended}");
+    }
+    let bodiless = RequestFlow::new(config(json), &from_pairs(&[(":path", "/v1/models")]), false);
+    assert!(bodiless.release(|| NOW_UNIX_MS, || None).target.is_some());
+    let upgrade = [
+        (":path", "/v1/realtime"),
+        ("connection", "upgrade"),
+        ("upgrade", "websocket"),
+    ];
+    let upgrade = RequestFlow::new(config(json), &from_pairs(&upgrade), true);
+    assert!(!upgrade.is_held(), "its bytes come after its response");
+    assert_eq!(upgrade.release(|| NOW_UNIX_MS, || None).target, None);
+}
+
+#[test]
 fn internal_headers_are_stripped() {
     let headers = from_pairs(&[
         ("x-isotherm-fingerprint", "forged"),
@@ -335,7 +367,7 @@ fn headers_of_a_trusted_peer_are_kept_except_its_routing() {
         .map(|name| HeaderEdit::Remove(name.to_owned()));
     assert_eq!(strip(&trusting, &headers), removed);
     let flow = RequestFlow::new(trusting.clone(), &headers, true);
-    assert!(!flow.is_held(), "its prompt was read already");
+    assert!(!flow.reads_body(), "its prompt was read already");
     let release = flow.release(|| NOW_UNIX_MS, || None);
     assert_eq!(release.coverage, PromptCoverage::Forwarded);
     assert_eq!(set(&release, names::CLUSTER), Some("llama-pool"));
@@ -354,6 +386,30 @@ fn headers_of_a_trusted_peer_are_kept_except_its_routing() {
         "a peer without a filter sends no fingerprint"
     );
     assert_eq!(set(&release, names::SESSION), Some("s"));
+}
+
+#[test]
+fn the_decision_stream_decides_on_a_forwarded_request_with_its_whole_body() {
+    let trusting = config(
+        r#"{"role":"request","trusted_origin":true,"buffer_bytes_max":10,"decision_stream":{"cluster":"i"}}"#,
+    );
+    let headers = chat_with(&[
+        ("x-isotherm-fingerprint", "AA"),
+        ("x-isotherm-origin", "eu"),
+    ]);
+    for (bytes, has_ended, is_asked) in [(9, true, true), (9, false, false), (11, false, false)] {
+        let mut flow = RequestFlow::new(trusting.clone(), &headers, true);
+        assert!(flow.is_held());
+        assert_eq!(flow.pass_over(bytes), bytes > 10);
+        if has_ended {
+            flow.end_body();
+        }
+        let release = flow.release(|| NOW_UNIX_MS, || None);
+        assert_eq!(release.target.is_some(), is_asked, "{bytes} {has_ended}");
+    }
+    let flow = RequestFlow::new(trusting, &headers, false);
+    assert!(!flow.is_held(), "it has no body");
+    assert!(flow.release(|| NOW_UNIX_MS, || None).target.is_some());
 }
 
 #[test]

@@ -138,6 +138,14 @@ impl ResponseFlow {
         }
     }
 
+    /// Records that the response begins, for a reader that gets no bodies. The headers of a stream come before its first
+    /// token, so they tell nothing of it.
+    pub fn begin(&mut self, now: Nanoseconds) {
+        if !self.is_stream {
+            self.first_token_at = Some(now);
+        }
+    }
+
     /// Reads the headers of the response and returns their changes.
     #[must_use]
     pub fn headers(&mut self, headers: &Headers) -> Vec<HeaderEdit> {

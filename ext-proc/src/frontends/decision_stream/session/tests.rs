@@ -47,8 +47,12 @@ impl World {
         let (filter, messages) = mpsc::unbounded_channel();
         let inbound = UnboundedReceiverStream::new(messages).map(Ok);
         let (stop, stopping) = watch::channel(false);
-        let mut decision_stream: DecisionStream =
-            DecisionSession::new(Arc::clone(&context), stopping, Box::new(inbound));
+        let mut decision_stream: DecisionStream = DecisionSession::new(
+            Arc::clone(&context),
+            ListenerKind::Clients,
+            stopping,
+            Box::new(inbound),
+        );
         let first = decision_stream.next().await.unwrap().unwrap();
         assert_eq!(
             first,
@@ -500,19 +504,16 @@ async fn a_stream_without_open_requests_ends_when_the_service_stops() {
 }
 
 #[tokio::test]
-async fn after_a_reload_adds_regions_a_stream_falls_back_to_external_processing() {
+async fn after_a_reload_adds_regions_a_stream_goes_on() {
     let mut world = World::with_replicas(2).await;
     world.say([1], []);
     assert!(matches!(&*world.responses().await, [(1, Action::Route(_))]));
     world.context.pool_registry.set_regions("us", [("eu", "e")]);
     world.say([2], []);
-    assert_eq!(
-        world.responses().await,
-        [(2, response::ext_proc_fallback())]
-    );
-    world.say([], [end(1, "v=1;status=200")]);
+    assert!(matches!(&*world.responses().await, [(2, Action::Route(_))]));
+    world.say([], [end(1, "v=1;status=200"), end(2, "v=1;status=200")]);
     assert!(world.is_quiet());
-    assert_eq!(world.pool.stats().counters.finished_ok, 1);
+    assert_eq!(world.pool.stats().counters.finished_ok, 2);
 }
 
 #[tokio::test]

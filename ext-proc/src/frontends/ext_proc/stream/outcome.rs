@@ -5,17 +5,25 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders};
 use isotherm_fingerprint::names;
 
 use super::super::mode::BodyMode;
-use super::super::reader::ResponseReader;
+use super::super::reader::{Attributes, ResponseReader};
 use super::super::{body, response};
 use super::{Inbound, RequestStream, decode_headers};
 
 impl<I: Inbound> RequestStream<I> {
-    pub(super) fn response_headers(&mut self, message: HttpHeaders, metadata: Option<&Metadata>) {
+    pub(super) fn response_headers(
+        &mut self,
+        message: HttpHeaders,
+        metadata: Option<&Metadata>,
+        attributes: &Attributes,
+    ) {
         let Some(reader) = &mut self.response else {
             self.outbox.push_back(response::response_headers(&[], None));
             return;
         };
-        let edits = reader.headers(&decode_headers(message.headers), metadata);
+        let edits = reader.headers(&decode_headers(message.headers), metadata, attributes);
+        if self.modes.response == BodyMode::None {
+            reader.begin();
+        }
         let is_tested = self.settings.config.conformance;
         let served = reader.served.as_deref().filter(|_| is_tested);
         self.outbox
@@ -56,5 +64,16 @@ impl<I: Inbound> RequestStream<I> {
                 .finish_reported(reported.map(response::value)),
         }
         self.is_over = self.has_ended || !self.modes.sends_bodies();
+    }
+
+    /// Ends the response of a gateway that sends its headers alone: the stream lives as long as the response. A client that
+    /// leaves before the end of the body looks the same.
+    pub(super) fn finish_with_stream(&mut self) {
+        if self.modes.response == BodyMode::None
+            && self.lifecycle.is_in_flight()
+            && let Some(outcome) = self.response.as_ref().and_then(ResponseReader::outcome)
+        {
+            self.lifecycle.finish(Some(outcome));
+        }
     }
 }

@@ -153,12 +153,15 @@ impl<I: Inbound> RequestStream<I> {
         let ends_here = is_passed && !needs_bodies;
         let is_immediate = matches!(reply, Reply::Immediate(_));
         self.is_over = is_immediate || ends_here;
-        if let Reply::Route(route) = &mut reply
-            && self.modes.response != BodyMode::None
-        {
-            let decision = self.form.is_picker.then(|| route.decision.take());
-            let reader = ResponseReader::start(self.form.client_wants_report, decision.flatten());
-            self.response = Some(reader);
+        let decision = match &mut reply {
+            Reply::Route(route) if self.form.is_picker => Some(route.decision.take()),
+            Reply::Route(route) => Some(route.decision.clone()),
+            Reply::Forward(forward) => Some(forward.decision.clone()),
+            Reply::PassThrough(_) | Reply::Immediate(_) => None,
+        };
+        let wants_report = self.form.client_wants_report;
+        self.response = decision.map(|decision| ResponseReader::start(wants_report, decision));
+        if matches!(reply, Reply::Route(_)) && self.modes.response != BodyMode::None {
             if self.modes.tells_start() {
                 self.hangs = Some(self.lifecycle.context().pool_registry.hangs());
             }
