@@ -48,8 +48,8 @@ pub(super) async fn resolve(address: &Address) -> anyhow::Result<SocketAddr> {
     }
     found.sort_unstable();
     found.dedup();
-    match found[..] {
-        [address] => Ok(address),
+    match found.as_slice() {
+        [address] => Ok(*address),
         [] => bail!("the name `{name}` has no address"),
         _ => {
             let list: Vec<String> = found.iter().map(ToString::to_string).collect();

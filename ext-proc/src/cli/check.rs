@@ -44,7 +44,7 @@ pub(super) fn run(args: &Check) -> anyhow::Result<ExitCode> {
 fn check_configuration(file: &Path, args: &Check) -> anyhow::Result<ExitCode> {
     let loaded = config::load(file);
     let warnings = loaded.as_ref().map(warnings::find).unwrap_or_default();
-    let is_good = loaded.is_ok() && !(args.strict && !warnings.is_empty());
+    let is_good = loaded.is_ok() && (warnings.is_empty() || !args.strict);
     if args.json.json {
         let mistakes = loaded.as_ref().err().map(mistakes).unwrap_or_default();
         let report = json!({ "file": file, "mistakes": mistakes, "warnings": warnings });

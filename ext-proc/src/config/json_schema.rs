@@ -39,7 +39,7 @@ impl Shape {
             Self::Choice(names) => {
                 let mut values: Vec<Value> = names.iter().map(|name| json!(name)).collect();
                 // YAML reads `off` without quotes as a truth value.
-                values.extend(names.contains(&"off").then(|| json!(false)));
+                values.extend(names.contains(&"off").then_some(Value::Bool(false)));
                 json!({"enum": values})
             }
             Self::List(entry, len_max) => {
