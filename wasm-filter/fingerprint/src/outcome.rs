@@ -167,10 +167,7 @@ impl Outcome {
                 "timeout" => set("timeout", &mut is_timeout, (value == "1").then_some(true)),
                 "unsent" => set("unsent", &mut is_unsent, (value == "1").then_some(true)),
                 "attempts" => set("attempts", &mut outcome.attempts, number::parse(value)),
-                "cluster" => {
-                    let name = is_name(value).then(|| value.to_string());
-                    set("cluster", &mut outcome.cluster, name)
-                }
+                "cluster" => set("cluster", &mut outcome.cluster, text(value, is_name)),
                 "prompt" => set("prompt", &mut outcome.prompt_tokens, number::parse(value)),
                 "cached" => set("cached", &mut outcome.cached_tokens, number::parse(value)),
                 "completion" => {
@@ -181,14 +178,10 @@ impl Outcome {
                 "running" => set("running", &mut running, number::parse(value)),
                 "kv" => set("kv", &mut kv_usage, value.parse().ok().filter(is_share)),
                 "response" => {
-                    let is_id = stored_response::is_id(value.as_bytes());
-                    let id = is_id.then(|| value.to_string());
+                    let id = text(value, |id| stored_response::is_id(id.as_bytes()));
                     set("response", &mut outcome.response_id, id)
                 }
-                "upstream" => {
-                    let address = is_address(value).then(|| value.to_string());
-                    set("upstream", &mut outcome.upstream, address)
-                }
+                "upstream" => set("upstream", &mut outcome.upstream, text(value, is_address)),
                 _ => Ok(()),
             }?;
         }
@@ -206,6 +199,10 @@ impl Outcome {
         outcome.status = status.ok_or(OutcomeError::NoStatus)?;
         Ok(outcome)
     }
+}
+
+fn text(value: &str, is_valid: impl FnOnce(&str) -> bool) -> Option<String> {
+    is_valid(value).then(|| value.to_string())
 }
 
 /// Sets a field that has no value yet.

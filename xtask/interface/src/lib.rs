@@ -63,7 +63,7 @@ struct ValueInterface {
     default: Option<String>,
 }
 
-/// What the value of an option may be.
+/// The form of an option's value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum ValueForm {

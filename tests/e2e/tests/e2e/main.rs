@@ -17,6 +17,7 @@ mod crashing_prompts;
 mod decision_stream;
 mod documents;
 mod doors;
+mod envoy_command;
 mod failover;
 mod falsified;
 mod gate;
