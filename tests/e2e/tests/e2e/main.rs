@@ -6,6 +6,7 @@
 
 mod access_log;
 mod adapters;
+mod any_chain;
 mod batch;
 mod bodies;
 mod buffer_limits;
@@ -19,6 +20,7 @@ mod documents;
 mod doors;
 mod failover;
 mod falsified;
+mod foreign_filters;
 mod gate;
 mod gateways;
 mod headers;
