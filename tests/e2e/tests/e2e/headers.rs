@@ -230,7 +230,9 @@ async fn the_outcome_reaches_the_service_and_no_internal_header_reaches_the_clie
 -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
-    let stack = scripted("outcome", &[&replica], 4).start().await?;
+    let stack = scripted("outcome", &[&replica], 4).workers(1);
+    let stack = stack.start().await?;
+    stack.envoy().wait_for_decision_streams(2).await?;
     let mut connection = Http2Client::connect(stack.envoy().address()).await?;
     let mut tokens = 0;
     for stream in [false, true] {

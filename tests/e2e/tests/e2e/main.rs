@@ -6,6 +6,7 @@
 
 mod access_log;
 mod adapters;
+mod any_chain;
 mod batch;
 mod bodies;
 mod buffer_limits;
@@ -20,6 +21,7 @@ mod doors;
 mod envoy_command;
 mod failover;
 mod falsified;
+mod foreign_filters;
 mod gate;
 mod gateways;
 mod headers;

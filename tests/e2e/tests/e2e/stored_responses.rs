@@ -10,10 +10,13 @@ use serde_json::{Value, json};
 const PATH: &str = "/v1/responses";
 const CONVERSATIONS: usize = 6;
 
-/// Engines among which requests without a preference take turns, and an Envoy with two workers.
+/// Engines among which requests without a preference take turns, and an Envoy with two workers. Its decision streams are up:
+/// the service learns the ids of responses on them.
 async fn start(stack: StackBuilder) -> anyhow::Result<Stack> {
     let stack = stack.service(|config| config.set("pools/0/policy", "round_robin"));
-    stack.workers(2).start().await
+    let stack = stack.workers(2).start().await?;
+    stack.envoy().wait_for_decision_streams(3).await?;
+    Ok(stack)
 }
 
 /// A turn of a conversation, which continues a response if one is named.
