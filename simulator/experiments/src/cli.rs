@@ -98,7 +98,7 @@ fn read(path: &Path, needed: usize) -> anyhow::Result<Arc<Trace>> {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
-    use isotherm_command_interface::assert_current;
+    use isotherm_command_interface::check_current;
 
     use super::*;
 
@@ -106,6 +106,6 @@ mod tests {
     fn xtask_knows_the_command_line() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/interfaces");
         let file = folder.join("experiment.json");
-        assert_current(&file, "cargo xtask experiment", &Arguments::command());
+        check_current(&file, "cargo xtask experiment", &Arguments::command()).unwrap();
     }
 }

@@ -258,7 +258,7 @@ async fn demo_of_regions(
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
-    use isotherm_command_interface::assert_current;
+    use isotherm_command_interface::check_current;
 
     use super::*;
 
@@ -341,7 +341,7 @@ mod tests {
             let of_mode = command.find_subcommand(mode).unwrap();
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xtask/interfaces");
             let file = folder.join(mode).with_extension("json");
-            assert_current(&file, &format!("cargo xtask {mode}"), of_mode);
+            check_current(&file, &format!("cargo xtask {mode}"), of_mode).unwrap();
         }
     }
 }

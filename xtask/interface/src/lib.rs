@@ -7,13 +7,15 @@
 //! The data hold names, help, defaults, listed values, conflicts, and whether a value is a number. A program checks the rest
 //! itself: the bounds of a number, a file that must exist, an option that needs another one.
 
+use std::fmt::Display;
 use std::path::Path;
+use std::{env, fs};
 
 use clap::builder::{PossibleValue, PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgAction, ArgGroup, Command};
 use serde::{Deserialize, Serialize};
 
-/// The variable that makes [`assert_current`] write its file.
+/// The variable that makes [`check_current`] write its file.
 const UPDATE: &str = "UPDATE_DOCS";
 
 /// The command line of a program.
@@ -97,7 +99,7 @@ impl CommandInterface {
         }
     }
 
-    /// Reads what [`assert_current`] wrote.
+    /// Reads what [`check_current`] wrote.
     ///
     /// # Errors
     /// When the text is no interface.
@@ -247,23 +249,24 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Asserts that a file holds the interface of a command, or writes it where `UPDATE_DOCS` is set.
+/// Compares a file with the interface of a command, or writes it where `UPDATE_DOCS` is set.
 ///
-/// # Panics
+/// # Errors
 /// When the file differs, or cannot be written.
-pub fn assert_current(path: &Path, name: &str, command: &Command) {
+pub fn check_current(path: &Path, name: &str, command: &Command) -> Result<(), String> {
+    let told = |error: &dyn Display| format!("{}: {error}", path.display());
     let interface = CommandInterface::of(name, command);
-    let text =
-        serde_json::to_string_pretty(&interface).expect("an interface has text keys only") + "\n";
-    if std::env::var_os(UPDATE).is_some() {
-        std::fs::write(path, &text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text = serde_json::to_string_pretty(&interface).map_err(|error| told(&error))? + "\n";
+    if env::var_os(UPDATE).is_some() {
+        fs::write(path, &text).map_err(|error| told(&error))?;
     }
-    let found = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(
-        found == text,
-        "{} differs from the command line of `{name}`; run this test with {UPDATE}=1",
-        path.display()
-    );
+    let found = fs::read_to_string(path).map_err(|error| told(&error))?;
+    if found != text {
+        let remedy =
+            format!("it differs from the command line of `{name}`; run this test with {UPDATE}=1");
+        return Err(told(&remedy));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

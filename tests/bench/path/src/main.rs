@@ -48,7 +48,7 @@ mod tests {
     use std::path::Path;
 
     use clap::CommandFactory as _;
-    use isotherm_command_interface::assert_current;
+    use isotherm_command_interface::check_current;
 
     use super::*;
 
@@ -56,6 +56,6 @@ mod tests {
     fn xtask_knows_the_command_line() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../xtask/interfaces");
         let file = folder.join("bench-path.json");
-        assert_current(&file, "cargo xtask bench path", &Arguments::command());
+        check_current(&file, "cargo xtask bench path", &Arguments::command()).unwrap();
     }
 }

@@ -181,7 +181,7 @@ mod tests {
     use std::path::Path;
 
     use clap::CommandFactory as _;
-    use isotherm_command_interface::assert_current;
+    use isotherm_command_interface::check_current;
 
     use super::*;
 

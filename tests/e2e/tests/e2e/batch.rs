@@ -291,6 +291,7 @@ async fn a_batch_passes_the_gate_of_a_pool_with_tiers() -> anyhow::Result<()> {
         &output,
         "--errors",
         &errors,
+        "--json",
     ];
     let mut command = BatchCommand::sending(&stack, "batch-run", &path("queue.db"), &arguments);
     let mut run = command.start()?;
