@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use isotherm_conventions::{files, is_test, report, text};
-use regex::Regex;
 
 const CORE: &str = "ext-proc/router/src/";
 const ABLATION: &str = "docs/results/ablation.md";
@@ -17,9 +16,16 @@ struct Constant {
     doc: String,
 }
 
+/// The name in a declaration such as `pub(super) ROUNDS: u32 = 8;`.
+fn declared(line: &str) -> Option<&str> {
+    let (before, _) = line.split_once(": ")?;
+    let name = before.rsplit(' ').next()?;
+    let is_of_name = |letter: char| matches!(letter, 'A'..='Z' | '0'..='9' | '_');
+    (name.starts_with(is_of_name) && name.chars().all(is_of_name)).then_some(name)
+}
+
 /// The constants of a file.
 fn constants_of(path: &str) -> Vec<Constant> {
-    let declaration = Regex::new(r"^(?:pub(?:\([a-z]+\))? )?([A-Z][A-Z0-9_]*): ").expect("a regex");
     let module = path.trim_start_matches(CORE).trim_end_matches(".rs");
     let module = module.trim_end_matches("/mod").replace('/', "::");
     let mut constants = Vec::new();
@@ -33,9 +39,9 @@ fn constants_of(path: &str) -> Vec<Constant> {
                 let line = line.trim();
                 if let Some(comment) = line.strip_prefix("///") {
                     doc.push_str(comment);
-                } else if let Some(found) = declaration.captures(line) {
+                } else if let Some(name) = declared(line) {
                     constants.push(Constant {
-                        name: format!("{module}::{}", &found[1]),
+                        name: format!("{module}::{name}"),
                         doc: std::mem::take(&mut doc),
                     });
                 }
