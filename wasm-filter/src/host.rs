@@ -4,7 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_wasm_filter_core::HeaderEdit;
-use isotherm_wasm_filter_core::response::{ResponseFlow, is_broken, is_local, is_timeout};
+use isotherm_wasm_filter_core::response::{ResponseFlow, explain_local};
 use proxy_wasm::hostcalls;
 use proxy_wasm::types::{BufferType, MapType};
 
@@ -82,15 +82,12 @@ fn number_property<const N: usize>(path: [&str; N]) -> Option<u64> {
     Some(u64::from_le_bytes(value.try_into().ok()?))
 }
 
-/// Adds to an outcome how the proxy came to respond itself.
+/// Adds to an outcome how the proxy came to respond, where it may have done so itself.
 #[cold]
-fn explain_local(outcome: &mut Outcome) {
-    let Some(details) = text_property(["response", "code_details"]) else {
-        return;
-    };
-    outcome.is_broken = is_broken(&details);
-    outcome.is_timeout = is_timeout(&details);
-    outcome.is_unsent = outcome.upstream.is_none() && is_local(&details);
+fn explain_response(outcome: &mut Outcome) {
+    if let Some(details) = text_property(["response", "code_details"]) {
+        explain_local(outcome, &details);
+    }
 }
 
 /// Adds to an outcome where the proxy has sent a request that did not end at the selected replica.
@@ -105,7 +102,7 @@ fn explain_elsewhere(outcome: &mut Outcome) {
 pub(crate) fn outcome(flow: &ResponseFlow, metrics: &ResponseMetrics) -> Option<String> {
     let mut outcome = flow.outcome(text_property(["upstream", "address"]))?;
     if outcome.status >= 500 || outcome.upstream.is_none() {
-        explain_local(&mut outcome);
+        explain_response(&mut outcome);
     }
     if flow.is_elsewhere(outcome.upstream.as_deref()) {
         explain_elsewhere(&mut outcome);

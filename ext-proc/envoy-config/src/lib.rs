@@ -45,4 +45,4 @@ mod shipped;
 mod yaml;
 
 pub use shipped::MissingPiece;
-pub use yaml::ParseError;
+pub use yaml::{ParseError, camel_case};

@@ -16,6 +16,21 @@ pub(crate) fn data(name: &str) -> PathBuf {
         .join(name)
 }
 
+/// A service with an option of its own and one replica, which has been probed.
+pub(crate) async fn probed_service(option: &str, engine: &FakeEngine) -> Service {
+    let service = Service::start(&format!(
+        "{option}\npools: [{{ model: llama, replicas: {{ static: ['{}'] }} }}]",
+        engine.addr
+    ))
+    .await;
+    wait_until("probed", || {
+        let replicas = service.pool_registry.pools()[0].replicas();
+        replicas.iter().any(|replica| replica.load.is_some())
+    })
+    .await;
+    service
+}
+
 /// Runs the program with these arguments and this standard input.
 pub(crate) async fn isotherm(args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_isotherm"))
@@ -170,16 +185,7 @@ async fn replicas_are_listed_added_drained_and_removed() {
 #[tokio::test]
 async fn explain_shows_every_candidate_and_top_the_state() {
     let engine = FakeEngine::start(vllm(0)).await;
-    let service = Service::start(&format!(
-        "pools: [{{ model: llama, replicas: {{ static: ['{}'] }} }}]",
-        engine.addr
-    ))
-    .await;
-    wait_until("probed", || {
-        let replicas = service.pool_registry.pools()[0].replicas();
-        replicas.iter().any(|replica| replica.load.is_some())
-    })
-    .await;
+    let service = probed_service("", &engine).await;
     let admin = service.admin.to_string();
     let body = r#"{"model": "llama", "messages": [{"role": "user", "content": "hello"}]}"#;
     let args = [

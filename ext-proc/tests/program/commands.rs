@@ -4,22 +4,13 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::cli::{data, isotherm, out};
+use crate::cli::{data, isotherm, out, probed_service};
 use crate::fake::service::Service;
-use crate::fake::{FakeEngine, vllm, wait_until};
+use crate::fake::{FakeEngine, vllm};
 
-/// A service with one replica that has been probed, and its admin address.
+/// A service that takes changes, with one replica that has been probed, and its admin address.
 async fn service_with(engine: &FakeEngine) -> (Service, String) {
-    let service = Service::start(&format!(
-        "admin: {{ token_file: token }}\npools: [{{ model: llama, replicas: {{ static: ['{}'] }} }}]",
-        engine.addr
-    ))
-    .await;
-    wait_until("probed", || {
-        let replicas = service.pool_registry.pools()[0].replicas();
-        replicas.iter().any(|replica| replica.load.is_some())
-    })
-    .await;
+    let service = probed_service("admin: { token_file: token }", engine).await;
     let admin = service.admin.to_string();
     (service, admin)
 }

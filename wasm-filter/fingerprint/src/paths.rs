@@ -231,6 +231,9 @@ fn is_published(path: &str, method: Option<&[u8]>) -> bool {
     if path.split('/').any(|segment| segment == METRICS_SEGMENT) {
         return false;
     }
+    if stored_response::id_in_path(path).is_some() {
+        return true;
+    }
     let has_method = |methods: &[&[u8]]| method.is_none_or(|method| methods.contains(&method));
     let is_published = PUBLISHED_ENDINGS.iter().any(|end| whole.ends_with(end));
     let is_api = is_published || model_in_path(path).is_some() && Api::from_path(path).is_some();
@@ -354,6 +357,8 @@ mod tests {
             "/openai/deployments/llama/chat/completions?api-version=1",
             "/generate",
             "/v1/rerank",
+            "/v1/responses/resp_1/cancel",
+            "/llm/v1/responses/resp_1?stream=true",
         ] {
             assert_eq!(of(&paths, path), PathUse::Serve, "{path}");
         }
@@ -361,6 +366,8 @@ mod tests {
             "/",
             "/metrics",
             "/v1/files",
+            "/v1/responses/compact",
+            "/metrics/v1/responses/resp_1",
             "/v1/realtime",
             "/images/generate",
             "/openai/deployments/llama/images/generations",

@@ -320,8 +320,8 @@ impl Node {
     }
 }
 
-/// `messageTimeout` of `message_timeout`.
-fn camel_case(name: &str) -> String {
+/// `messageTimeout` of `message_timeout`: protobuf messages in JSON and YAML may have either name.
+pub fn camel_case(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
     words.fold(first, |mut joined, word| {

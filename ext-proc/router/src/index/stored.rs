@@ -8,9 +8,9 @@ use super::recent::{RecencyKey, RecencyMap};
 use super::table::HashMixer;
 use crate::{ReplicaId, ResponseKey, TenantId};
 
-/// Responses of all tenants, at most.
+/// Responses of all tenants, at most. Guards: the tables of a pool stay below 25 MB.
 const RESPONSES_MAX: usize = 1 << 17;
-/// Responses of a tenant, at most.
+/// Responses of a tenant, at most. Guards: a tenant takes a quarter of the places.
 const TENANT_RESPONSES_MAX: u32 = 1 << 15;
 
 /// The replicas of the latest responses.

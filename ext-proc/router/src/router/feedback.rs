@@ -58,23 +58,18 @@ impl Router {
             return;
         };
         request.is_streamed = request.has_begun && usage.ttft.is_some();
-        let (is_elsewhere, other) = match served_by {
-            ServedBy::Unreported => (false, None),
-            ServedBy::Replica(id) if id == request.replica => (false, None),
-            ServedBy::Replica(id) => (true, Some(id)),
-            ServedBy::UnknownHost => (true, None),
-            ServedBy::Overridden(other) => (true, other),
-        };
+        let deviation = Deviation::of(request.replica, served_by);
+        let is_elsewhere = deviation.is_elsewhere;
         self.signal();
         self.release_adapter(&request);
         self.end_of_tenant(&request);
         let evidence = self.judge_prompt(&request, served_by, end);
-        self.release(&request, end, evidence, served_by, (is_elsewhere, other));
-        self.count_end(&request, end, served_by, is_elsewhere);
-        if is_elsewhere && !is_overridden(served_by) || matches!(end, End::Failed | End::Broke) {
+        self.release(&request, end, evidence, deviation);
+        self.count_end(&request, end, deviation);
+        if deviation.is_retry() || matches!(end, End::Failed | End::Broke) {
             self.suspect_restart(request.replica);
         }
-        self.correct_index(&request, end, is_elsewhere, other);
+        self.correct_index(&request, end, deviation);
         self.retract_prefill(&request, end);
         self.end_claims(&request, end == End::Answered && !is_elsewhere);
         let usage = &self.possible(&request, usage);
@@ -146,15 +141,18 @@ impl Router {
         request: &InFlightRequest,
         end: End,
         evidence: Evidence,
-        served_by: ServedBy,
-        (is_elsewhere, other): (bool, Option<ReplicaId>),
+        deviation: Deviation,
     ) {
+        let Deviation {
+            is_elsewhere,
+            is_overridden,
+            other,
+        } = deviation;
         let evidence = match end {
             End::Errored => Evidence::Error(request.identity()),
             End::Refused if !is_elsewhere => self.judge_refusal(request),
             _ => evidence,
         };
-        let is_overridden = is_overridden(served_by);
         let of_chosen = match end {
             // The chosen replica has not seen the request.
             _ if is_overridden => Evidence::None,
@@ -204,13 +202,7 @@ impl Router {
         self.judge_refusal(request)
     }
 
-    fn count_end(
-        &mut self,
-        request: &InFlightRequest,
-        end: End,
-        served_by: ServedBy,
-        is_elsewhere: bool,
-    ) {
+    fn count_end(&mut self, request: &InFlightRequest, end: End, deviation: Deviation) {
         if end == End::Answered {
             self.learn_service_time(request);
             self.counters.finished_ok += 1;
@@ -220,28 +212,20 @@ impl Router {
         if end == End::TimedOut {
             self.counters.timed_out += 1;
         }
-        if is_overridden(served_by) {
-            self.counters.overridden += 1;
-        } else if is_elsewhere {
-            self.counters.retried_elsewhere += 1;
-        }
+        self.counters.overridden += u64::from(deviation.is_overridden);
+        self.counters.retried_elsewhere += u64::from(deviation.is_retry());
     }
 
     /// Moves the prompt in the index from the chosen replica to the one that computed it, if that is another one.
-    fn correct_index(
-        &mut self,
-        request: &InFlightRequest,
-        end: End,
-        is_elsewhere: bool,
-        other: Option<ReplicaId>,
-    ) {
+    fn correct_index(&mut self, request: &InFlightRequest, end: End, deviation: Deviation) {
         let blocks = request.fingerprint.blocks();
         let is_answered = end == End::Answered;
-        if is_elsewhere || !is_answered {
+        if deviation.is_elsewhere || !is_answered {
             self.take_back(request.replica, &request.fingerprint, &request.recorded);
         }
         let pool = &mut self.pool;
-        if is_answered && let Some(other) = other.and_then(|id| pool.replicas.slot_of(id)) {
+        if is_answered && let Some(other) = deviation.other.and_then(|id| pool.replicas.slot_of(id))
+        {
             let matched = pool.index.deepest_of(blocks, other);
             let owner = request.recorded.owner;
             pool.index.record_of(owner, blocks, other, &matched);
@@ -301,8 +285,36 @@ impl Router {
     }
 }
 
-const fn is_overridden(served_by: ServedBy) -> bool {
-    matches!(served_by, ServedBy::Overridden(_))
+/// Where a request ended, beside the replica that was selected for it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Deviation {
+    is_elsewhere: bool,
+    /// Whether the selected replica has not seen the request.
+    is_overridden: bool,
+    /// The replica that served instead, if a replica of the pool did.
+    other: Option<ReplicaId>,
+}
+
+impl Deviation {
+    fn of(selected: ReplicaId, served_by: ServedBy) -> Self {
+        let elsewhere = |other| Self {
+            is_elsewhere: true,
+            is_overridden: matches!(served_by, ServedBy::Overridden(_)),
+            other,
+        };
+        match served_by {
+            ServedBy::Unreported => Self::default(),
+            ServedBy::Replica(replica) if replica == selected => Self::default(),
+            ServedBy::Replica(replica) => elsewhere(Some(replica)),
+            ServedBy::UnknownHost => elsewhere(None),
+            ServedBy::Overridden(other) => elsewhere(other),
+        }
+    }
+
+    /// Whether the gateway tried the selected replica first.
+    const fn is_retry(self) -> bool {
+        self.is_elsewhere && !self.is_overridden
+    }
 }
 
 /// Verdict of a finished response on its replica.

@@ -1,5 +1,6 @@
 //! Paths and searches in JSON values.
 
+use isotherm_envoy_config::camel_case;
 use serde_json::{Map, Value};
 
 /// The value at a dotted path.
@@ -27,18 +28,6 @@ pub(super) fn list<'a>(value: &'a Value, path: &str) -> impl Iterator<Item = &'a
 /// A member of a protobuf message in JSON, which may be written in either of two ways: `message_timeout`, `messageTimeout`.
 pub(super) fn field<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
     value.get(name).or_else(|| value.get(camel_case(name)))
-}
-
-/// `messageTimeout` of `message_timeout`.
-fn camel_case(name: &str) -> String {
-    let mut words = name.split('_');
-    let first = words.next().unwrap_or_default().to_owned();
-    words.fold(first, |mut joined, word| {
-        let mut letters = word.chars();
-        joined.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
-        joined.push_str(letters.as_str());
-        joined
-    })
 }
 
 /// Every object inside a value, the value itself first, in order.

@@ -14,7 +14,7 @@ use envoy_types::pb::google::protobuf::Struct;
 use envoy_types::pb::google::protobuf::value::Kind;
 use isotherm_fingerprint::names;
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_wasm_filter_core::response::{ResponseFlow, is_broken};
+use isotherm_wasm_filter_core::response::{ResponseFlow, explain_local};
 use isotherm_wasm_filter_core::{HeaderEdit, Headers};
 
 use super::response::LB_NAMESPACE;
@@ -34,8 +34,8 @@ pub(super) struct ResponseReader {
     started: Instant,
     /// The endpoint that responded, if the gateway names it.
     pub(super) served: Option<String>,
-    /// Whether the replica broke on the request.
-    is_broken: bool,
+    /// The reason for which Envoy itself responds, or that an endpoint did, if the gateway tells it.
+    details: Option<String>,
 }
 
 impl ResponseReader {
@@ -45,7 +45,7 @@ impl ResponseReader {
             flow: ResponseFlow::sent(0, client_wants_report, decision.map(String::into_bytes)),
             started: Instant::now(),
             served: None,
-            is_broken: false,
+            details: None,
         }
     }
 
@@ -64,7 +64,7 @@ impl ResponseReader {
     ) -> Vec<HeaderEdit> {
         let upstream = || attribute(attributes, UPSTREAM).map(str::to_owned);
         self.served = metadata.and_then(served).or_else(upstream);
-        self.is_broken = attribute(attributes, DETAILS).is_some_and(is_broken);
+        self.details = attribute(attributes, DETAILS).map(str::to_owned);
         self.flow.headers(headers)
     }
 
@@ -91,7 +91,9 @@ impl ResponseReader {
     /// Returns the outcome at the end of the response; `None` for a response without headers.
     pub(super) fn outcome(&self) -> Option<Outcome> {
         let mut outcome = self.flow.outcome(self.served.clone())?;
-        outcome.is_broken = self.is_broken && outcome.status >= 500;
+        if let Some(details) = &self.details {
+            explain_local(&mut outcome, details);
+        }
         Some(outcome)
     }
 }

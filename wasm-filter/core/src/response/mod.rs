@@ -278,10 +278,16 @@ impl ResponseFlow {
     }
 }
 
-/// Whether a replica broke on its request, by the details that Envoy gives to the end of a response: the connection ended
-/// after the replica got the request. A replica that no connection reaches has not read the request.
-#[must_use]
-pub fn is_broken(details: &str) -> bool {
+/// Adds to an outcome how the proxy came to respond itself, by the details that Envoy gives to the end of a response.
+pub fn explain_local(outcome: &mut Outcome, details: &str) {
+    outcome.is_broken = outcome.status >= 500 && is_broken(details);
+    outcome.is_timeout = is_timeout(details);
+    outcome.is_unsent = outcome.upstream.is_none() && details != VIA_UPSTREAM;
+}
+
+/// Whether a replica broke on its request: the connection ended after the replica got the request. A replica that no connection
+/// reaches has not read the request.
+fn is_broken(details: &str) -> bool {
     let reason = details.strip_prefix("upstream_reset_before_response_started{");
     reason.is_some_and(|reason| {
         ["connection_termination", "remote_reset", "protocol_error"]
@@ -290,9 +296,8 @@ pub fn is_broken(details: &str) -> bool {
     })
 }
 
-/// Whether a timeout of the proxy ended a request, by the details that Envoy gives to the end of a response.
-#[must_use]
-pub fn is_timeout(details: &str) -> bool {
+/// Whether a timeout of the proxy ended a request.
+fn is_timeout(details: &str) -> bool {
     [
         "response_timeout",
         "upstream_response_timeout",
@@ -304,12 +309,6 @@ pub fn is_timeout(details: &str) -> bool {
         "max_duration_timeout",
     ]
     .contains(&details)
-}
-
-/// Whether the proxy responded itself, by the same details.
-#[must_use]
-pub fn is_local(details: &str) -> bool {
-    details != VIA_UPSTREAM
 }
 
 fn may_contain_usage(status: Option<u16>, media_type: Option<&str>, headers: &Headers) -> bool {

@@ -430,9 +430,18 @@ fn a_page_and_a_stream_that_begins_with_an_error_are_no_answers() {
 
 #[test]
 fn what_the_proxy_did_itself_is_told_by_its_details() {
+    let explained = |upstream: Option<&str>, details: &str| {
+        let mut outcome = Outcome {
+            status: 503,
+            upstream: upstream.map(str::to_owned),
+            ..Outcome::default()
+        };
+        explain_local(&mut outcome, details);
+        (outcome.is_timeout, outcome.is_unsent, outcome.is_broken)
+    };
+    let replica = Some("10.0.0.1:80");
     for details in ["response_timeout", "upstream_per_try_timeout"] {
-        assert!(is_timeout(details) && is_local(details), "{details}");
-        assert!(!is_broken(details), "{details}");
+        assert_eq!(explained(replica, details), (true, false, false));
     }
     for details in [
         "request_rate_limited",
@@ -440,9 +449,12 @@ fn what_the_proxy_did_itself_is_told_by_its_details() {
         "no_healthy_upstream",
         "direct_response",
     ] {
-        assert!(is_local(details) && !is_timeout(details), "{details}");
+        assert_eq!(explained(None, details), (false, true, false), "{details}");
     }
-    assert!(!is_local("via_upstream") && !is_timeout("via_upstream"));
+    let reset = "upstream_reset_before_response_started{remote_reset}";
+    assert_eq!(explained(replica, reset), (false, false, true));
+    assert_eq!(explained(replica, "via_upstream"), (false, false, false));
+    assert_eq!(explained(None, "via_upstream"), (false, false, false));
 }
 
 #[test]

@@ -1,8 +1,9 @@
+use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::stream::BoxStream;
 use isotherm_fingerprint::names;
-use isotherm_router::{Load, Role};
+use isotherm_router::{Availability, Load, Role};
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -16,6 +17,8 @@ use envoy_types::pb::envoy::service::ext_proc::v3::{
     HeaderMutation, HttpBody, HttpHeaders, HttpTrailers, ProtocolConfiguration,
     StreamedBodyResponse,
 };
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Struct, Value};
 
 use super::*;
 use crate::clock::Clock;
@@ -578,6 +581,51 @@ async fn the_usage_of_a_response_is_read_while_it_passes() {
         (counters.finished_ok, counters.measured_prompt_tokens),
         (1, 70)
     );
+}
+
+/// Envoy's attributes at the headers of a response.
+fn attributes(upstream: &str, details: &str) -> HashMap<String, Struct> {
+    let text = |text: &str| Value {
+        kind: Some(Kind::StringValue(text.to_owned())),
+    };
+    let named = [
+        ("upstream.address", upstream),
+        ("response.code_details", details),
+    ];
+    let named = named.into_iter().filter(|(_, value)| !value.is_empty());
+    let fields = named.map(|(name, value)| (name.to_owned(), text(value)));
+    let fields = fields.collect();
+    HashMap::from([("envoy.filters.http.ext_proc".to_owned(), Struct { fields })])
+}
+
+#[tokio::test]
+async fn what_envoy_did_itself_is_no_failure_of_the_replica() {
+    let service = Service::new(1, "");
+    for (upstream, status, details) in [
+        ("127.0.0.1:1", "504", "upstream_response_timeout"),
+        ("127.0.0.1:1", "504", "upstream_per_try_timeout"),
+        ("", "429", "request_rate_limited"),
+        ("", "503", "cluster_not_found"),
+    ]
+    .repeat(6)
+    {
+        let mut gateway = service.open();
+        gateway.send_headers(Some((BodySendMode::None, BodySendMode::None)), &CHAT);
+        gateway.reply().await;
+        let response = Request::ResponseHeaders(headers(&[(":status", status)]));
+        let response = ProcessingRequest {
+            attributes: attributes(upstream, details),
+            ..message(response)
+        };
+        gateway.messages.send(response).unwrap();
+        gateway.reply().await;
+        drop(gateway.messages);
+        assert!(gateway.replies.next().await.is_none());
+    }
+    let counters = service.pool.stats().counters;
+    assert_eq!((counters.timed_out, counters.finished_failed), (12, 24));
+    let availability = service.pool.replicas()[0].availability;
+    assert_eq!(availability, Availability::Available);
 }
 
 #[tokio::test]
