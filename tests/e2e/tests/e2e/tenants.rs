@@ -280,6 +280,8 @@ async fn a_client_does_not_learn_what_was_cached_and_the_service_does() -> anyho
     let stack = with_filter(stack, "hide_cache", json!(true))
         .start()
         .await?;
+    // Envoy tells the service of the usage once its streams are open.
+    stack.envoy().wait_for_decision_streams(3).await?;
     let client = Client::new(&stack.url(""))?;
     let mut body = victim(0);
     for is_stream in [false, false, true] {
