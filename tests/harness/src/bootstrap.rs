@@ -37,6 +37,9 @@ pub(crate) struct Gateway {
     pub(crate) certificates: PathBuf,
 }
 
+/// The early header mutations of a listener.
+const EARLY_MUTATIONS: &str = "/filter_chains/0/filters/0/typed_config/early_header_mutation_extensions/0/typed_config/mutations";
+
 /// The configuration of an Envoy that listens for clients at `listen`.
 pub(crate) fn envoy_document(
     tools: &Tools,
@@ -84,14 +87,33 @@ fn set_pools(document: &mut Document, pools: &[Pool]) -> anyhow::Result<()> {
         ];
         document.push(CLUSTERS, instance(&example, &values)?)?;
     }
+    let default = pools.first().map_or(EXAMPLE_CLUSTER, |pool| &pool.cluster);
+    set_default_pool(document, default)?;
     edit_filter(document, "isotherm.request", |filter| {
         let pools_of_filter = pools
             .iter()
             .map(|pool| json!({ "models": [pool.model], "cluster": pool.cluster }));
         filter.set("pools", pools_of_filter.collect::<Vec<Value>>())?;
-        let default = pools.first().map_or(EXAMPLE_CLUSTER, |pool| &pool.cluster);
         filter.set("default_cluster", default)
     })
+}
+
+/// Names the cluster of requests that no filter has seen, in the early header mutation of each listener that has one.
+fn set_default_pool(document: &mut Document, cluster: &str) -> anyhow::Result<()> {
+    let listeners = document.get_mut(LISTENERS)?.as_array_mut();
+    for listener in listeners.context("listeners are a list")? {
+        let mutations = listener.pointer_mut(EARLY_MUTATIONS);
+        for mutation in mutations
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            if let Some(value) = mutation.pointer_mut("/append/header/value") {
+                *value = cluster.into();
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Gateway {

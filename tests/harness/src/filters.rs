@@ -63,6 +63,7 @@ pub fn add_response_role(document: &mut Document) -> anyhow::Result<()> {
         let (filters, _) = entry.rsplit_once('/').context("a path of a filter")?;
         let mut role = Document(document.get(&format!("{filters}/name={REQUEST}"))?.clone());
         role.set("name", RESPONSE)?;
+        role.remove("disabled")?;
         role.set("typed_config/config/name", RESPONSE)?;
         let configuration = "typed_config/config/configuration/value";
         role.set(configuration, r#"{"role":"response"}"#)?;

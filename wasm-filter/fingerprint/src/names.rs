@@ -56,8 +56,8 @@ headers! {
         "The id of the stored response that the request continues (`previous_response_id`).";
     HELD = "x-isotherm-held", "filter" => "service", "20 bytes",
         "How long the filter held a request that its caller traces, in microseconds.";
-    CLUSTER = "x-isotherm-cluster", "filter, service" => "Envoy's route", "a cluster of the configuration",
-        "The cluster for the request (`cluster_header`).";
+    CLUSTER = "x-isotherm-cluster", "Envoy's listener, filter, service" => "Envoy's route", "a cluster of the configuration",
+        "The cluster for the request (`cluster_header`). The listener sets the default cluster.";
     DESTINATION = "x-gateway-destination-endpoint", "service" => "Envoy", "one replica and its fallbacks",
         "The selected endpoint and its fallbacks, as `ip:port[,ip:port...]` (Gateway API Inference Extension).";
     PREFILLER = "x-prefiller-host-port", "service" => "llm-d's sidecar beside the engine", "one address",

@@ -42,9 +42,6 @@ impl<'a> Addition<'a> {
                 });
             };
             let mut filters = self.shipped.filters(&self.setup, paths)?;
-            for filter in &mut filters {
-                filter.set("disabled", Node::text("true"));
-            }
             let is_flow = list.is_flow();
             if is_shared && !is_flow {
                 filters = filters

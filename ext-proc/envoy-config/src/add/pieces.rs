@@ -69,10 +69,7 @@ pub(super) fn pieces(shipped: &ShippedFile, setup: &Setup) -> Result<String, Mis
     for pool in &setup.pools {
         clusters.push(shipped.pool_cluster(pool, None)?);
     }
-    let mut filters = shipped.filters(setup, &[])?;
-    for filter in &mut filters {
-        filter.set("disabled", Node::text("true"));
-    }
+    let filters = shipped.filters(setup, &[])?;
     let route = Node::map([
         ("route", action(shipped, setup)?),
         (

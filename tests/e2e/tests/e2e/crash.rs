@@ -13,6 +13,9 @@ use tokio::net::TcpStream;
 use wasmparser::{ExternalKind, Parser, Payload, TypeRef};
 
 const MANAGER: &str = "static_resources/listeners/name=llm/filter_chains/0/filters/0/typed_config";
+/// The filters that the route to the pools enables.
+const ON_THE_ROUTE: &str =
+    "route_config/virtual_hosts/name=llm/routes/name=pool/typed_per_filter_config";
 const MODULE: &str = "config/vm_config/code/local/filename";
 /// The callback of the filter that crashes in these tests: only a request with trailers reaches it.
 const CRASHING: &str = "proxy_on_request_trailers";
@@ -127,8 +130,9 @@ async fn a_filter_that_crashes_comes_back_and_requests_are_answered() -> anyhow:
 
 /// Switches the request role off, as an Envoy does that cannot load the module and fails open.
 fn without_filter(document: &mut Document) -> anyhow::Result<()> {
-    let filter = format!("{MANAGER}/http_filters/name=isotherm.request/disabled");
-    document.set(&filter, true)
+    document
+        .remove(&format!("{MANAGER}/{ON_THE_ROUTE}/isotherm.request"))
+        .map(drop)
 }
 
 #[tokio::test]

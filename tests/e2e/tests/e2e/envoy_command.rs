@@ -180,8 +180,13 @@ async fn a_refusal_prints_the_pieces_and_fails() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds Isotherm to the owner's configuration, for the addresses of a stack's own.
-fn add(shipped: &Document, without: SocketAddr, app: SocketAddr) -> anyhow::Result<Document> {
+/// Adds Isotherm to an owner's configuration, at the address for clients and beside the service of a stack. `addresses` are
+/// the values of further names.
+pub(crate) fn add(
+    shipped: &Document,
+    owner: &str,
+    addresses: &[(&str, SocketAddr)],
+) -> anyhow::Result<Document> {
     let tools = Tools::find()?;
     let listen = shipped.get("static_resources/listeners/name=llm/address")?;
     let service = shipped.get("static_resources/clusters/name=isotherm/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address")?;
@@ -189,17 +194,12 @@ fn add(shipped: &Document, without: SocketAddr, app: SocketAddr) -> anyhow::Resu
         .get("port_value")
         .and_then(Value::as_u64)
         .context("a port")?;
-    let address = |address: SocketAddr| {
-        format!(
-            "{{ socket_address: {{ address: {}, port_value: {} }} }}",
-            address.ip(),
-            address.port()
-        )
-    };
-    let owner = OWNER
-        .replace("LISTEN", &listen.to_string())
-        .replace("WITHOUT", &address(without))
-        .replace("APP", &address(app));
+    let mut owner = owner.replace("LISTEN", &listen.to_string());
+    for (name, address) in addresses {
+        let (ip, port) = (address.ip(), address.port());
+        let address = format!("{{ socket_address: {{ address: {ip}, port_value: {port} }} }}");
+        owner = owner.replace(name, &address);
+    }
     let folder = TempDir::new()?;
     let file = folder.path().join("envoy.yaml");
     std::fs::write(&file, owner)?;
@@ -262,7 +262,7 @@ async fn an_added_route_has_decisions_and_another_route_the_same_bytes_as_withou
     let reserved = port::reserve()?;
     let without = reserved.address();
     let stack = scripted_as_shipped("envoy-add", &[&a, &b], 8).envoy(move |document| {
-        *document = add(document, without, app)?;
+        *document = add(document, OWNER, &[("WITHOUT", without), ("APP", app)])?;
         Ok(())
     });
     let stack = with_long_timeouts(stack).start().await?;

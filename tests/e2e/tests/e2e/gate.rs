@@ -32,6 +32,7 @@ fn add_gate(document: &mut Document) -> anyhow::Result<()> {
     let filters = format!("{LISTENER}/{HTTP_FILTERS}");
     let mut gate = Document(document.get(&format!("{filters}/name={FILTER}"))?.clone());
     gate.set("name", "isotherm.gate")?;
+    gate.remove("disabled")?;
     gate.set("typed_config/config/name", "isotherm.gate")?;
     gate.set("typed_config/config/vm_config/vm_id", "isotherm.gate")?;
     let configuration = "typed_config/config/configuration/value";

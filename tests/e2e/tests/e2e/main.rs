@@ -30,6 +30,7 @@ mod live_page;
 mod memory;
 mod memory_pressure;
 mod openai;
+mod other_applications;
 mod paths;
 mod pushing;
 mod queue;

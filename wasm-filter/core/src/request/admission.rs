@@ -1,5 +1,6 @@
 //! The requests that the filter reads, lets pass or answers, and the headers of clients that none of them keeps.
 
+use isotherm_fingerprint::names;
 use isotherm_fingerprint::paths::{self, PathUse};
 
 use super::ACCEPT_ENCODING;
@@ -61,10 +62,16 @@ impl Admission {
 }
 
 /// The edits that remove the internal headers of a client, each name once. Of a trusted peer only its routing is removed.
+///
+/// A listener may name the default cluster in the header from which its route takes the cluster. The header stays then: the
+/// request goes there while nothing names another cluster.
 #[must_use]
 pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
+    let names_default = names_default_cluster(config, headers);
     let mut edits = remove_where(headers, |name| {
-        headers::is_internal(name) && !(config.trusted_origin && SET_BY_PEER.contains(&name))
+        let is_kept = (config.trusted_origin && SET_BY_PEER.contains(&name))
+            || (names_default && name == names::CLUSTER);
+        headers::is_internal(name) && !is_kept
     });
     if config.hides_cache() {
         // A compressed response could not be read, and the engine's report tells the use of its cache.
@@ -72,6 +79,15 @@ pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
         edits.extend(names.map(|name| HeaderEdit::Remove(name.to_owned())));
     }
     edits
+}
+
+/// Whether the headers name the default cluster and no other.
+fn names_default_cluster(config: &RequestConfig, headers: &Headers) -> bool {
+    let values = headers.iter().filter(|(name, _)| name == names::CLUSTER);
+    let values: Vec<&[u8]> = values.map(|(_, value)| value.as_slice()).collect();
+    config
+        .cluster(None)
+        .is_some_and(|cluster| values == [cluster.as_bytes()])
 }
 
 /// The edits that remove Isotherm's own headers, by which Envoy would send a request to a pool. Headers that steer engines mean

@@ -319,6 +319,29 @@ fn internal_headers_are_stripped() {
 }
 
 #[test]
+fn the_default_cluster_that_a_listener_names_stays() {
+    let config = config(
+        r#"{"pools":[{"models":["llama"],"cluster":"llama-pool"}],"default_cluster":"rest"}"#,
+    );
+    let named = |clusters: &[&str]| {
+        let headers: Vec<_> = clusters
+            .iter()
+            .map(|cluster| ("x-isotherm-cluster", *cluster))
+            .collect();
+        strip(&config, &from_pairs(&headers))
+    };
+    assert_eq!(named(&["rest"]), []);
+    let removed = [HeaderEdit::Remove("x-isotherm-cluster".to_owned())];
+    for forged in [
+        &["llama-pool"][..],
+        &["rest", "llama-pool"],
+        &["rest", "rest"],
+    ] {
+        assert_eq!(named(forged), removed, "{forged:?}");
+    }
+}
+
+#[test]
 fn a_client_that_must_not_learn_of_caches_asks_for_no_load_report() {
     let headers = chat_with(&[
         ("accept-encoding", "gzip"),
