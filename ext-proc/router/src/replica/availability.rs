@@ -16,8 +16,6 @@ constants! {
     /// The longest time that the requests in an engine's queue wait together. Further ones wait in the router, which may still send them
     /// elsewhere.
     QUEUED_MAX: Duration = Duration::from_millis(1_600);
-    /// Requests without a response from which on [`QUEUED_MAX`] holds: one is computed while another one waits.
-    QUEUED_MIN: u32 = 2;
     /// Time between two requests to a replica with stuck prompts.
     STUCK_PAUSE: Duration = Duration::from_secs(2);
 }
@@ -193,7 +191,7 @@ impl Replica {
     /// whose responses do not tell when it computes.
     fn queues_until(&self) -> Option<Time> {
         let queued = self.unbegun.streamed_count();
-        let is_known = queued >= QUEUED_MIN.get() && self.unbegun.streams() > 0;
+        let is_known = queued > 0 && self.unbegun.streams() > 0;
         is_known.then(|| self.backlog.ready().before(QUEUED_MAX.get() / queued))
     }
 

@@ -159,3 +159,75 @@ fn a_short_prompt_goes_before_a_long_one_that_came_first_but_not_for_ever() {
     });
     assert_eq!(turns, Some(66), "after 64 others");
 }
+
+/// A pool of this push mode whose requests take a second each. Each of its two replicas writes so many answers: these.
+fn writing(push: Push, answers: usize) -> (Script, [Vec<u64>; 2]) {
+    let mut script = script(push, 2);
+    for id in 100..150 {
+        script.arrive(asked(id, &long(id, 2)));
+        script.sleep(1_000);
+        script.probe_all(0..2);
+        answered(&mut script, id, (128, 0), 40_000);
+    }
+    script.sent();
+    let mut at = [vec![], vec![]];
+    for id in 0..2 * answers as u64 {
+        script.arrive(asked(id, &long(id, 2)));
+        let (_, replica) = script.sent().remove(0);
+        at[replica as usize].push(id);
+    }
+    assert_eq!(at.each_ref().map(Vec::len), [answers; 2]);
+    (script, at)
+}
+
+const TO_NINE: Push = Push::Outstanding { max: 9 };
+
+#[test]
+fn a_prompt_that_would_stall_answers_for_long_lets_them_end_first() {
+    let (mut script, [at, _]) = writing(TO_NINE, 8);
+    script.arrive(asked(20, &long(20, 2_000)));
+    assert_eq!(script.sent(), [], "eight answers end sooner than it begins");
+    script.arrive(asked(21, &long(21, 2)));
+    assert_eq!(script.sent().len(), 1, "a short one goes at once");
+    script.finish(21);
+    at[..4].iter().for_each(|id| script.finish(*id));
+    script.sleep(50);
+    assert_eq!(script.sent(), [(20, 0)]);
+}
+
+#[test]
+fn a_prompt_that_would_stall_answers_does_not_take_the_only_replica_with_room() {
+    let (mut script, [_, other]) = writing(TO_NINE, 9);
+    script.arrive(asked(20, &long(20, 2_000)));
+    other[..3].iter().for_each(|id| script.finish(*id));
+    script.sleep(50);
+    assert_eq!(script.sent(), [], "six answers end sooner than it begins");
+    other[3..5].iter().for_each(|id| script.finish(*id));
+    script.sleep(50);
+    assert_eq!(script.sent(), [(20, 1)]);
+}
+
+#[test]
+fn a_prompt_that_would_stall_answers_goes_at_once_where_requests_do_not_wait() {
+    let (mut script, _) = writing(Push::Blind, 8);
+    script.arrive(asked(20, &long(20, 2_000)));
+    assert_eq!(script.sent().len(), 1);
+}
+
+#[test]
+fn a_prompt_that_would_stall_answers_waits_for_as_long_as_it_takes() {
+    let waited_ms = |blocks| {
+        let (mut script, _) = writing(TO_NINE, 8);
+        script.arrive(asked(20, &long(20, blocks)));
+        (1..=300).find_map(|step| {
+            script.sleep(100);
+            script.probe_all(0..2);
+            (script.sent() == [(20, 0)]).then_some(100 * step)
+        })
+    };
+    let (short, long) = (waited_ms(1_000), waited_ms(2_000));
+    println!("{short:?} {long:?} ms, though no answer has ended");
+    assert!(short.is_some_and(|short_ms| short_ms > 1_000));
+    assert!(long > short.map(|short_ms| 2 * short_ms - 500));
+    assert!(long < short.map(|short_ms| 2 * short_ms + 500));
+}

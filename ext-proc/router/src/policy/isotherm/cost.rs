@@ -3,6 +3,7 @@
 //! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reason for each term.
 
 use super::query::{CandidateQuery, MatchCost, PromptWork};
+use crate::Push;
 use crate::adapters::AdapterCost;
 use crate::constant::constants;
 use crate::index::PrefixMatch;
@@ -25,6 +26,9 @@ constants! {
     AFFINITY_OBJECTIVES: f64 = 6.0;
     /// Factor by which memory comes free later than if each request held an equal share: requests share blocks, and grow as they run.
     MEMORY_WAIT_FACTOR: f64 = 10.0;
+    /// Weight of a second by which a prompt stalls an answer, next to a second for which the prompt waits. Guards: a long prompt lets
+    /// the answers that it would stall end first.
+    STALL_WEIGHT: f64 = 2.0;
 }
 
 /// An upper bound of rounding errors, as a share of a cost.
@@ -96,6 +100,21 @@ impl<'a> CostModel<'a> {
             affinity_weight: 0.0,
             ..Self::new(view)
         }
+    }
+
+    /// Whether the prompt had better wait until some of the replica's answers have ended, since computing it stalls them all.
+    ///
+    /// The answers end at a known rate, and the prompt does not stall an answer that has ended. It waits while that saves more in a
+    /// second than a second costs a late request, and for no longer than it takes to compute.
+    pub(super) fn stalls_too_many(&self, candidate: &CandidateCost, timing: WaitState) -> bool {
+        let work_s = candidate.times.work_s;
+        let (Some(service_s), true) = (self.view.service_s, timing.waited_s < work_s) else {
+            return false;
+        };
+        let answers = f64::from(rank(self.view, candidate.replica).outstanding());
+        let saved_s = STALL_WEIGHT.get() * work_s * answers;
+        let lost_s = service_s.max(work_s) * marginal_lateness(f64::INFINITY, timing.objective);
+        self.view.config.push != Push::Blind && saved_s > lost_s
     }
 
     /// The time that computing a prompt takes from the requests that wait, in seconds.

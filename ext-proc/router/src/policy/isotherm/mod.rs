@@ -43,11 +43,15 @@ impl Policy for Isotherm {
         if let Some(affinity) = affinity_replica(&query, &query.known, &cost_model, best.cost) {
             return Some(Selection::WaitFor(affinity.replica));
         }
+        if cost_model.stalls_too_many(&best, query.timing) {
+            return Some(Selection::WaitFor(best.replica));
+        }
         Some(Selection::Dispatch(dispatch_to(&best, &query, view)))
     }
 
     /// Selects the request that saves most by going to the freed replica instead of to the next best one for it. A long prompt gives
-    /// way to short ones: all others wait while a replica computes it.
+    /// way to short ones: all others wait while a replica computes it. It leaves a replica free until some of the answers have ended
+    /// that it would stall.
     fn select_request(
         &self,
         replica: ReplicaIndex,
@@ -80,6 +84,9 @@ impl Policy for Isotherm {
             let affinity = affinity_replica(&query, &matched_elsewhere, &cost_model, here.cost);
             if let Some(affinity) = affinity {
                 delayed.push((seq, affinity.replica));
+                continue;
+            }
+            if cost_model.stalls_too_many(&here, query.timing) {
                 continue;
             }
             // The next best replica is priced with this one's load, without an answer or the session.
