@@ -11,8 +11,10 @@ mod client;
 mod drain_envoy;
 mod envoy;
 mod explain;
+mod init;
 mod learned;
 mod mesh;
+mod models;
 mod output;
 mod pages;
 mod record;
@@ -49,6 +51,8 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write the first configuration of the service and of Envoy; on a terminal, ask for model and replicas.
+    Init(Box<init::Init>),
     /// Run the service.
     Serve(Serve),
     /// Check a configuration file, or the manifests of a mesh: print every mistake, or a summary.
@@ -122,6 +126,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             server::run(config, args.config).await?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Init(args) => init::run(*args).await,
         Command::Check(args) => check::run(&args),
         Command::Envoy(args) => envoy::run(args).await,
         Command::Explain(args) => explain::run(args).await,
