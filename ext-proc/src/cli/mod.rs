@@ -8,6 +8,7 @@ mod address;
 mod batch;
 mod check;
 mod client;
+mod doctor;
 mod drain_envoy;
 mod envoy;
 mod explain;
@@ -59,6 +60,11 @@ enum Command {
     Check(check::Check),
     /// Write, extend or check the configuration of an Envoy with Isotherm.
     Envoy(envoy::Envoy),
+    /// Find the missing link between Envoy, the filter, the service and the replicas that run now.
+    ///
+    /// The command asks Envoy's admin interface, the service's and each replica, and changes nothing. Each line names a fault and its
+    /// remedy. An error makes the exit code 1; a warning, such as a counter that has grown since a start, does not.
+    Doctor(Box<doctor::Doctor>),
     /// Show which replica a running service would select for a request, and why.
     Explain(explain::Explain),
     /// Watch the replicas, queues and hit ratios of a running service.
@@ -129,6 +135,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Init(args) => init::run(*args).await,
         Command::Check(args) => check::run(&args),
         Command::Envoy(args) => envoy::run(args).await,
+        Command::Doctor(args) => doctor::run(*args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Replicas(args) => replicas::run(args).await,

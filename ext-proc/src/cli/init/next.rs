@@ -41,6 +41,14 @@ pub(super) fn steps(
         [] => commands.push(request(args, models.first().copied().unwrap_or("*"))),
         _ => commands.push("# send a request to your Envoy as before".to_owned()),
     }
+    let mut doctor = vec![program.to_owned(), "doctor".to_owned()];
+    if args.admin.is_some() {
+        doctor.extend(["--config".to_owned(), service]);
+    }
+    if let Some(address) = args.envoy_admin {
+        doctor.extend(["--envoy-admin".to_owned(), address.to_string()]);
+    }
+    commands.push(join(doctor));
     for command in commands {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {command}");
