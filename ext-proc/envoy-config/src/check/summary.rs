@@ -8,7 +8,7 @@ use crate::yaml::{Node, ParseError, parse};
 pub struct Summary {
     /// Whether a listener has Isotherm's filters.
     pub has_filter: bool,
-    /// Names of the pools' clusters, each once: of those that Envoy has, and of those that the filter names.
+    /// Names of the pools' clusters in Envoy and in the filter's configuration, each once.
     pub pools: Vec<String>,
     /// Cluster of the service, as the filter's decision stream names it.
     pub service_cluster: Option<String>,

@@ -128,7 +128,7 @@ fn module(args: &Init) -> anyhow::Result<String> {
     Ok(path.display().to_string())
 }
 
-/// The replicas of the options, else of the owner's routes, else those that the operator names.
+/// The replicas of the options, else of the owner's routes, else of the operator's answer.
 fn replicas(args: &Init, owner: Option<&Owner>) -> anyhow::Result<Vec<Address>> {
     let mut replicas = args.replica.clone();
     if let (true, Some(owner)) = (replicas.is_empty(), owner) {
