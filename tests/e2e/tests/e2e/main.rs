@@ -26,6 +26,7 @@ mod gate;
 mod gateways;
 mod headers;
 mod hung_replica;
+mod init;
 mod live_page;
 mod memory;
 mod memory_pressure;
