@@ -16,6 +16,7 @@ mod conversation;
 mod crash;
 mod crashing_prompts;
 mod decision_stream;
+mod doctor;
 mod documents;
 mod doors;
 mod envoy_command;
