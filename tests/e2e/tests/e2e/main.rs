@@ -31,6 +31,7 @@ mod init;
 mod live_page;
 mod memory;
 mod memory_pressure;
+mod newcomer;
 mod openai;
 mod paths;
 mod pushing;
