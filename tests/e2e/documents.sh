@@ -5,6 +5,7 @@
 isotherm() {
   case $1 in
     check) "$BIN/isotherm" "$@" ;;
+    init) "$BIN/isotherm" "$@" --model llama-3.1-8b --force >/dev/null ;; # the engines of the documents do not run
     serve) shift; "$BIN/isotherm" check "$@" ;;
     replicas | regions | explain) "$BIN/isotherm" "$@" --config "$CONFIG" ;;
     *) "$BIN/isotherm" "$@" --help >/dev/null ;; # top, record
@@ -12,7 +13,11 @@ isotherm() {
 }
 isotherm-engine() { "$BIN/isotherm-engine" "$@" --help >/dev/null; }
 isotherm-sim() { "$BIN/isotherm-sim" "$@" --help >/dev/null; }
-envoy() { (cd "$ROOT" && "$ENVOY" --mode validate --log-level warning "$@"); }
+# The repository's own files have paths from its root; those of `isotherm init` are in this folder.
+envoy() (
+  case "$*" in *" envoy/"*) cd "$ROOT" ;; esac
+  "$ENVOY" --mode validate --log-level warning "$@"
+)
 certificates() { "$ROOT/examples/three-regions/certificates.sh" certificates; } # into this folder
 
 cargo() {

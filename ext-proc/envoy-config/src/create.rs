@@ -8,8 +8,17 @@ use crate::pool::{Pool, ServiceAddress, Setup};
 use crate::shipped::{MissingPiece, ShippedFile, TEXT, endpoint_of, pool_of_filter};
 use crate::yaml::{Edits, Node, parse};
 
-/// Writes a complete configuration. `listen` is the address for clients.
-pub fn create(setup: &Setup, listen: Option<SocketAddr>) -> Result<String, MissingPiece> {
+/// Addresses of the new Envoy. An absent one stays as in the shipped file.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Addresses {
+    /// Address for clients.
+    pub clients: Option<SocketAddr>,
+    /// Address of the admin interface.
+    pub admin: Option<SocketAddr>,
+}
+
+/// Writes a complete configuration.
+pub fn create(setup: &Setup, addresses: &Addresses) -> Result<String, MissingPiece> {
     let shipped = ShippedFile::read()?;
     let mut edits = Edits::new(TEXT);
     if !setup.pools.is_empty() {
@@ -25,10 +34,14 @@ pub fn create(setup: &Setup, listen: Option<SocketAddr>) -> Result<String, Missi
             }
         }
     }
-    if let Some(listen) = listen {
-        let address = shipped.root().items_at("static_resources.listeners").next();
-        let address = address.and_then(|listener| listener.at("address.socket_address"));
-        set_address(&mut edits, address, &listen.ip().to_string(), listen.port())?;
+    if let Some(clients) = addresses.clients {
+        let listener = shipped.root().items_at("static_resources.listeners").next();
+        let address = listener.and_then(|listener| listener.at("address.socket_address"));
+        set_address(&mut edits, address, clients)?;
+    }
+    if let Some(admin) = addresses.admin {
+        let address = shipped.root().at("admin.address.socket_address");
+        set_address(&mut edits, address, admin)?;
     }
     edits.apply().map_err(MissingPiece::new)
 }
@@ -156,15 +169,14 @@ fn set_service(
 fn set_address(
     edits: &mut Edits<'_>,
     address: Option<&Node>,
-    host: &str,
-    port: u16,
+    new: SocketAddr,
 ) -> Result<(), MissingPiece> {
-    let missing = || MissingPiece::new("address of the listener");
+    let missing = || MissingPiece::new("address of the listener or of the admin interface");
     let address = address.ok_or_else(missing)?;
-    let port = Node::text(&port.to_string());
+    let port = Node::text(&new.port().to_string());
     edits.replace(
         address.get("address").ok_or_else(missing)?,
-        &Node::text(host),
+        &Node::text(&new.ip().to_string()),
     );
     edits.replace(address.get("port_value").ok_or_else(missing)?, &port);
     Ok(())

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use isotherm_envoy_config::add::{Request, add};
 use isotherm_envoy_config::check::{Source, check};
-use isotherm_envoy_config::create::create;
+use isotherm_envoy_config::create::{Addresses, create};
 use isotherm_envoy_config::pool::{Pool, Setup};
 
 /// Lines that a configuration with one listener may gain.
@@ -129,7 +129,10 @@ fn an_addition_has_few_lines() {
 fn the_default_of_new_is_the_shipped_file() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../envoy/standalone.yaml");
     let shipped = fs::read_to_string(path).unwrap();
-    assert_eq!(create(&Setup::default(), None).unwrap(), shipped);
+    assert_eq!(
+        create(&Setup::default(), &Addresses::default()).unwrap(),
+        shipped
+    );
 }
 
 #[test]
@@ -143,7 +146,11 @@ fn new_names_pools_addresses_and_the_module_where_they_stand() {
         service: Some("isotherm.example:9102".parse().unwrap()),
         filter: Some("/etc/envoy/filter.wasm".into()),
     };
-    let text = create(&setup, Some("127.0.0.1:8443".parse().unwrap())).unwrap();
+    let addresses = Addresses {
+        clients: Some("127.0.0.1:8443".parse().unwrap()),
+        admin: Some("127.0.0.1:9909".parse().unwrap()),
+    };
+    let text = create(&setup, &addresses).unwrap();
     for part in [
         "\"pools\": [{ \"models\": [\"a\"], \"cluster\": \"first\" }]",
         "\"default_cluster\": \"second\"",
@@ -152,6 +159,7 @@ fn new_names_pools_addresses_and_the_module_where_they_stand() {
         "service_name: first #",
         "service_name: second #",
         "{ address: 127.0.0.1, port_value: 8443 }",
+        "{ address: 127.0.0.1, port_value: 9909 }",
         "local: { filename: \"/etc/envoy/filter.wasm\" }",
         "type: STRICT_DNS",
         "isotherm.example",

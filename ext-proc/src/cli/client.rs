@@ -74,6 +74,17 @@ impl AdminClient {
         self.parse(path, &collect(body).await?)
     }
 
+    /// Reads a page as text.
+    pub(super) async fn text(&self, path: &str) -> anyhow::Result<String> {
+        let body = self.send(Method::GET, path, Bytes::new()).await?;
+        Ok(String::from_utf8_lossy(&collect(body).await?).into_owned())
+    }
+
+    /// The address of the admin interface.
+    pub(super) const fn address(&self) -> &Address {
+        &self.admin
+    }
+
     pub(super) async fn post<T: DeserializeOwned>(
         &self,
         path: &str,

@@ -8,11 +8,14 @@ mod address;
 mod batch;
 mod check;
 mod client;
+mod doctor;
 mod drain_envoy;
 mod envoy;
 mod explain;
+mod init;
 mod learned;
 mod mesh;
+mod models;
 mod output;
 mod pages;
 mod record;
@@ -49,12 +52,19 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Write the first configuration of the service and of Envoy; on a terminal, ask for model and replicas.
+    Init(Box<init::Init>),
     /// Run the service.
     Serve(Serve),
     /// Check a configuration file, or the manifests of a mesh: print every mistake, or a summary.
     Check(check::Check),
     /// Write, extend or check the configuration of an Envoy with Isotherm.
     Envoy(envoy::Envoy),
+    /// Find the missing link between Envoy, the filter, the service and the replicas that run now.
+    ///
+    /// The command asks Envoy's admin interface, the service's and each replica, and changes nothing. Each line names a fault and its
+    /// remedy. An error makes the exit code 1; a warning, such as a counter that has grown since a start, does not.
+    Doctor(Box<doctor::Doctor>),
     /// Show which replica a running service would select for a request, and why.
     Explain(explain::Explain),
     /// Watch the replicas, queues and hit ratios of a running service.
@@ -122,8 +132,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             server::run(config, args.config).await?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Init(args) => init::run(*args).await,
         Command::Check(args) => check::run(&args),
         Command::Envoy(args) => envoy::run(args).await,
+        Command::Doctor(args) => doctor::run(*args).await,
         Command::Explain(args) => explain::run(args).await,
         Command::Top(args) => top::run(args).await,
         Command::Replicas(args) => replicas::run(args).await,

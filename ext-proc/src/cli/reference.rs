@@ -19,12 +19,12 @@ from the program's own declarations: `UPDATE_DOCS=1 cargo test -p isotherm-ext-p
 ## For scripts
 
 With `--json`, a command prints JSON instead of a table: `replicas list`, `top --once`, `explain`, `check`, `regions`, `scaling show`,
-`batch list`, `batch show` and `batch run`. Messages go to standard error.
+`batch list`, `batch show` and `batch run`; `doctor` prints its faults. Messages go to standard error.
 
 | exit code | meaning |
 | --- | --- |
 | 0 | The command did what it was asked. |
-| 1 | A mistake: in a file, in a request, or a change that the service rejects. |
+| 1 | A mistake: in a file, in a request, or a change that the service rejects. An error that `check`, `envoy check` or `doctor` finds. |
 | 2 | The command line is wrong. |
 | 3 | The server that the command needs does not answer. |
 | 130 | Ctrl-C ended `batch run`; the same command goes on. |

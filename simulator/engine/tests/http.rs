@@ -277,6 +277,21 @@ async fn embeddings_depend_on_the_text_alone() {
 }
 
 #[tokio::test]
+async fn a_count_of_tokens_is_the_input_of_the_same_message() {
+    let server = Server::start("--speed 1000").await;
+    let mut body = json!({
+        "system": "You are a scientist",
+        "messages": [{"role": "user", "content": "Hello, Claude"}],
+        "tools": [{"name": "weather", "description": "Current weather", "input_schema": {"type": "object"}}],
+    });
+    let counted = server.ask("/v1/messages/count_tokens", &body).await;
+    body["max_tokens"] = json!(2);
+    let message = server.ask("/v1/messages", &body).await;
+    assert_eq!(counted["input_tokens"], message["usage"]["input_tokens"]);
+    assert!(counted["input_tokens"].as_u64().unwrap() > 5, "{counted}");
+}
+
+#[tokio::test]
 async fn errors_have_openais_format() {
     let server = Server::start("--speed 1000 --context-tokens-max 100").await;
     let too_long = chat(&"long ".repeat(200), 1).to_string();

@@ -22,12 +22,8 @@ pub(super) fn old_clusters<'a>(root: &'a Node, routes: &[Route<'_>]) -> Vec<&'a 
 }
 
 /// The section `pools` of the service's configuration, with the endpoints of the clusters that routes led to.
-pub(super) fn service_section(setup: &Setup, old: &[&Node], routes: &[Route<'_>]) -> String {
-    let replicas: Vec<String> = old
-        .iter()
-        .flat_map(|cluster| envoy::endpoints(cluster))
-        .collect();
-    let mut text = section(setup, &replicas);
+pub(super) fn service_section(setup: &Setup, replicas: &[String], routes: &[Route<'_>]) -> String {
+    let mut text = section(setup, replicas);
     if replicas.is_empty() {
         let names: Vec<&str> = routes.iter().flat_map(Route::clusters).collect();
         // Writing to a String cannot fail.

@@ -48,6 +48,8 @@ pub struct ExtendedConfig {
     pub notes: Vec<String>,
     /// The section `pools` of the service's configuration, with the endpoints of the clusters that the routes led to.
     pub service_section: String,
+    /// Endpoints of the clusters that the routes led to, as `host:port`.
+    pub endpoints: Vec<String>,
 }
 
 /// A change of the owner's file.
@@ -94,7 +96,11 @@ fn add_to(text: &str, request: &Request) -> Result<ExtendedConfig, Cause> {
     addition.edit(&managers, &selected)?;
     let targets: Vec<Route<'_>> = selected.iter().map(|(_, route)| *route).collect();
     let old = hint::old_clusters(&root, &targets);
-    let service_section = hint::service_section(&addition.setup, &old, &targets);
+    let endpoints: Vec<String> = old
+        .iter()
+        .flat_map(|cluster| envoy::endpoints(cluster))
+        .collect();
+    let service_section = hint::service_section(&addition.setup, &endpoints, &targets);
     let Addition {
         edits,
         mut changes,
@@ -110,6 +116,7 @@ fn add_to(text: &str, request: &Request) -> Result<ExtendedConfig, Cause> {
         changes,
         notes,
         service_section,
+        endpoints,
     })
 }
 

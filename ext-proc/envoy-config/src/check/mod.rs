@@ -8,10 +8,12 @@ mod chain;
 mod mistake;
 mod paths;
 mod route;
+mod summary;
 #[cfg(test)]
 mod tests;
 
 pub use mistake::{Mistake, Severity};
+pub use summary::{Summary, summarize};
 
 pub(crate) use chain::decompresses_responses;
 pub(crate) use route::removes_internal_headers;

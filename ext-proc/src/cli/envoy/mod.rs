@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand};
 use isotherm_envoy_config::add::{self, ExtendedConfig, Request};
-use isotherm_envoy_config::create;
+use isotherm_envoy_config::create::{self, Addresses};
 
 pub(super) use self::check::findings_in_texts;
 use self::parts::Parts;
@@ -52,6 +52,17 @@ struct New {
     output: Option<PathBuf>,
 }
 
+/// The choice among several routes of the same name.
+#[derive(Debug, Args)]
+pub(super) struct RouteChoice {
+    /// Only routes of this virtual host.
+    #[arg(long, value_name = "NAME", requires = "route")]
+    pub(super) virtual_host: Option<String>,
+    /// Only routes that lead to this cluster.
+    #[arg(long, value_name = "CLUSTER", requires = "route")]
+    pub(super) to: Option<String>,
+}
+
 #[derive(Debug, Args)]
 struct Add {
     #[command(flatten)]
@@ -59,12 +70,8 @@ struct Add {
     /// Route that Isotherm takes over: its prefix, path, regular expression or name, as the file has it.
     #[arg(long, value_name = "PREFIX", required = true)]
     route: Vec<String>,
-    /// Only routes of this virtual host.
-    #[arg(long, value_name = "NAME")]
-    virtual_host: Option<String>,
-    /// Only routes that lead to this cluster.
-    #[arg(long, value_name = "CLUSTER")]
-    to: Option<String>,
+    #[command(flatten)]
+    choice: RouteChoice,
     /// Configuration of Envoy, as YAML or JSON.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -87,7 +94,11 @@ pub(super) async fn run(args: Envoy) -> anyhow::Result<ExitCode> {
 
 fn new(args: &New) -> anyhow::Result<ExitCode> {
     let setup = args.parts.setup()?;
-    let text = create::create(&setup, args.listen)?;
+    let addresses = Addresses {
+        clients: args.listen,
+        admin: None,
+    };
+    let text = create::create(&setup, &addresses)?;
     if !args.replica.is_empty() {
         let section = add::service_section(&setup, &args.replica)?;
         output::note(&format!("The service's configuration:\n\n{section}"));
@@ -101,18 +112,10 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
     let request = Request {
         setup: args.parts.setup()?,
         routes: args.route.clone(),
-        virtual_host: args.virtual_host.clone(),
-        to: args.to.clone(),
+        virtual_host: args.choice.virtual_host.clone(),
+        to: args.choice.to.clone(),
     };
-    let added = match add::add(&text, &request) {
-        Ok(added) => added,
-        Err(refusal) => {
-            if let Some(pieces) = refusal.pieces() {
-                output::print(pieces)?;
-            }
-            bail!("{}: {refusal}", args.file.display());
-        }
-    };
+    let added = add_to(&args.file, &text, &request)?;
     let target = if args.in_place {
         Some(args.file.as_path())
     } else {
@@ -123,8 +126,20 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Adds Isotherm to the text of a file. A refusal prints the pieces, where the owner can add them by hand.
+pub(super) fn add_to(file: &Path, text: &str, request: &Request) -> anyhow::Result<ExtendedConfig> {
+    let refusal = match add::add(text, request) {
+        Ok(added) => return Ok(added),
+        Err(refusal) => refusal,
+    };
+    if let Some(pieces) = refusal.pieces() {
+        output::print(pieces)?;
+    }
+    bail!("{}: {refusal}", file.display());
+}
+
 /// Report of the changes, and of the steps that are left.
-fn report(file: &Path, added: &ExtendedConfig, has_replicas: bool) -> String {
+pub(super) fn report(file: &Path, added: &ExtendedConfig, has_replicas: bool) -> String {
     let mut lines = vec![format!("{}: Isotherm is added", file.display())];
     for change in &added.changes {
         lines.push(format!("  line {}: {}", change.line, change.text));
@@ -140,7 +155,7 @@ fn report(file: &Path, added: &ExtendedConfig, has_replicas: bool) -> String {
 }
 
 /// Reads a configuration.
-fn read(file: &Path) -> anyhow::Result<String> {
+pub(super) fn read(file: &Path) -> anyhow::Result<String> {
     let name = file.display();
     let length = fs::metadata(file)
         .with_context(|| format!("cannot read {name}"))?
@@ -153,7 +168,7 @@ fn read(file: &Path) -> anyhow::Result<String> {
 
 /// Writes a configuration: to a file by way of a new one beside it, so that Envoy never reads half of it, or to the standard
 /// output.
-fn write(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
+pub(super) fn write(file: Option<&Path>, text: &str) -> anyhow::Result<()> {
     let Some(file) = file else {
         return output::print(text);
     };

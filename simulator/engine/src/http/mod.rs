@@ -12,6 +12,7 @@
 pub mod adapter_series;
 mod api_error;
 pub mod client_request_id;
+pub mod count_tokens;
 pub mod debug;
 pub mod dialect;
 pub mod embeddings;

@@ -11,8 +11,8 @@ use axum::routing::{get, post};
 use super::dialect::{Chat, Completions, Messages, Native, Responses};
 use super::replica::Replica;
 use super::{
-    client_request_id, debug, embeddings, fault_routes, generate, metrics, models, request_id,
-    spans, stored_routes,
+    client_request_id, count_tokens, debug, embeddings, fault_routes, generate, metrics, models,
+    request_id, spans, stored_routes,
 };
 
 /// Longest body of a request, in bytes. Inlined images make bodies of tens of megabytes.
@@ -27,6 +27,7 @@ pub fn router(replica: Arc<Replica>) -> Router {
         .route("/v1/responses/{id}", get(stored_routes::get))
         .route("/v1/responses/{id}/cancel", post(stored_routes::cancel))
         .route("/v1/messages", post(generate::handle::<Messages>))
+        .route("/v1/messages/count_tokens", post(count_tokens::handle))
         .route("/generate", post(generate::handle::<Native>))
         .route("/v1/embeddings", post(embeddings::handle))
         .route("/v1/models", get(models::list))

@@ -23,10 +23,13 @@ const GATEWAY: &str = "127.0.0.1:10000";
 /// The batch API's address in the documents.
 const BATCH_API: &str = "127.0.0.1:9006";
 
-struct Block {
+/// A piece of code in a document.
+pub(super) struct Block {
     page: String,
-    language: String,
-    code: String,
+    pub(super) language: String,
+    pub(super) code: String,
+    /// Whether it stands alone, and not in a sentence.
+    pub(super) is_fenced: bool,
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,31 +169,39 @@ fn blocks() -> anyhow::Result<Vec<Block>> {
     let mut blocks = Vec::new();
     for page in pages {
         let text = fs::read_to_string(root().join(&page)).with_context(|| page.clone())?;
-        let mut open = None;
-        for event in Parser::new_ext(&text, Options::ENABLE_TABLES) {
-            match event {
-                Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
-                    let (page, language) = (page.clone(), language.into_string());
-                    open = Some(Block {
-                        page,
-                        language,
-                        code: String::new(),
-                    });
-                }
-                Event::Text(part) => {
-                    if let Some(block) = &mut open {
-                        block.code.push_str(&part);
-                    }
-                }
-                Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),
-                Event::Code(command) if command.starts_with("cargo xtask ") => blocks.push(Block {
-                    page: page.clone(),
-                    language: "sh".to_owned(),
-                    code: command.into_string(),
-                }),
-                _ => {}
-            }
-        }
+        blocks.extend(blocks_of(&page, &text));
     }
     Ok(blocks)
+}
+
+/// The code blocks of a document, and the commands of `cargo xtask` in its text.
+pub(super) fn blocks_of(page: &str, text: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open = None;
+    for event in Parser::new_ext(text, Options::ENABLE_TABLES) {
+        match event {
+            Event::Start(Tag::CodeBlock(CodeBlockKind::Fenced(language))) => {
+                open = Some(Block {
+                    page: page.to_owned(),
+                    language: language.into_string(),
+                    code: String::new(),
+                    is_fenced: true,
+                });
+            }
+            Event::Text(part) => {
+                if let Some(block) = &mut open {
+                    block.code.push_str(&part);
+                }
+            }
+            Event::End(TagEnd::CodeBlock) => blocks.extend(open.take()),
+            Event::Code(command) if command.starts_with("cargo xtask ") => blocks.push(Block {
+                page: page.to_owned(),
+                language: "sh".to_owned(),
+                code: command.into_string(),
+                is_fenced: false,
+            }),
+            _ => {}
+        }
+    }
+    blocks
 }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{Dialect, Job, Meta, Part, limit, named, prompt, render_messages, render_tools, sum};
 use crate::http::api_error::ApiError;
-use crate::text::{RenderedPrompt, Selector};
+use crate::text::{Prompt, RenderedPrompt, Selector};
 
 /// Anthropic's messages.
 #[derive(Debug)]
@@ -12,18 +12,13 @@ pub struct Messages;
 
 impl Dialect for Messages {
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError> {
-        let mut rendered = RenderedPrompt::default();
-        render_tools(&mut rendered, body);
-        if let Some(system) = body.get("system").filter(|system| !system.is_null()) {
-            rendered.message("system", system);
-        }
-        render_messages(&mut rendered, body.get("messages"))?;
+        let prompts = message_prompts(body, selector)?;
         let max_tokens = limit(body, "max_tokens")?;
         if max_tokens.is_none() {
             let message = "`max_tokens` is required in this API";
             return Err(ApiError::bad_request(message, Some("max_tokens")));
         }
-        Job::new(body, prompt(selector, rendered), max_tokens)
+        Job::new(body, prompts, max_tokens)
     }
 
     fn whole(meta: &Meta, parts: &[Part]) -> Value {
@@ -55,6 +50,20 @@ impl Dialect for Messages {
         named(&json!({"type": "message_delta", "delta": delta, "usage": usage(parts)}))
             + &named(&json!({"type": "message_stop"}))
     }
+}
+
+/// Reads the prompt of a request: tools, system prompt, messages.
+///
+/// # Errors
+/// 400 for messages that are missing or of the wrong type.
+pub(crate) fn message_prompts(body: &Value, selector: &Selector) -> Result<Vec<Prompt>, ApiError> {
+    let mut rendered = RenderedPrompt::default();
+    render_tools(&mut rendered, body);
+    if let Some(system) = body.get("system").filter(|system| !system.is_null()) {
+        rendered.message("system", system);
+    }
+    render_messages(&mut rendered, body.get("messages"))?;
+    Ok(prompt(selector, rendered))
 }
 
 fn message(meta: &Meta, content: Vec<Value>, stop_reason: Value, usage: Value) -> Value {

@@ -12,6 +12,7 @@ pub use chat::Chat;
 pub use completions::Completions;
 pub(crate) use completions::prompts;
 pub use messages::Messages;
+pub(crate) use messages::message_prompts;
 pub use native::Native;
 pub use responses::Responses;
 
