@@ -41,6 +41,16 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// A time in milliseconds with its unit: `7.5 ms`, `170 ms`, `1.25 s`.
+#[must_use]
+pub fn time_ms(ms: f64) -> String {
+    if ms < 1_000.0 {
+        format!("{} ms", short(ms))
+    } else {
+        format!("{} s", short(ms / 1_000.0))
+    }
+}
+
 /// A ratio: `1.27 ×`.
 #[must_use]
 pub fn times(ratio: f64) -> String {
@@ -61,6 +71,10 @@ mod tests {
         assert_eq!(
             (percent(0.4123), times(1.2704)),
             ("41.2 %".into(), "1.27 ×".into())
+        );
+        assert_eq!(
+            [time_ms(170.2), time_ms(1_254.0)],
+            ["170 ms".to_owned(), "1.25 s".to_owned()]
         );
         assert_eq!(
             (whole(12.5), hundredths(0.126)),

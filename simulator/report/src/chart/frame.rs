@@ -44,6 +44,11 @@ pub(super) fn beside(size: i32) -> TextStyle<'static> {
     plain(size).pos(Pos::new(HPos::Left, VPos::Center))
 }
 
+/// Text to the left of its position.
+pub(super) fn before(size: i32) -> TextStyle<'static> {
+    plain(size).pos(Pos::new(HPos::Right, VPos::Center))
+}
+
 /// Text below a point.
 pub(super) fn label_below(area: &Area<'_>, (x, y): (i32, i32), name: &str) -> Drawn {
     let label = Text::new(name.to_owned(), (x, y + 8), centred(15, VPos::Top));
