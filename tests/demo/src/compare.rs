@@ -13,9 +13,9 @@ use crate::metrics::{RequestMetrics, round};
 use crate::progress;
 use crate::record::RequestLog;
 use crate::replica_load::ReplicaLoad;
-use crate::report::{Comparison, Run};
+use crate::report::{Comparison, Run, plain_name};
 use crate::run_curves::RunCurves;
-use crate::scenario::{Scenario, Scheme, plain_name, probe_interval_ms};
+use crate::scenario::{Scenario, Scheme, probe_interval_ms};
 
 /// Runs every scheme; prints the progress on standard error.
 ///

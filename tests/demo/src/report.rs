@@ -10,7 +10,6 @@ use serde::Serialize;
 
 use crate::metrics::RequestMetrics;
 use crate::run_curves::RunCurves;
-use crate::scenario::plain_name;
 
 /// The paragraph about what to do next.
 const NEXT: &str = "Next: cargo xtask up starts this system for your own requests, and docs/quickstart.md leads from there to your \
@@ -44,6 +43,15 @@ pub struct ScenarioSummary {
     pub engines_per_replica: u32,
     /// Seed of the workload.
     pub seed: u64,
+}
+
+/// Name of a policy in prose: `Round robin` of `round_robin`.
+#[must_use]
+pub fn plain_name(policy: &str) -> String {
+    let mut letters = policy.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    let rest = letters.map(|letter| if letter == '_' { ' ' } else { letter });
+    first.into_iter().chain(rest).collect()
 }
 
 impl ScenarioSummary {
@@ -87,7 +95,7 @@ pub struct Run {
     /// Metrics of all requests.
     #[serde(flatten)]
     pub metrics: RequestMetrics,
-    /// What happened during the run.
+    /// Curves of the run.
     pub curves: RunCurves,
 }
 
@@ -132,7 +140,7 @@ impl Comparison {
                 .key_figures(key_figures::key_figures(self))
                 .conclusions(gain),
             introduction.charts(self.charts()),
-            Section::new("Load of each replica").charts(self.load_charts()),
+            Section::detail("Load of each replica").charts(self.load_charts()),
             Section::new("All figures").table(self.table()).text(NEXT),
         ];
         let report = Report {
@@ -233,6 +241,12 @@ pub(crate) mod tests {
             assert!(run.contains_key(member), "no {member}");
         }
         assert_eq!(json["scenario"]["seed"], 1);
+    }
+
+    #[test]
+    fn policies_have_names_for_readers() {
+        assert_eq!(plain_name("round_robin"), "Round robin");
+        assert_eq!(plain_name("isotherm"), "Isotherm");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! What happened during a run, as curves: the distribution of the time to first token, the cache hits over the run, and
-//! the load of each replica.
+//! Curves of a run: the distribution of the time to first token, the cache hits over the run, and the load of each replica.
 
 use std::time::Duration;
 
@@ -67,9 +66,10 @@ fn hit_ratio(records: &[RequestRecord], duration: Duration, speed: f64) -> Vec<(
     let mut tokens = [(0, 0); HIT_PARTS];
     for (record, outcome) in outcomes(records) {
         let part = (record.sent.as_secs_f64() / part_s) as usize;
-        let (cached, prompt) = &mut tokens[part.min(HIT_PARTS - 1)];
-        *cached += outcome.usage.cached;
-        *prompt += outcome.usage.prompt;
+        if let Some((cached, prompt)) = tokens.get_mut(part.min(HIT_PARTS - 1)) {
+            *cached += outcome.usage.cached;
+            *prompt += outcome.usage.prompt;
+        }
     }
     let parts = tokens.iter().enumerate();
     let parts = parts.filter(|(_, (_, prompt))| *prompt > 0);

@@ -126,15 +126,6 @@ pub struct Scenario {
     pub summary: ScenarioSummary,
 }
 
-/// Name of a policy in prose: `Round robin` of `round_robin`.
-#[must_use]
-pub fn plain_name(policy: &str) -> String {
-    let mut letters = policy.chars();
-    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
-    let rest = letters.map(|letter| if letter == '_' { ' ' } else { letter });
-    first.into_iter().chain(rest).collect()
-}
-
 impl ReplicaOptions {
     /// A policy with the requested push mode, or else with the policy's usual one.
     #[must_use]

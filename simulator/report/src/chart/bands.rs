@@ -4,7 +4,7 @@ use plotters::prelude::*;
 use serde::Serialize;
 
 use super::frame::{Area, Drawn, before, plain, svg};
-use crate::number::short;
+use crate::number::tick;
 use crate::palette::{GREY, pick};
 
 /// Share of a band's height that its greatest value fills.
@@ -43,7 +43,7 @@ impl Bands {
         let (right, top) = (self.x_max.max(1e-3), self.bands.len().max(1) as f64);
         let mut chart = ChartBuilder::on(area)
             .margin(12)
-            .x_label_area_size(38)
+            .x_label_area_size(44)
             .y_label_area_size(56)
             .build_cartesian_2d(0.0..right, 0.0..top)?;
         chart
@@ -52,7 +52,7 @@ impl Bands {
             .y_labels(0)
             .axis_style(GREY)
             .x_desc(self.x_name.as_str())
-            .x_label_formatter(&|value| short(*value))
+            .x_label_formatter(&|value| tick(*value))
             .label_style(plain(13))
             .axis_desc_style(plain(13))
             .draw()?;

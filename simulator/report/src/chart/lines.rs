@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::frame::{Area, Drawn, before, beside, plain, range, svg};
 use super::{Scale, name};
-use crate::number::short;
+use crate::number::{short, tick};
 use crate::palette::{GREY, pick};
 use crate::table::Table;
 
@@ -138,7 +138,7 @@ impl Lines {
         let [left, right, bottom, top] = ends;
         let mut chart = ChartBuilder::on(area)
             .margin(12)
-            .x_label_area_size(38)
+            .x_label_area_size(44)
             .y_label_area_size(56)
             .build_cartesian_2d(horizontal, vertical)?;
         let mut mesh = chart.configure_mesh();
@@ -151,8 +151,8 @@ impl Lines {
             .axis_style(GREY)
             .x_desc(self.x_name.as_str())
             .y_desc(self.y_name.as_str())
-            .x_label_formatter(&|value| short(*value))
-            .y_label_formatter(&|value| short(*value))
+            .x_label_formatter(&|value| tick(*value))
+            .y_label_formatter(&|value| tick(*value))
             .label_style(plain(13))
             .axis_desc_style(plain(13))
             .draw()?;

@@ -19,6 +19,7 @@ h2, h3 { font-size: 1.05rem; margin: 0; }
 h3 { font-size: 1rem; }
 dl { color: var(--muted); font-size: .88rem; display: grid; grid-template-columns: max-content 1fr; gap: 0 1rem; overflow-wrap: anywhere; }
 dd { margin: 0; }
+.key-figures dd { text-align: right; }
 .key-figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 250px), 1fr)); gap: 1rem; margin: 1rem 0; }
 .key-figures > div { border: 1px solid var(--line); border-radius: 8px; padding: .9rem 1.1rem; }
 .key-figures h3 { font-weight: 500; color: var(--muted); font-size: .95rem; }
@@ -50,7 +51,7 @@ ul.conclusions li { padding: .35rem 1rem; margin: .3rem 0; border-left: 4px soli
 ul.conclusions li.missed { border-color: var(--bad); background: var(--bad-fill); }
 section { margin-top: 2.2rem; }
 footer { color: var(--muted); font-size: .88rem; margin-top: 2rem; }
-@media (max-width: 600px) { body { margin-top: 1rem; } svg text { font-size: 17px; } figure { padding: .5rem; } }
+@media (max-width: 600px) { body { margin-top: 1rem; } svg text { font-size: 15px; } figure { padding: .5rem; } }
 ";
 
 pub(crate) fn page(report: &Report) -> anyhow::Result<String> {

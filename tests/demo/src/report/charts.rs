@@ -146,7 +146,7 @@ impl Comparison {
 
 fn load_chart(run: &Run, series: usize, x_max: f64, y_max: f64) -> Chart {
     let bands = (1..).zip(&run.curves.load).map(|(number, points)| Band {
-        name: format!("replica {number}"),
+        name: format!("{number}"),
         points: points
             .iter()
             .map(|(at, load)| (*at, *load as f64))
@@ -163,7 +163,9 @@ fn load_chart(run: &Run, series: usize, x_max: f64, y_max: f64) -> Chart {
     let height = replicas
         .saturating_mul(BAND_HEIGHT_MAX)
         .min(BANDS_HEIGHT_MAX);
-    let caption = format!("Outstanding requests of each replica; a full band is {y_max} of them.");
+    let caption = format!(
+        "Each band is a replica: its outstanding requests. A full band is {y_max} of them."
+    );
     let names: [String; 0] = [];
     Chart {
         size: (PICTURE_WIDTH, height + BANDS_AXIS_HEIGHT),
@@ -194,7 +196,7 @@ mod tests {
         assert_eq!(titles, ["Prefix tree", "Round robin"]);
         for chart in charts {
             assert!(
-                chart.caption.contains("a full band is 9"),
+                chart.caption.contains("A full band is 9"),
                 "{}",
                 chart.caption
             );

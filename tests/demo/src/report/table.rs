@@ -25,9 +25,9 @@ enum Best {
     None,
 }
 
-const TTFT: &str = "TTFT, ms:";
-const END_TO_END: &str = "end to end, ms:";
-const QUEUE: &str = "queue, ms:";
+const TTFT: &str = "TTFT ms";
+const END_TO_END: &str = "end to end ms";
+const QUEUE: &str = "queue ms";
 
 const COLUMNS: [Column; 12] = [
     column(
