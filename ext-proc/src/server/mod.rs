@@ -34,7 +34,7 @@ use crate::config::{Config, Listen, Reloader};
 use crate::metrics::{
     Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector, ScalingCollector,
 };
-use crate::pool::{PoolRegistry, follow_sources};
+use crate::pool::{PoolRegistry, follow_sources, keep_histories};
 use crate::probe;
 use crate::regions::{RegionsRuntime, RegionsServer};
 use crate::scaling::{ScalingHandle, keda};
@@ -178,6 +178,7 @@ impl Server {
             .context("cannot start a thread for probes")?;
         let (drain_max, token_file) = (self.config.drain_max, self.config.admin.token_file.clone());
         let sources = follow_sources(&pool_registry);
+        let histories = keep_histories(&pool_registry);
         let (reloader, mut reloads) = follow_file(self.config, self.file, &pool_registry);
         let health =
             readiness::announce(Arc::clone(&pool_registry), serving, stopped.clone()).await;
@@ -224,6 +225,7 @@ impl Server {
             admin_stopping,
             reloads,
             sources,
+            histories,
             probes,
             plans,
             spans: services.spans,
@@ -304,6 +306,7 @@ struct ServerTasks {
     admin_stopping: watch::Sender<bool>,
     reloads: JoinSet<()>,
     sources: JoinHandle<()>,
+    histories: JoinHandle<()>,
     probes: JoinHandle<()>,
     plans: JoinHandle<()>,
     spans: Option<Spans>,
@@ -334,6 +337,7 @@ impl ServerTasks {
         self.pool_registry.shut_down();
         self.reloads.abort_all();
         self.sources.abort();
+        self.histories.abort();
         let leave = async {
             if let Some(region) = self.region {
                 region.stop().await;
