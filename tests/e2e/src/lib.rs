@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod admin;
 pub mod bodies;
+pub mod browser;
 pub mod client;
 pub mod fixture;
 pub mod http2_client;
