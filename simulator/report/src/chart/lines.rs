@@ -4,7 +4,7 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use serde::Serialize;
 
-use super::frame::{Area, Drawn, before, beside, plain, range, svg};
+use super::frame::{Area, Drawn, before, beside, label_below, log_ticks, plain, range, svg};
 use super::{Scale, name};
 use crate::number::{short, tick};
 use crate::palette::{GREY, pick};
@@ -151,11 +151,20 @@ impl Lines {
             .axis_style(GREY)
             .x_desc(self.x_name.as_str())
             .y_desc(self.y_name.as_str())
-            .x_label_formatter(&|value| tick(*value))
+            .x_label_formatter(&|value| match self.x_scale {
+                Scale::Linear => tick(*value),
+                Scale::Log => String::new(),
+            })
             .y_label_formatter(&|value| tick(*value))
             .label_style(plain(13))
             .axis_desc_style(plain(13))
             .draw()?;
+        if self.x_scale == Scale::Log {
+            for value in log_ticks(left, right) {
+                let at = chart.backend_coord(&(value, bottom));
+                label_below(area, at, &tick(value))?;
+            }
+        }
         for (value, name) in &self.y_ticks {
             let line = [(left, *value), (right, *value)];
             chart.draw_series([PathElement::new(line, GREY.mix(0.2))])?;
@@ -269,6 +278,10 @@ mod tests {
         let across: Vec<_> = across.collect();
         assert!((across[1] - across[0]).abs_diff(across[2] - across[1]) <= 1);
         assert!(svg.contains("p50") && svg.contains("p90") && !svg.contains("0.20"));
+        for (value, times) in [("20", 1), ("500", 1), ("1000", 1), ("400", 0)] {
+            let label = format!(">\n{value}\n</text>");
+            assert_eq!(svg.matches(&label).count(), times, "{value} in {svg}");
+        }
     }
 
     #[test]

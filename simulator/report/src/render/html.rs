@@ -40,12 +40,13 @@ svg text { font-family: system-ui, sans-serif; font-size: 13px; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; font-size: .92rem; }
 th, td { text-align: right; padding: .35rem .5rem; border-bottom: 1px solid var(--line); }
 th { font-weight: 600; color: var(--muted); vertical-align: bottom; }
-th.group { text-align: center; }
+th.group { text-align: center; white-space: nowrap; }
 td { white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 tr.leading td { font-weight: 600; border-top: 2px solid var(--line); }
 .best { color: var(--good); font-weight: 650; }
 .alert { color: var(--bad); font-weight: 600; }
+p, li { text-wrap: pretty; }
 ul.conclusions { list-style: none; padding: 0; }
 ul.conclusions li { padding: .35rem 1rem; margin: .3rem 0; border-left: 4px solid var(--good); background: var(--good-fill); }
 ul.conclusions li.missed { border-color: var(--bad); background: var(--bad-fill); }

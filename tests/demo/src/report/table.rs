@@ -145,7 +145,7 @@ impl Comparison {
         let mut table = Table::new(FIRST_COLUMNS.into_iter().chain(names));
         for group in [TTFT, END_TO_END, QUEUE] {
             let is_grouped = |column: &&Column| column.group == group;
-            if let Some(first) = columns.iter().position(|column| is_grouped(column)) {
+            if let Some(first) = columns.iter().position(is_grouped) {
                 let count = columns.iter().filter(|column| is_grouped(column)).count();
                 let first = FIRST_COLUMNS.len() + first;
                 table = table.with_group(group, first..first + count);
