@@ -190,14 +190,15 @@ impl Page {
         Ok(())
     }
 
-    /// Writes a picture of the whole page.
+    /// Writes a picture of the whole page, or of its top.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub async fn picture(&mut self, path: &Path) -> anyhow::Result<()> {
+    pub async fn picture(&mut self, path: &Path, height_max: Option<u32>) -> anyhow::Result<()> {
         let size = self.call("Page.getLayoutMetrics", json!({})).await?["cssContentSize"].clone();
-        let clip =
-            json!({ "x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1 });
+        let height = size["height"].as_f64().context("no height")?;
+        let height = height.min(height_max.map_or(f64::INFINITY, f64::from));
+        let clip = json!({ "x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1 });
         let whole = json!({ "captureBeyondViewport": true, "clip": clip });
         let picture = self.call("Page.captureScreenshot", whole).await?;
         let data = picture["data"].as_str().context("no picture")?;

@@ -1,17 +1,23 @@
-// The charts of the last ten minutes.
-const SPAN_MS = 600000, CHART_HEIGHT = 150, LEFT = 46, BOTTOM = 20, TOP = 8, BREAK_MS = 15000;
+// The charts of the last ten minutes, or of the whole minutes since the first sample.
+const SPAN_MS_MAX = 600000, MINUTE_MS = 60000, CHART_HEIGHT = 150, LEFT = 46, BOTTOM = 20, TOP = 8, BREAK_MS = 15000;
 function niceTop(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1e-3)));
   return [1, 2, 5, 10].map(step => step * power).find(top => top >= value);
 }
-function axes(svg, width, top, format) {
+function spanMs(first, end) {
+  return Math.min(SPAN_MS_MAX, MINUTE_MS * Math.max(1, Math.ceil((end - first) / MINUTE_MS)));
+}
+function ago(ms) {
+  return ms < MINUTE_MS ? `${ms / 1000} s ago` : `${ms / MINUTE_MS} min ago`;
+}
+function axes(svg, width, top, span, format) {
   const height = CHART_HEIGHT - TOP - BOTTOM;
   for (const share of [0, 0.5, 1]) {
     const y = TOP + height * (1 - share);
     svg.append(shape("line", { class: "grid", x1: LEFT, x2: width, y1: y, y2: y }));
     svg.append(shape("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, format(top * share)));
   }
-  [["start", 0, "10 min ago"], ["middle", 0.5, "5 min"], ["end", 1, "now"]].forEach(([anchor, share, text]) =>
+  [["start", 0, ago(span)], ["middle", 0.5, ago(span / 2)], ["end", 1, "now"]].forEach(([anchor, share, text]) =>
     svg.append(shape("text", { x: LEFT + share * (width - LEFT), y: CHART_HEIGHT - 4, "text-anchor": anchor }, text)));
 }
 function pieces(points) {
@@ -38,20 +44,20 @@ function chart(card, title, samples, series, { isStacked = false, top, format, h
     return value === null ? null : [base, base + value];
   }));
   const most = top ?? niceTop(Math.max(...layers.flat().filter(layer => layer !== null).map(layer => layer[1])));
-  const end = Date.now();
-  const x = at => LEFT + Math.max(0, 1 - (end - at) / SPAN_MS) * (width - LEFT);
+  const end = Date.now(), span = spanMs(samples[0].time_unix_ms, end);
+  const x = at => LEFT + Math.max(0, 1 - (end - at) / span) * (width - LEFT);
   const y = value => TOP + height * (1 - Math.min(1, value / most));
   const svg = drawing(width, CHART_HEIGHT, title);
-  axes(svg, width, most, format);
+  axes(svg, width, most, span, format);
   series.forEach((one, s) => {
     const points = samples.flatMap((sample, i) => layers[s][i] ? [{ at: sample.time_unix_ms, layer: layers[s][i] }] : []);
     for (const piece of pieces(points)) {
       const line = piece.map(point => `${x(point.at)},${y(point.layer[1])}`);
-      if (isStacked) {
+      if (piece.length === 1) {
+        svg.append(shape("circle", { class: `area s${one.index}`, cx: x(piece[0].at), cy: y(piece[0].layer[1]), r: 2 }));
+      } else if (isStacked) {
         const base = piece.map(point => `${x(point.at)},${y(point.layer[0])}`).reverse();
         svg.append(shape("polygon", { class: `area s${one.index}`, points: [...line, ...base].join(" ") }));
-      } else if (piece.length === 1) {
-        svg.append(shape("circle", { class: `area s${one.index}`, cx: x(piece[0].at), cy: y(piece[0].layer[1]), r: 2 }));
       } else {
         svg.append(shape("polyline", { class: `curve s${one.index}`, points: line.join(" ") }));
       }

@@ -2,6 +2,7 @@
 //! are in `target/pictures`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
@@ -14,38 +15,68 @@ use isotherm_harness::{Stack, wait_for};
 use isotherm_report::Format;
 use isotherm_router::PolicyName;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 /// The page has drawn the decisions of a look.
 const SHOWS_DECISIONS: &str = "document.querySelector('#decisions tr')";
 const REPORT_REQUESTS: u32 = 40;
 const REPORT_SPEEDUP: f64 = 40.0;
 const PICTURE: &str = "docs/images/live-page.png";
+/// The picture of the documents has a history of about a minute, and ends in the list of decisions.
+const HISTORY_SHOWN: Duration = Duration::from_secs(60);
+const PICTURE_HEIGHT: u32 = 1_320;
 const CONVERSATIONS: usize = 6;
 const TURNS: usize = 5;
 const SPEED: f64 = 4.0;
 
 /// Conversations whose prompts grow turn by turn, all at once.
-async fn converse(stack: &Stack) -> anyhow::Result<()> {
+async fn converse(stack: &Stack, name: &str, output_tokens: u32) -> anyhow::Result<()> {
     let client = Client::new(&stack.url(""))?;
     let conversation = async |number: usize| -> anyhow::Result<()> {
-        let mut prompt = format!("Conversation {number}. ");
+        let mut prompt = format!("Conversation {name}, {number}. ");
         for turn in 0..TURNS {
             prompt += &format!("Turn {turn} of conversation {number}. ").repeat(120);
             let body = json!({
                 "model": MODEL,
                 "messages": [{ "role": "user", "content": prompt }],
-                "max_tokens": 8,
+                "max_tokens": output_tokens,
                 "stream": true,
                 "stream_options": { "include_usage": true },
             });
-            let session = format!("s{number}");
+            let session = format!("{name}-{number}");
             let request = client.post_chat(&body).header("x-session-id", session);
             send(request).await?.success()?;
         }
         Ok(())
     };
     try_join_all((0..CONVERSATIONS).map(conversation)).await?;
-    admin::wait_until_idle(stack.service()).await
+    Ok(())
+}
+
+/// One set of conversations after the other, so that pictures show a pool at work.
+async fn keep_conversing(stack: &Stack) -> anyhow::Result<()> {
+    for round in 0.. {
+        converse(stack, &format!("round {round}"), 100).await?;
+    }
+    Ok(())
+}
+
+async fn take_pictures(page: &mut Page, url: &str) -> anyhow::Result<()> {
+    let folder = output_directory().join("pictures");
+    for view in VIEWS {
+        page.visit(url, view, SHOWS_DECISIONS).await?;
+        page.check().await.with_context(|| view.name())?;
+        let picture = folder.join(format!("live-page-{}.png", view.name()));
+        page.picture(&picture, None).await?;
+    }
+    if std::env::var_os("UPDATE_PICTURES").is_some() {
+        sleep(HISTORY_SHOWN).await;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        page.visit(url, VIEWS[0], SHOWS_DECISIONS).await?;
+        page.picture(&root.join(PICTURE), Some(PICTURE_HEIGHT))
+            .await?;
+    }
+    Ok(())
 }
 
 #[tokio::test]
@@ -54,7 +85,8 @@ async fn the_live_page_shows_replicas_and_why_decisions_were_made() -> anyhow::R
     let stack = engines("live-page", 3, SPEED).start().await?;
     let service = stack.service();
     assert_eq!(service.get("/api/decisions").await?, json!([]));
-    converse(&stack).await?;
+    converse(&stack, "first", 8).await?;
+    admin::wait_until_idle(service).await?;
     let decisions = service.get("/api/decisions").await?;
     let decisions = decisions.as_array().context("no list")?;
     assert_eq!(decisions.len(), CONVERSATIONS * TURNS);
@@ -78,13 +110,7 @@ async fn the_live_page_shows_replicas_and_why_decisions_were_made() -> anyhow::R
         return Ok(());
     };
     let url = service.admin_url("/");
-    let folder = output_directory().join("pictures");
-    for view in VIEWS {
-        page.visit(&url, view, SHOWS_DECISIONS).await?;
-        page.check().await.with_context(|| view.name())?;
-        let picture = folder.join(format!("live-page-{}.png", view.name()));
-        page.picture(&picture).await?;
-    }
+    page.visit(&url, VIEWS[0], SHOWS_DECISIONS).await?;
     let text = page.evaluate("document.body.outerHTML").await?;
     let text = text.as_str().context("no text")?;
     for decision in decisions {
@@ -114,12 +140,10 @@ async fn the_live_page_shows_replicas_and_why_decisions_were_made() -> anyhow::R
             .await?,
         json!(4)
     );
-    if std::env::var_os("UPDATE_PICTURES").is_some() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        page.visit(&url, VIEWS[0], SHOWS_DECISIONS).await?;
-        page.picture(&root.join(PICTURE)).await?;
+    tokio::select! {
+        traffic = keep_conversing(&stack) => traffic,
+        pictures = take_pictures(&mut page, &url) => pictures,
     }
-    Ok(())
 }
 
 #[tokio::test]
@@ -178,7 +202,7 @@ async fn the_report_of_the_demo_fits_every_reader() -> anyhow::Result<()> {
             .await?;
         page.check().await.with_context(|| view.name())?;
         let picture = folder.join(format!("report-{}.png", view.name()));
-        page.picture(&picture).await?;
+        page.picture(&picture, None).await?;
         let empty = "document.querySelectorAll('body :is(p, strong, figure, ul, dl, section):empty').length";
         assert_eq!(page.evaluate(empty).await?, json!(0), "empty elements");
     }
