@@ -40,7 +40,7 @@ fn hex(RGBColor(red, green, blue): RGBColor) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Colours of the series on a dark page: those that would sink into it are lighter.
+/// Colours of the series on a dark page: the darkest of the usual colours would sink into it, and are lighter here.
 const DARK_COLOURS: [RGBColor; 8] = [
     RGBColor(77, 166, 224),
     RGBColor(240, 176, 48),

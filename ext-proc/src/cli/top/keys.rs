@@ -35,7 +35,7 @@ pub(super) enum SortKey {
     /// By pool and address, as the service lists them.
     #[default]
     Address,
-    /// Failed ones first, then those that take no request.
+    /// Failed replicas first, then replicas that take no request.
     State,
     /// The most requests in flight first.
     InFlight,
