@@ -83,8 +83,8 @@ pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f6
 
 /// Values to name on a log axis: plotters begins at a power of ten and crowds all its multiples.
 pub(super) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
-    let (first, last) = (low.log10().floor(), high.log10().ceil());
-    let steps: &[f64] = if last - first > LOG_DECADES_STEPPED {
+    let (first, last) = (low.log10().floor(), high.log10());
+    let steps: &[f64] = if (high / low).log10() > LOG_DECADES_STEPPED {
         &[1.0]
     } else {
         &[1.0, 2.0, 5.0]
