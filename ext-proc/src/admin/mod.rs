@@ -2,7 +2,7 @@
 //!
 //! | request | effect |
 //! | --- | --- |
-//! | `GET /` | returns the live page, which reads the pages below |
+//! | `GET /`, `GET /favicon.svg` | returns the live page, which reads the pages below, and its icon |
 //! | `GET /healthz` | returns 200 while the process runs |
 //! | `GET /readyz` | returns 200 once every configured replica has been probed, until the service stops |
 //! | `GET /metrics` | returns the metrics in the OpenMetrics text format |
@@ -16,6 +16,7 @@
 //! | `POST /api/scaling/hold` `{"pool", "replicas", "seconds"}` | holds the number of a pool; without `replicas` and `seconds`, ends the hold |
 //! | `GET /api/batch[?pool=MODEL]` | returns the gates for batch work: utilisation, credit, and what each holds |
 //! | `GET /api/tenants[?pool=MODEL]` | returns the tenants: requests and tokens |
+//! | `GET /api/history[?pool=MODEL]` | returns ten minutes of each pool: requests by reason, cache hits and times to the first byte, every five seconds |
 //! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and leased replicas |
 //! | `GET /api/decisions` | returns the last hundred decisions and their outcomes; the service keeps them while a page asks for them |
 //! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | returns the decision on a request, and the reason; changes nothing |
@@ -33,6 +34,7 @@ mod connections;
 mod error;
 mod explain;
 mod health;
+mod history;
 mod live;
 mod pools;
 mod recording;
@@ -100,7 +102,9 @@ impl Admin {
     /// Serves on `listener` until `stop` resolves and the requests in flight have ended.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
         let admin = Arc::new(self);
-        let pages = open_pages().route("/", get(live::page));
+        let pages = open_pages()
+            .route("/", get(live::page))
+            .route("/favicon.svg", get(live::favicon));
         let router = pages.merge(api(&admin)).with_state(admin);
         server::serve(listener, with_errors(router), stop).await;
     }
@@ -126,6 +130,7 @@ fn api(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
     Router::new()
         .route("/api/decisions", get(live::decisions))
         .route("/api/pools", get(pools::list))
+        .route("/api/history", get(history::show))
         .route("/api/batch", get(tiers::batch))
         .route("/api/tenants", get(tiers::tenants))
         .route("/api/replicas", get(replicas::list).post(replicas::add))

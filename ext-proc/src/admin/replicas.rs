@@ -29,7 +29,13 @@ pub(super) async fn list(
     for pool in pools {
         let now = pool.clock().now();
         let leased = pool.leased();
-        replicas.extend(pool.replicas().into_iter().map(|status| {
+        let statuses = pool.replicas();
+        let failures = pool.failures().look(&statuses);
+        replicas.extend(statuses.into_iter().map(|status| {
+            let failure = failures.get(&status.id).map(|failure| view::FailureView {
+                since_unix_ms: failure.since_unix_ms,
+                reason: failure.reason(status.availability),
+            });
             let region = leased.get(&status.id).map(ToString::to_string);
             let adapters = status.adapters.as_ref();
             let adapters = adapters.map(|status| adapters_view(pool.adapter_names(status)));
@@ -39,6 +45,7 @@ pub(super) async fn list(
             replica.running = replica.running.or(running);
             view::ReplicaView {
                 adapters,
+                failure,
                 ..replica
             }
         }));
@@ -178,6 +185,7 @@ fn replica_view(
         several_processes: status.has_several_processes,
         probe_age_ms: status.probed.map(|sent| millis(now.since(sent))),
         adapters: None,
+        failure: None,
     }
 }
 

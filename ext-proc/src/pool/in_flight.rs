@@ -144,6 +144,9 @@ impl InFlightGuard {
         };
         self.release(outcome, served_by, end);
         self.pool.observe(outcome, self.tier);
+        if let Some(us) = outcome.ttft_us {
+            self.pool.history().first_byte(us);
+        }
         self.pool.check_signals();
         if let Some((replica, load, sent)) = self.load_report(served_by, outcome) {
             self.pool.probed(replica, load, sent);

@@ -10,6 +10,8 @@ mod decision;
 mod demand;
 mod endpoint;
 mod engine_counters;
+mod failures;
+mod history;
 mod in_flight;
 mod log_limit;
 mod membership;
@@ -52,6 +54,8 @@ use crate::recorder::Recorder;
 use crate::sans_io::{DrivenCore, Driver};
 use adapters::AdapterNames;
 use demand::ExpectedRequest;
+use failures::FailureLog;
+use history::PoolHistory;
 use log_limit::LogLimit;
 use signals::SignalCheck;
 use state::{PendingReplies, PoolState};
@@ -60,6 +64,7 @@ pub use adapters::ReplicaAdapters;
 pub use decision::{ForwardRoute, PoolDecision, Route, Submission};
 pub(crate) use demand::{DemandMeter, DemandParts, MeterModel};
 pub use endpoint::Endpoint;
+pub(crate) use history::{HistorySample, SAMPLE_INTERVAL};
 pub use in_flight::InFlightGuard;
 pub use membership::{Member, MembershipError, REPLICAS_MAX, ReplicaLease};
 pub(crate) use page_reports::CountedTokens;
@@ -73,6 +78,7 @@ pub(crate) use signals::sources;
 pub(crate) use sources::Discovery;
 pub use tasks::follow_sources;
 pub(crate) use tasks::for_each_pool;
+pub(crate) use tasks::keep_histories;
 pub(crate) use tenants::NamedTenant;
 
 /// Time between two looks at a draining replica.
@@ -97,6 +103,8 @@ pub struct Pool {
     /// Log lines about requests that Envoy sent elsewhere.
     override_log: LogLimit,
     demand: DemandMeter,
+    history: PoolHistory,
+    failures: FailureLog,
     /// The registry's counter of changes of membership.
     revision: watch::Sender<u64>,
     /// The registry's counter of replicas that were found to hang.
@@ -130,6 +138,8 @@ impl Pool {
             timeout_log: LogLimit::default(),
             override_log: LogLimit::default(),
             demand: DemandMeter::default(),
+            history: PoolHistory::default(),
+            failures: FailureLog::default(),
             revision,
             hangs,
         }
@@ -138,6 +148,16 @@ impl Pool {
     /// The model that the pool serves, or [`ANY_MODEL`].
     pub fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// The last ten minutes.
+    pub(crate) const fn history(&self) -> &PoolHistory {
+        &self.history
+    }
+
+    /// The replicas that fail, and why.
+    pub(crate) const fn failures(&self) -> &FailureLog {
+        &self.failures
     }
 
     const fn timeout_log(&self) -> &LogLimit {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use tokio::task::JoinHandle;
 
-use super::{Pool, PoolRegistry, sources};
+use super::{Pool, PoolRegistry, history, sources};
 use crate::kubernetes::KubernetesClient;
 use crate::tasks::{AbortOnDrop, vital};
 
@@ -14,6 +14,11 @@ pub fn follow_sources(pool_registry: &PoolRegistry) -> JoinHandle<()> {
     for_each_pool(pool_registry, "sources", move |pool| {
         sources::follow(pool, client.clone())
     })
+}
+
+/// Keeps the history of every pool, through reloads, until the task is aborted.
+pub(crate) fn keep_histories(pool_registry: &PoolRegistry) -> JoinHandle<()> {
+    for_each_pool(pool_registry, "history", history::keep)
 }
 
 /// Runs `work` with this name for each pool, through reloads, until the registry is gone or the task is aborted.

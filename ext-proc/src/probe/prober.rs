@@ -155,6 +155,7 @@ fn apply(
             if let Some(adapters) = adapters {
                 pool.adapters_reported(id, &adapters, sent);
             }
+            pool.failures().probe_succeeded(id);
             pool.running_reported(id, load.running);
             pool.probed(id, load, sent);
             if let Some(counters) = counters {
@@ -175,6 +176,7 @@ fn apply(
                     "replica has no usable metrics: it gets requests by the number of its outstanding ones"
                 );
             }
+            pool.failures().probe_succeeded(id);
             // The answer shows that the replica is up now, and nothing of the requests that it has.
             pool.answered_without_metrics(id, answered);
         }
@@ -183,6 +185,7 @@ fn apply(
                 tracing::warn!(pool = %pool.name(), replica = %addr, %error, "probe failed");
             }
             pool.probe_failed(id);
+            pool.failures().probe_failed(id, &error);
         }
     }
 }

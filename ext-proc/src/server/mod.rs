@@ -34,7 +34,7 @@ use crate::config::{Config, Listen, Reloader};
 use crate::metrics::{
     Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector, ScalingCollector,
 };
-use crate::pool::{PoolRegistry, follow_sources};
+use crate::pool::{PoolRegistry, follow_sources, keep_histories};
 use crate::probe;
 use crate::regions::{RegionsRuntime, RegionsServer};
 use crate::scaling::{ScalingHandle, keda};
@@ -177,7 +177,7 @@ impl Server {
         let probes = probe::spawn(&pool_registry, self.probe_metrics)
             .context("cannot start a thread for probes")?;
         let (drain_max, token_file) = (self.config.drain_max, self.config.admin.token_file.clone());
-        let sources = follow_sources(&pool_registry);
+        let followers = follow_pools(&pool_registry);
         let (reloader, mut reloads) = follow_file(self.config, self.file, &pool_registry);
         let health =
             readiness::announce(Arc::clone(&pool_registry), serving, stopped.clone()).await;
@@ -223,12 +223,17 @@ impl Server {
             admin,
             admin_stopping,
             reloads,
-            sources,
+            followers,
             probes,
             plans,
             spans: services.spans,
         })
     }
+}
+
+/// Follows the sources of replicas, and keeps the histories of the pools.
+fn follow_pools(pool_registry: &PoolRegistry) -> [JoinHandle<()>; 2] {
+    [follow_sources(pool_registry), keep_histories(pool_registry)]
 }
 
 /// Logs that the service serves, and where.
@@ -303,7 +308,7 @@ struct ServerTasks {
     admin: JoinHandle<()>,
     admin_stopping: watch::Sender<bool>,
     reloads: JoinSet<()>,
-    sources: JoinHandle<()>,
+    followers: [JoinHandle<()>; 2],
     probes: JoinHandle<()>,
     plans: JoinHandle<()>,
     spans: Option<Spans>,
@@ -333,7 +338,9 @@ impl ServerTasks {
         }
         self.pool_registry.shut_down();
         self.reloads.abort_all();
-        self.sources.abort();
+        for follower in &self.followers {
+            follower.abort();
+        }
         let leave = async {
             if let Some(region) = self.region {
                 region.stop().await;

@@ -37,5 +37,5 @@ mod report;
 mod table;
 
 pub use facts::RunFacts;
-pub use report::{Conclusion, Content, Format, Report, Section};
-pub use table::{Cell, Row, Table};
+pub use report::{Conclusion, Content, Format, KeyFigure, Report, Section};
+pub use table::{Cell, ColumnGroup, Row, Table};

@@ -19,6 +19,15 @@ pub fn short(value: f64) -> String {
     }
 }
 
+/// A number at an axis: whole where it is, `50` and `0.25`.
+#[must_use]
+pub(crate) fn tick(value: f64) -> String {
+    match value == value.round() {
+        true => whole(value),
+        false => short(value),
+    }
+}
+
 /// A whole number: `1234`.
 #[must_use]
 pub fn whole(value: f64) -> String {
@@ -38,6 +47,16 @@ pub fn percent(share: f64) -> String {
         format!("{:.1} %", share * 100.0)
     } else {
         "-".to_owned()
+    }
+}
+
+/// A time in milliseconds with its unit: `7.5 ms`, `170 ms`, `1.25 s`.
+#[must_use]
+pub fn time_ms(ms: f64) -> String {
+    if ms < 1_000.0 {
+        format!("{} ms", short(ms))
+    } else {
+        format!("{} s", short(ms / 1_000.0))
     }
 }
 
@@ -61,6 +80,14 @@ mod tests {
         assert_eq!(
             (percent(0.4123), times(1.2704)),
             ("41.2 %".into(), "1.27 ×".into())
+        );
+        assert_eq!(
+            [tick(50.0), tick(0.25)],
+            ["50".to_owned(), "0.25".to_owned()]
+        );
+        assert_eq!(
+            [time_ms(170.2), time_ms(1_254.0)],
+            ["170 ms".to_owned(), "1.25 s".to_owned()]
         );
         assert_eq!(
             (whole(12.5), hundredths(0.126)),

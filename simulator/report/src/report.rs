@@ -51,10 +51,27 @@ pub enum Content {
     Link(String),
     /// Statements computed from the data.
     Conclusions(Vec<Conclusion>),
+    /// The few figures that a reader takes away, large.
+    KeyFigures(Vec<KeyFigure>),
     /// Charts side by side. The legend above the charts names the series of the first chart.
     Charts(Vec<Chart>),
     /// A table.
     Table(Table),
+}
+
+/// A figure that a page shows large, beside the same figure of the other series.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct KeyFigure {
+    /// Name of the figure.
+    pub name: String,
+    /// Value of the first series, with its unit.
+    pub value: String,
+    /// The value beside that of another series, in words; may be empty.
+    pub comparison: String,
+    /// Whether the comparison favours the first series; `None` without a judgement.
+    pub is_better: Option<bool>,
+    /// Names and values of the other series.
+    pub others: Vec<(String, String)>,
 }
 
 /// A statement computed from the data.
@@ -165,6 +182,12 @@ impl Section {
         self.with(Content::Conclusions(conclusions))
     }
 
+    /// Adds key figures; an empty list is left out.
+    #[must_use]
+    pub fn key_figures(self, figures: Vec<KeyFigure>) -> Self {
+        self.with(Content::KeyFigures(figures))
+    }
+
     /// Adds charts side by side; an empty list is left out.
     #[must_use]
     pub fn charts(self, charts: Vec<Chart>) -> Self {
@@ -181,6 +204,7 @@ impl Section {
         let is_empty = match &content {
             Content::Text(text) | Content::Link(text) => text.is_empty(),
             Content::Conclusions(conclusions) => conclusions.is_empty(),
+            Content::KeyFigures(figures) => figures.is_empty(),
             Content::Charts(charts) => charts.is_empty(),
             Content::Table(table) => table.rows.is_empty(),
         };

@@ -1,5 +1,7 @@
 //! Tables: rows of cells under column names. A table renders itself as terminal text, as Markdown and as CSV.
 
+use core::ops::Range;
+
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement};
 use serde::Serialize;
@@ -9,8 +11,22 @@ use serde::Serialize;
 pub struct Table {
     /// Names of the columns.
     pub columns: Vec<String>,
+    /// Headings above several columns, from left to right; none of them overlap.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<ColumnGroup>,
     /// Rows from top to bottom.
     pub rows: Vec<Row>,
+}
+
+/// A heading above several columns. Text without such headings names each column with its group: `TTFT p50`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ColumnGroup {
+    /// The heading.
+    pub name: String,
+    /// Index of its first column.
+    pub first: usize,
+    /// Number of its columns.
+    pub columns: usize,
 }
 
 /// A row of a table.
@@ -29,6 +45,9 @@ pub struct Cell {
     pub text: String,
     /// Whether a page shows the cell as an alert.
     pub is_alert: bool,
+    /// Whether the cell has the best value of its column.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub is_best: bool,
 }
 
 impl<T: ToString> From<T> for Cell {
@@ -36,6 +55,7 @@ impl<T: ToString> From<T> for Cell {
         Self {
             text: text.to_string(),
             is_alert: false,
+            is_best: false,
         }
     }
 }
@@ -47,6 +67,7 @@ impl Cell {
         Self {
             text: count.to_string(),
             is_alert: count > 0,
+            is_best: false,
         }
     }
 }
@@ -57,8 +78,36 @@ impl Table {
     pub fn new<S: ToString>(columns: impl IntoIterator<Item = S>) -> Self {
         Self {
             columns: columns.into_iter().map(|name| name.to_string()).collect(),
-            rows: Vec::new(),
+            ..Self::default()
         }
+    }
+
+    /// Puts a heading above columns.
+    #[must_use]
+    pub fn with_group(mut self, name: &str, columns: Range<usize>) -> Self {
+        self.groups.push(ColumnGroup {
+            name: name.to_owned(),
+            first: columns.start,
+            columns: columns.len(),
+        });
+        self
+    }
+
+    /// The heading above a column.
+    #[must_use]
+    pub fn group_of(&self, column: usize) -> Option<&ColumnGroup> {
+        let mut groups = self.groups.iter();
+        groups.find(|group| (group.first..group.first + group.columns).contains(&column))
+    }
+
+    /// The names of the columns, each with its group.
+    fn full_names(&self) -> Vec<String> {
+        let columns = self.columns.iter().enumerate();
+        let name = |(index, column): (usize, &String)| match self.group_of(index) {
+            Some(group) => format!("{} {column}", group.name),
+            None => column.clone(),
+        };
+        columns.map(name).collect()
     }
 
     /// A table with these rows.
@@ -97,7 +146,7 @@ impl Table {
         table
             .load_style(NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled)
-            .set_header(&self.columns);
+            .set_header(self.full_names());
         for row in &self.rows {
             table.add_row(row.cells.iter().map(|cell| cell.text.as_str()));
         }
@@ -118,7 +167,7 @@ impl Table {
             let escaped = cells.map(|cell| cell.replace('|', "\\|").replace('\n', " "));
             format!("| {} |\n", escaped.collect::<Vec<_>>().join(" | "))
         };
-        let mut text = line(&mut self.columns.iter().map(String::as_str));
+        let mut text = line(&mut self.full_names().iter().map(String::as_str));
         let alignments = ["---"].into_iter().chain(core::iter::repeat("---:"));
         text += &line(&mut alignments.take(self.columns.len()));
         for row in &self.rows {
@@ -130,7 +179,7 @@ impl Table {
     /// Comma-separated values, quoted where needed (RFC 4180), with the column names as the first line.
     #[must_use]
     pub fn csv(&self) -> String {
-        let mut text = csv_line(self.columns.iter().map(String::as_str));
+        let mut text = csv_line(self.full_names().iter().map(String::as_str));
         for row in &self.rows {
             text += &csv_line(row.cells.iter().map(|cell| cell.text.as_str()));
         }
@@ -168,6 +217,14 @@ mod tests {
         let markdown = "| name | ms |\n| --- | ---: |\n| a | 12.5 |\n| long, x\\|y | 7 |\n";
         assert_eq!(table().markdown(), markdown);
         assert_eq!(table().csv(), "name,ms\na,12.5\n\"long, x|y\",7\n");
+    }
+
+    #[test]
+    fn a_column_has_the_name_of_its_group_where_no_heading_can_stand() {
+        let table = Table::new(["policy", "p50", "p99", "failed"]).with_group("TTFT", 1..3);
+        assert_eq!(table.csv(), "policy,TTFT p50,TTFT p99,failed\n");
+        assert!(table.markdown().starts_with("| policy | TTFT p50 |"));
+        assert!(table.text().contains("TTFT p99"));
     }
 
     #[test]

@@ -9,11 +9,12 @@ use serde_json::json;
 
 use crate::client::Client;
 use crate::drive::run_workload;
-use crate::load_imbalance::LoadImbalance;
 use crate::metrics::{RequestMetrics, round};
 use crate::progress;
 use crate::record::RequestLog;
-use crate::report::{Comparison, Run};
+use crate::replica_load::ReplicaLoad;
+use crate::report::{Comparison, Run, plain_name};
+use crate::run_curves::RunCurves;
 use crate::scenario::{Scenario, Scheme, probe_interval_ms};
 
 /// Runs every scheme; prints the progress on standard error.
@@ -23,7 +24,7 @@ use crate::scenario::{Scenario, Scheme, probe_interval_ms};
 pub async fn compare(scenario: &Scenario, schemes: &[Scheme]) -> anyhow::Result<Comparison> {
     let mut runs = Vec::new();
     for scheme in schemes {
-        let label = scheme.label();
+        let label = plain_name(scheme.policy.as_ref());
         let replicas = scenario.summary.replicas;
         eprintln!("{label}: starting {replicas} engines, the service and Envoy");
         let run = run(scenario, *scheme, &label).await;
@@ -48,12 +49,13 @@ async fn run(scenario: &Scenario, scheme: Scheme, label: &str) -> anyhow::Result
 /// # Errors
 /// When it does not become ready.
 pub async fn start(scenario: &Scenario, scheme: Scheme) -> anyhow::Result<Stack> {
-    let speed = scenario.summary.speed;
+    let speed = scenario.summary.engine_speed();
     let stack = stack_builder("demo", scenario.pool.clone(), speed, scheme);
     stack.start().await
 }
 
-/// Plays the scenario's workload against the Envoy at `base`, for which `service` decides.
+/// Plays the scenario's workload against the Envoy at `base`, for which `service` decides. Times and rates of the run are those
+/// of the engines.
 ///
 /// # Errors
 /// When the client gets no resources from the system.
@@ -67,19 +69,21 @@ pub async fn measure(
     let workload = &scenario.workload;
     let client = Client::new(base)?;
     let log = RequestLog::default();
-    let mut imbalance = LoadImbalance::default();
+    let mut load = ReplicaLoad::default();
     let duration = tokio::select! {
         duration = run_workload(workload, &client, &log) => duration,
         () = progress::follow(label, workload.requests(), 1.0, &log, |records, _| records.len()) => Duration::ZERO,
-        () = imbalance.watch(service) => Duration::ZERO,
+        () = load.watch(service) => Duration::ZERO,
     };
+    let (records, speed) = (log.take(label), scenario.summary.speed);
     Ok(Run {
         system: None,
         policy: scheme.policy.as_ref().into(),
         push: scheme.push.name().into(),
         duration_s: round(duration.as_secs_f64()),
-        load_imbalance: round(imbalance.average()),
-        metrics: RequestMetrics::of(&log.take(label), &(Duration::ZERO..duration), 1.0),
+        load_imbalance: round(load.imbalance()),
+        curves: RunCurves::of(&records, load.samples(), duration, speed),
+        metrics: RequestMetrics::of(&records, &(Duration::ZERO..duration), speed),
     })
 }
 

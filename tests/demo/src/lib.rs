@@ -14,14 +14,15 @@
 pub mod client;
 pub mod compare;
 pub mod drive;
-pub mod load_imbalance;
 pub mod mesh;
 pub mod metrics;
 pub mod peers;
 mod progress;
 pub mod record;
 pub mod regions;
+pub mod replica_load;
 pub mod report;
+mod run_curves;
 pub mod scenario;
 pub mod soak;
 pub mod tiers;

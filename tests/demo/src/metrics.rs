@@ -1,6 +1,6 @@
 //! Metrics of the requests of a run, or of one region's clients in it.
 //!
-//! A run of several regions scales all times and rates to the engines' clock: with engines ten times faster than real time, a
+//! A run scales all times and rates to the engines' clock: with engines ten times faster than real time, a
 //! measured second counts as ten. The time of Envoy, the service and this machine then counts ten times too, in every run.
 
 use std::ops::Range;

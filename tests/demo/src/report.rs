@@ -1,14 +1,19 @@
 //! The result of a policy comparison, and its report.
 
+mod charts;
 mod gain;
+mod key_figures;
+mod table;
 
-use isotherm_report::chart::{Bar, BarGroup, Bars, Chart, Plot};
-use isotherm_report::number::{hundredths, percent, whole};
-use isotherm_report::palette::css;
-use isotherm_report::{Cell, Report, RunFacts, Section, Table};
+use isotherm_report::{Report, RunFacts, Section};
 use serde::Serialize;
 
-use crate::metrics::{RequestMetrics, Summary};
+use crate::metrics::RequestMetrics;
+use crate::run_curves::RunCurves;
+
+/// The paragraph about what to do next.
+const NEXT: &str = "Next: cargo xtask up starts this system for your own requests, and docs/quickstart.md leads from there to your \
+                    own Envoy. report.json beside this page has every figure.";
 
 /// The measurements of every scheme on one workload: `report.json`.
 #[derive(Clone, Debug, Serialize)]
@@ -34,8 +39,43 @@ pub struct ScenarioSummary {
     pub engine: String,
     /// Factor by which everything runs faster than real time.
     pub speed: f64,
+    /// Engines that each replica stands for.
+    pub engines_per_replica: u32,
     /// Seed of the workload.
     pub seed: u64,
+}
+
+/// Name of a policy in prose: `Round robin` of `round_robin`.
+#[must_use]
+pub fn plain_name(policy: &str) -> String {
+    let mut letters = policy.chars();
+    let first = letters.next().map(|letter| letter.to_ascii_uppercase());
+    let rest = letters.map(|letter| if letter == '_' { ' ' } else { letter });
+    first.into_iter().chain(rest).collect()
+}
+
+impl ScenarioSummary {
+    /// Factor by which a replica is faster than one real engine.
+    #[must_use]
+    pub fn engine_speed(&self) -> f64 {
+        self.speed * f64::from(self.engines_per_replica)
+    }
+
+    /// The sentences about the clock of all times and rates.
+    pub(crate) fn clock(&self) -> String {
+        let several = match self.engines_per_replica {
+            1 => String::new(),
+            engines => format!(" Each replica stands for {engines} engines."),
+        };
+        if self.speed == 1.0 {
+            return format!("Times are as measured.{several}");
+        }
+        let speed = self.speed;
+        format!(
+            "Everything runs {speed} times faster than real time.{several} Times and rates are those of the engines: 1 ms \
+             as measured counts as {speed} ms, also in Envoy and in the service."
+        )
+    }
 }
 
 /// The run of a scheme.
@@ -48,23 +88,25 @@ pub struct Run {
     pub policy: String,
     /// Push mode.
     pub push: String,
-    /// Seconds from the first request to the end of the last response.
+    /// Seconds from the first request to the end of the last response, as measured.
     pub duration_s: f64,
     /// Time average of the maximum over the mean of outstanding requests per replica.
     pub load_imbalance: f64,
     /// Metrics of all requests.
     #[serde(flatten)]
     pub metrics: RequestMetrics,
+    /// Curves of the run.
+    pub curves: RunCurves,
 }
 
 impl Run {
     /// Name in tables and charts.
     #[must_use]
     pub fn label(&self) -> String {
-        let scheme = format!("{} / {}", self.policy, self.push);
+        let policy = plain_name(&self.policy);
         match &self.system {
-            Some(system) => format!("{system}: {scheme}"),
-            None => scheme,
+            Some(system) => format!("{system}: {policy}"),
+            None => policy,
         }
     }
 
@@ -76,146 +118,9 @@ impl Run {
             ..self
         }
     }
-
-    /// A cell with a time in the service's queue; empty where no answer tells it.
-    fn queued(&self, time: fn(&Summary) -> f64) -> Cell {
-        let queue = self.metrics.queue_ms.as_ref();
-        queue.map_or("".into(), |queue| whole(time(queue)).into())
-    }
 }
 
-/// A figure of a run.
-type Figure = fn(&Run) -> f64;
-
 impl Comparison {
-    /// The charts with their titles and a legend as one SVG picture.
-    ///
-    /// # Errors
-    /// When a chart cannot be drawn.
-    pub fn picture(&self) -> anyhow::Result<String> {
-        const WIDTH: u32 = 520;
-        const HEIGHT: u32 = 300;
-        const TITLE: u32 = 30;
-        let mut body = String::new();
-        for (index, run) in self.runs.iter().enumerate() {
-            let x = 20 + 340 * index;
-            let (colour, label) = (css(index), run.label());
-            body += &format!(
-                "<rect x=\"{x}\" y=\"10\" width=\"14\" height=\"14\" fill=\"{colour}\"/>\
-                 <text x=\"{}\" y=\"22\">{label}</text>",
-                x + 20
-            );
-        }
-        for (index, chart) in (0_u32..).zip(self.charts()) {
-            let title = chart.title.clone();
-            let (x, y) = (index % 2 * WIDTH, index / 2 * (HEIGHT + TITLE) + TITLE);
-            let size = (WIDTH, HEIGHT);
-            let svg = Chart { size, ..chart }.svg()?;
-            let svg = svg.replacen("<svg ", &format!("<svg x=\"{x}\" y=\"{}\" ", y + TITLE), 1);
-            body += &format!(
-                "<text x=\"{}\" y=\"{}\" font-weight=\"bold\">{title}</text>{svg}",
-                x + 20,
-                y + 22
-            );
-        }
-        let (width, height) = (2 * WIDTH, 2 * (HEIGHT + TITLE) + TITLE);
-        Ok(format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" \
-             font-size=\"15\"><rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>{body}</svg>\n"
-        ))
-    }
-
-    fn chart(
-        &self,
-        title: &str,
-        caption: &str,
-        groups: &[(&str, Figure)],
-        format: fn(f64) -> String,
-    ) -> Chart {
-        let bar = |value| Bar {
-            value,
-            spread: None,
-        };
-        let groups = groups.iter().map(|(name, value)| BarGroup {
-            name: (*name).to_owned(),
-            bars: self.runs.iter().map(value).map(bar).collect(),
-        });
-        let plot = Bars {
-            groups: groups.collect(),
-            reference: None,
-            format,
-        };
-        Chart::new(
-            title,
-            caption,
-            self.runs.iter().map(Run::label),
-            Plot::Bars(plot),
-        )
-    }
-
-    pub(crate) fn charts(&self) -> Vec<Chart> {
-        vec![
-            self.chart(
-                "Cache hit ratio",
-                "Share of prompt tokens that the engines found in their KV caches. More is better.",
-                &[("all prompts", |run| run.metrics.cache_hit_ratio)],
-                percent,
-            ),
-            self.chart(
-                "Time to first token, ms",
-                "Time that a user waits for the first token. Less is better.",
-                &[
-                    ("p50", |run| run.metrics.ttft_ms.p50),
-                    ("p90", |run| run.metrics.ttft_ms.p90),
-                    ("p99", |run| run.metrics.ttft_ms.p99),
-                ],
-                whole,
-            ),
-            self.chart(
-                "Throughput, tokens/s",
-                "Output tokens per second. More is better.",
-                &[("all replicas", |run| run.metrics.output_tokens_per_s)],
-                whole,
-            ),
-            self.chart(
-                "Load imbalance",
-                "Requests on the busiest replica over the mean, averaged over time. 1 is perfectly even.",
-                &[("maximum over mean", |run| run.load_imbalance)],
-                hundredths,
-            ),
-        ]
-    }
-
-    pub(crate) fn table(&self) -> Table {
-        type Column = (&'static str, fn(&Run) -> Cell);
-        let columns: [Column; 15] = [
-            ("policy / push", |run| run.label().into()),
-            ("requests", |run| {
-                (run.metrics.completed + run.metrics.failed).into()
-            }),
-            ("failed", |run| Cell::zero_expected(run.metrics.failed)),
-            ("seconds", |run| format!("{:.1}", run.duration_s).into()),
-            ("cache hits", |run| {
-                percent(run.metrics.cache_hit_ratio).into()
-            }),
-            ("TTFT mean", |run| whole(run.metrics.ttft_ms.mean).into()),
-            ("p50", |run| whole(run.metrics.ttft_ms.p50).into()),
-            ("p90", |run| whole(run.metrics.ttft_ms.p90).into()),
-            ("p99 ms", |run| whole(run.metrics.ttft_ms.p99).into()),
-            ("e2e p50", |run| whole(run.metrics.e2e_ms.p50).into()),
-            ("p99 ms", |run| whole(run.metrics.e2e_ms.p99).into()),
-            ("queue p50", |run| run.queued(|queue| queue.p50)),
-            ("p99 ms", |run| run.queued(|queue| queue.p99)),
-            ("tokens/s", |run| {
-                whole(run.metrics.output_tokens_per_s).into()
-            }),
-            ("imbalance", |run| hundredths(run.load_imbalance).into()),
-        ];
-        let rows = self.runs.iter();
-        let rows = rows.map(|run| columns.map(|(_, cell)| cell(run)));
-        Table::new(columns.map(|(name, _)| name)).with_rows(rows)
-    }
-
     /// The report.
     ///
     /// # Errors
@@ -223,20 +128,27 @@ impl Comparison {
     pub fn report(&self) -> anyhow::Result<Report> {
         let scenario = &self.scenario;
         let introduction = Section::new("").text(format!(
-            "{}. Each run: {} fresh replicas ({}), the same requests through a real Envoy. Times are as measured; \
-             everything runs {} times faster than real time.",
-            scenario.description, scenario.replicas, scenario.engine, scenario.speed
+            "{}. Each run: {} fresh replicas ({}), the same requests through a real Envoy. {}",
+            scenario.description,
+            scenario.replicas,
+            scenario.engine,
+            scenario.clock()
         ));
         let gain = gain::gain(self).into_iter().collect();
         let sections = [
-            introduction.conclusions(gain),
-            Section::new("").charts(self.charts()).table(self.table()),
+            Section::new("")
+                .key_figures(key_figures::key_figures(self))
+                .conclusions(gain),
+            introduction.charts(self.charts()),
+            Section::detail("Load of each replica").charts(self.load_charts()),
+            Section::new("All figures").table(self.table()).text(NEXT),
         ];
         let report = Report {
             facts: Some(RunFacts::collect("cargo xtask")),
             footer: format!(
-                "Seed {}. pending: a request waits in the service until a replica can start it. blind: the service sends it \
-                 at once. queue: time in the service.",
+                "Seed {}. Push: with pending, a request waits in the service until a replica can start it; with blind, the \
+                 service sends it at once. Busiest / mean: outstanding requests of the busiest replica over the mean, averaged \
+                 over the run; a policy that keeps prefixes together accepts an uneven load for its cache hits.",
                 scenario.seed
             ),
             ..Report::new(format!("Isotherm: {}", scenario.name), sections)
@@ -250,6 +162,7 @@ pub(crate) mod tests {
     use isotherm_report::Format;
 
     use super::*;
+    use crate::metrics::Summary;
 
     pub(crate) fn example() -> Comparison {
         let summary = |p50: f64| Summary {
@@ -272,6 +185,13 @@ pub(crate) mod tests {
                 e2e_ms: summary(p50 * 10.0),
                 ..RequestMetrics::default()
             },
+            curves: RunCurves {
+                ttft_ms: (0..=200)
+                    .map(|step| p50 * (0.5 + f64::from(step) / 200.0))
+                    .collect(),
+                hit_ratio: vec![(1.0, hit / 2.0), (10.0, hit), (20.0, hit)],
+                load: vec![vec![(0.0, 1), (10.0, 4), (20.0, 2)]; 4],
+            },
         };
         Comparison {
             scenario: ScenarioSummary {
@@ -281,6 +201,7 @@ pub(crate) mod tests {
                 replicas: 4,
                 engine: "one-gpu".into(),
                 speed: 10.0,
+                engines_per_replica: 1,
                 seed: 1,
             },
             runs: vec![
@@ -293,15 +214,19 @@ pub(crate) mod tests {
     #[test]
     fn the_page_has_the_conclusion_and_a_chart_of_each_measure() {
         let page = example().report().unwrap().render(Format::Html).unwrap();
+        // The distribution, the hits, and the load under each of two policies.
         assert_eq!(page.matches("<svg").count(), 4);
-        assert!(page.contains("2.5 times sooner") && page.contains("prefix_tree / pending"));
+        assert_eq!(page.matches(r#"<div class="value"#).count(), 3);
+        assert!(page.contains("2.5 times sooner") && page.contains("Prefix tree"));
+        assert!(!page.contains("prefix_tree / pending"), "private names");
+        assert!(!page.contains("<strong></strong>") && !page.contains("<p></p>"));
         assert!(page.contains("ten &lt;requests&gt;"));
     }
 
     #[test]
     fn the_text_has_a_row_for_each_run() {
         let text = example().report().unwrap().text();
-        for expected in ["prefix_tree / pending", "80.0 %", "1234", "1.25"] {
+        for expected in ["Prefix tree", "pending", "80.0 %", "1234", "1.25"] {
             assert!(text.contains(expected), "no {expected} in\n{text}");
         }
     }
@@ -311,10 +236,37 @@ pub(crate) mod tests {
         let json = serde_json::to_value(example()).unwrap();
         let run = json["runs"][0].as_object().unwrap();
         for member in
-            "cache_hit_ratio load_imbalance output_tokens_per_s queue_ms ttft_ms".split(' ')
+            "cache_hit_ratio curves load_imbalance output_tokens_per_s queue_ms ttft_ms".split(' ')
         {
             assert!(run.contains_key(member), "no {member}");
         }
         assert_eq!(json["scenario"]["seed"], 1);
+    }
+
+    #[test]
+    fn policies_have_names_for_readers() {
+        assert_eq!(plain_name("round_robin"), "Round robin");
+        assert_eq!(plain_name("isotherm"), "Isotherm");
+    }
+
+    #[test]
+    fn the_page_says_on_which_clock_its_times_are() {
+        let mut comparison = example();
+        assert!(
+            comparison
+                .scenario
+                .clock()
+                .contains("1 ms as measured counts as 10 ms")
+        );
+        comparison.scenario.engines_per_replica = 3;
+        assert_eq!(comparison.scenario.engine_speed(), 30.0);
+        assert!(comparison.scenario.clock().contains("stands for 3 engines"));
+        comparison.scenario.speed = 1.0;
+        assert!(
+            comparison
+                .scenario
+                .clock()
+                .starts_with("Times are as measured.")
+        );
     }
 }

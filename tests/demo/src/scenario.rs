@@ -15,7 +15,7 @@ use crate::workload::{Chat, Workload};
 /// Default speed: two cores keep up, and three runs take two minutes.
 pub const SPEEDUP: f64 = 10.0;
 /// Recorded traces come from clusters larger than a demo, so each replica stands for three engines: three times the speed and
-/// three times the KV blocks.
+/// three times the KV blocks. Its clock is that of the trace.
 const TRACE_ENGINES: u32 = 3;
 const TRACE_KV_BLOCKS: u32 = TRACE_ENGINES * 59_000;
 const TRACE_REQUESTS: u32 = 1_000;
@@ -201,7 +201,7 @@ impl DemoOptions {
     /// When the trace cannot be read or is not a trace.
     pub fn scenario(&self) -> anyhow::Result<Scenario> {
         let replicas = usize::from(self.replicas.replicas);
-        let (workload, engine) = match &self.trace {
+        let (workload, engine, engines_per_replica) = match &self.trace {
             Some(path) => {
                 let requests = self.requests.unwrap_or(TRACE_REQUESTS) as usize;
                 let trace = Trace::open(path, Some(requests))?;
@@ -210,7 +210,11 @@ impl DemoOptions {
                     speed: self.speedup * f64::from(TRACE_ENGINES),
                     arguments: vec!["--kv-blocks".into(), TRACE_KV_BLOCKS.to_string()],
                 };
-                (Workload::replay(&trace, self.speedup), engine)
+                (
+                    Workload::replay(&trace, self.speedup),
+                    engine,
+                    TRACE_ENGINES,
+                )
             }
             None => {
                 let chat = Chat::multi_turn(self.seed, replicas);
@@ -219,7 +223,8 @@ impl DemoOptions {
                     speed: self.speedup,
                     ..EngineOptions::default()
                 };
-                (chat.workload(requests, 16 * replicas, self.speedup), engine)
+                let workload = chat.workload(requests, 16 * replicas, self.speedup);
+                (workload, engine, 1)
             }
         };
         ensure!(workload.requests() > 0, "the trace has no request");
@@ -229,7 +234,8 @@ impl DemoOptions {
             requests: workload.requests(),
             replicas,
             engine: engine.preset.clone(),
-            speed: engine.speed,
+            speed: self.speedup,
+            engines_per_replica,
             seed: self.seed,
         };
         Ok(Scenario {

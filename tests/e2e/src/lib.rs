@@ -8,6 +8,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub mod admin;
 pub mod bodies;
+#[expect(
+    clippy::indexing_slicing,
+    reason = "a missing member of a JSON value is null"
+)]
+pub mod browser;
 pub mod client;
 pub mod fixture;
 pub mod http2_client;

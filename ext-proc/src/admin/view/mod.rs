@@ -1,5 +1,6 @@
 //! The JSON of the admin interface: the service writes it, and the command line reads it.
 
+mod history;
 mod regions;
 mod scaling;
 mod tiers;
@@ -9,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+pub(crate) use history::{PoolHistoryView, SampleView};
 pub(crate) use regions::{PeerPoolView, PeerView, RegionPoolView, RegionsView};
 pub(crate) use scaling::{ForecastView, NewHold, PoolScalingView, ScalingView};
 pub(crate) use tiers::{BatchView, PoolTenantsView, TenantView, TierView};
@@ -148,6 +150,18 @@ pub(crate) struct ReplicaView {
     /// Adapters of the replica, if it told of any.
     #[serde(default)]
     pub adapters: Option<AdaptersView>,
+    /// Failure of the replica; absent where it does not fail.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<FailureView>,
+}
+
+/// Since when a replica fails, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct FailureView {
+    /// Start of the failure, in milliseconds since 1970.
+    pub since_unix_ms: u64,
+    /// Why, in a sentence.
+    pub reason: String,
 }
 
 /// Adapters of a replica.

@@ -16,6 +16,9 @@ pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// A log axis shows nothing smaller than this share of its greatest value.
 const LOG_SHARE_MIN: f64 = 1e-5;
 
+/// A log axis over more decades than these names powers of ten alone.
+const LOG_DECADES_STEPPED: f64 = 3.0;
+
 /// Draws a new SVG of this size.
 pub(super) fn svg(
     size: (u32, u32),
@@ -42,6 +45,11 @@ pub(super) fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
 /// Text to the right of its position.
 pub(super) fn beside(size: i32) -> TextStyle<'static> {
     plain(size).pos(Pos::new(HPos::Left, VPos::Center))
+}
+
+/// Text to the left of its position.
+pub(super) fn before(size: i32) -> TextStyle<'static> {
+    plain(size).pos(Pos::new(HPos::Right, VPos::Center))
 }
 
 /// Text below a point.
@@ -73,9 +81,34 @@ pub(super) fn range(scale: Scale, values: impl Iterator<Item = f64>) -> (f64, f6
     }
 }
 
+/// Values to name on a log axis: plotters begins at a power of ten and crowds all its multiples.
+pub(super) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+    let (first, last) = (low.log10().floor(), high.log10());
+    let steps: &[f64] = if (high / low).log10() > LOG_DECADES_STEPPED {
+        &[1.0]
+    } else {
+        &[1.0, 2.0, 5.0]
+    };
+    let powers = core::iter::successors(Some(first), |power| Some(power + 1.0));
+    let powers = powers.take_while(|power| *power <= last);
+    let values = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powf(power)));
+    values
+        .filter(|value| (low..=high).contains(value))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_axis_names_one_two_and_five_of_each_decade_until_they_crowd() {
+        assert_eq!(
+            log_ticks(150.0, 7_000.0),
+            [200.0, 500.0, 1_000.0, 2_000.0, 5_000.0]
+        );
+        assert_eq!(log_ticks(2.0, 30_000.0), [10.0, 100.0, 1_000.0, 10_000.0]);
+    }
 
     #[test]
     fn an_axis_holds_its_values() {

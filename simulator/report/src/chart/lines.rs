@@ -4,9 +4,9 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use serde::Serialize;
 
-use super::frame::{Area, Drawn, beside, plain, range, svg};
+use super::frame::{Area, Drawn, before, beside, label_below, log_ticks, plain, range, svg};
 use super::{Scale, name};
-use crate::number::short;
+use crate::number::{short, tick};
 use crate::palette::{GREY, pick};
 use crate::table::Table;
 
@@ -46,10 +46,14 @@ pub struct Lines {
     pub x_name: String,
     /// Name of the vertical axis.
     pub y_name: String,
+    /// Division of the horizontal axis.
+    pub x_scale: Scale,
     /// Division of the vertical axis.
     pub scale: Scale,
     /// Greatest value that the vertical axis shows at least; makes several plots comparable.
     pub y_max: Option<f64>,
+    /// Heights with a line and a name, instead of even steps. The vertical axis then ends at `y_max`.
+    pub y_ticks: Vec<(f64, String)>,
     /// A dashed line across the plot, with its name.
     pub reference: Option<(f64, String)>,
     /// Dashed upright lines, each with its name: when something happened.
@@ -61,10 +65,24 @@ impl Lines {
         svg(size, |area| {
             let shown = self.reference.iter().map(|(value, _)| *value);
             let values = self.points().map(|(_, y)| y).chain(shown).chain(self.y_max);
-            let (low, high) = range(self.scale, values);
-            match self.scale {
-                Scale::Linear => self.draw(area, low..high, (low, high)),
-                Scale::Log => self.draw(area, (low..high).log_scale(), (low, high)),
+            let (low, mut high) = range(self.scale, values);
+            if let Some(end) = self.y_max.filter(|_| !self.y_ticks.is_empty()) {
+                high = end;
+            }
+            let (left, right) = self.across();
+            let ends = [left, right, low, high];
+            match (self.x_scale, self.scale) {
+                (Scale::Linear, Scale::Linear) => self.draw(area, left..right, low..high, ends),
+                (Scale::Linear, Scale::Log) => {
+                    self.draw(area, left..right, (low..high).log_scale(), ends)
+                }
+                (Scale::Log, Scale::Linear) => {
+                    self.draw(area, (left..right).log_scale(), low..high, ends)
+                }
+                (Scale::Log, Scale::Log) => {
+                    let (x, y) = ((left..right).log_scale(), (low..high).log_scale());
+                    self.draw(area, x, y, ends)
+                }
             }
         })
     }
@@ -93,6 +111,9 @@ impl Lines {
     }
 
     fn across(&self) -> (f64, f64) {
+        if self.x_scale == Scale::Log {
+            return range(Scale::Log, self.points().map(|(x, _)| x));
+        }
         let xs = || self.points().map(|(x, _)| x);
         let (least, greatest) = (
             xs().fold(f64::INFINITY, f64::min),
@@ -107,30 +128,49 @@ impl Lines {
         }
     }
 
-    fn draw<Y>(&self, area: &Area<'_>, vertical: Y, (bottom, top): (f64, f64)) -> Drawn
+    fn draw<X, Y>(&self, area: &Area<'_>, horizontal: X, vertical: Y, ends: [f64; 4]) -> Drawn
     where
+        X: AsRangedCoord<Value = f64>,
+        X::CoordDescType: ValueFormatter<f64>,
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: ValueFormatter<f64>,
     {
-        let (left, right) = self.across();
+        let [left, right, bottom, top] = ends;
         let mut chart = ChartBuilder::on(area)
             .margin(12)
-            .x_label_area_size(38)
+            .x_label_area_size(44)
             .y_label_area_size(56)
-            .build_cartesian_2d(left..right, vertical)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .light_line_style(WHITE)
+            .build_cartesian_2d(horizontal, vertical)?;
+        let mut mesh = chart.configure_mesh();
+        if !self.y_ticks.is_empty() {
+            mesh.disable_y_mesh().y_labels(0);
+        }
+        mesh.disable_x_mesh()
+            .light_line_style(TRANSPARENT)
             .bold_line_style(GREY.mix(0.2))
             .axis_style(GREY)
             .x_desc(self.x_name.as_str())
             .y_desc(self.y_name.as_str())
-            .x_label_formatter(&|value| short(*value))
-            .y_label_formatter(&|value| short(*value))
-            .label_style(plain(12))
-            .axis_desc_style(plain(12))
+            .x_label_formatter(&|value| match self.x_scale {
+                Scale::Linear => tick(*value),
+                Scale::Log => String::new(),
+            })
+            .y_label_formatter(&|value| tick(*value))
+            .label_style(plain(13))
+            .axis_desc_style(plain(13))
             .draw()?;
+        if self.x_scale == Scale::Log {
+            for value in log_ticks(left, right) {
+                let at = chart.backend_coord(&(value, bottom));
+                label_below(area, at, &tick(value))?;
+            }
+        }
+        for (value, name) in &self.y_ticks {
+            let line = [(left, *value), (right, *value)];
+            chart.draw_series([PathElement::new(line, GREY.mix(0.2))])?;
+            let (x, y) = chart.backend_coord(&(left, *value));
+            area.draw(&Text::new(name.clone(), (x - 6, y), before(13)))?;
+        }
         if let Some((value, name)) = &self.reference {
             let line = [(left, *value), (right, *value)];
             chart.draw_series(DashedLineSeries::new(line, 5, 4, GREY.into()))?;
@@ -202,6 +242,8 @@ mod tests {
             y_name: "seconds".into(),
             scale,
             y_max: None,
+            x_scale: Scale::Linear,
+            y_ticks: Vec::new(),
             reference: Some((5.0, "goal".into())),
             events: vec![(1.5, "more".into())],
         }
@@ -213,6 +255,32 @@ mod tests {
             let svg = chart(scale).svg((400, 300)).unwrap();
             assert_eq!((count(&svg, "circle"), count(&svg, "polygon")), (4, 1));
             assert!(svg.contains("goal") && svg.contains("more") && svg.contains("requests/s"));
+        }
+    }
+
+    #[test]
+    fn named_heights_replace_the_even_steps_of_a_cumulative_curve() {
+        let curve = Curve {
+            series: 0,
+            points: vec![(10.0, 0.0), (100.0, 0.5), (1_000.0, 1.0)],
+            style: CurveStyle::Dotted,
+        };
+        let lines = Lines {
+            lines: vec![curve],
+            x_scale: Scale::Log,
+            y_max: Some(1.0),
+            y_ticks: vec![(0.5, "p50".into()), (0.9, "p90".into())],
+            ..Lines::default()
+        };
+        let svg = lines.svg((400, 300)).unwrap();
+        let across = svg.split("<circle cx=\"").skip(1);
+        let across = across.filter_map(|rest| rest.split('"').next()?.parse::<i32>().ok());
+        let across: Vec<_> = across.collect();
+        assert!((across[1] - across[0]).abs_diff(across[2] - across[1]) <= 1);
+        assert!(svg.contains("p50") && svg.contains("p90") && !svg.contains("0.20"));
+        for (value, times) in [("20", 1), ("500", 1), ("1000", 1), ("400", 0)] {
+            let label = format!(">\n{value}\n</text>");
+            assert_eq!(svg.matches(&label).count(), times, "{value} in {svg}");
         }
     }
 

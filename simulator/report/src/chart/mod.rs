@@ -1,7 +1,8 @@
-//! Charts: a title, the names of the series, and one of three plots. A chart draws itself as SVG.
+//! Charts: a title, the names of the series, and one of four plots. A chart draws itself as SVG.
 //!
 //! The first series has the first colour of [`crate::palette`], in every chart and in the legend.
 
+mod bands;
 mod bars;
 mod boxes;
 mod frame;
@@ -9,6 +10,7 @@ mod lines;
 
 use serde::Serialize;
 
+pub use bands::{Band, Bands};
 pub use bars::{Bar, BarGroup, Bars};
 pub use boxes::{BoxGroup, Boxes, Quantiles};
 pub use lines::{Curve, CurveStyle, Lines};
@@ -44,6 +46,8 @@ pub enum Plot {
     Boxes(Boxes),
     /// Lines over a number.
     Lines(Lines),
+    /// Filled bands above each other, over time.
+    Bands(Bands),
 }
 
 /// How an axis is divided.
@@ -84,6 +88,7 @@ impl Chart {
             Plot::Bars(bars) => bars.svg(self.size),
             Plot::Boxes(boxes) => boxes.svg(self.size),
             Plot::Lines(lines) => lines.svg(self.size),
+            Plot::Bands(bands) => bands.svg(self.size),
         }
     }
 
@@ -94,6 +99,7 @@ impl Chart {
             Plot::Bars(bars) => Some(bars.table(&self.series)),
             Plot::Boxes(boxes) => Some(boxes.table(&self.series)),
             Plot::Lines(lines) => lines.table(&self.series),
+            Plot::Bands(_) => None,
         }
     }
 }

@@ -3,7 +3,7 @@
 use core::fmt::Write as _;
 
 use crate::chart::Chart;
-use crate::report::{Conclusion, Content, Report};
+use crate::report::{Conclusion, Content, KeyFigure, Report};
 
 pub(crate) fn markdown(report: &Report) -> String {
     let mut text = format!("# {}\n", report.title);
@@ -27,6 +27,7 @@ pub(crate) fn markdown(report: &Report) -> String {
                         mark => format!("**{mark}** {}", one.statement()),
                     })
                 }
+                Content::KeyFigures(figures) => list("- ", figures, key_figure),
                 Content::Charts(charts) => {
                     let tables = charts.iter().filter_map(chart_as_table);
                     tables.collect::<Vec<_>>().join("\n")
@@ -53,12 +54,26 @@ pub(crate) fn terminal(report: &Report) -> String {
             text += &match content {
                 Content::Text(paragraph) => format!("{paragraph}\n"),
                 Content::Conclusions(conclusions) => list("  ", conclusions, statement),
-                Content::Charts(_) | Content::Link(_) => String::new(),
+                // The table below has them.
+                Content::KeyFigures(_) | Content::Charts(_) | Content::Link(_) => String::new(),
                 Content::Table(table) => table.text(),
             };
         }
     }
     text
+}
+
+fn key_figure(figure: &KeyFigure) -> String {
+    let KeyFigure {
+        name,
+        value,
+        comparison,
+        ..
+    } = figure;
+    match comparison.as_str() {
+        "" => format!("{name}: {value}"),
+        comparison => format!("{name}: {value}, {comparison}"),
+    }
 }
 
 fn chart_as_table(chart: &Chart) -> Option<String> {

@@ -122,7 +122,7 @@ pub async fn start_gateway(
     scheme: Scheme,
     gateway: MeshGateway,
 ) -> anyhow::Result<Mesh> {
-    let speed = scenario.summary.speed;
+    let speed = scenario.summary.engine_speed();
     let pool = scenario.pool.clone().policy(scheme.policy.as_ref());
     let pool = pool.push(scheme.push.name());
     Mesh::builder("mesh", gateway, pool)

@@ -109,7 +109,7 @@ impl MeshComparison {
 
     fn traffic_table(&self) -> Table {
         let mut table = Table::new([
-            "system: policy / push",
+            "system: policy",
             "prompts, bytes",
             "to the service, bytes",
             "request bodies among them",
@@ -139,9 +139,11 @@ impl MeshComparison {
         let scenario = &self.runs.scenario;
         let introduction = Section::new("").text(format!(
             "{}. Each run: {} fresh replicas ({}), the same requests. `standalone` is `envoy/standalone.yaml`; a real \
-             control plane configures each gateway by its manifest in `deploy/mesh`. Times are as measured; everything \
-             runs {} times faster than real time.",
-            scenario.description, scenario.replicas, scenario.engine, scenario.speed
+             control plane configures each gateway by its manifest in `deploy/mesh`. {}",
+            scenario.description,
+            scenario.replicas,
+            scenario.engine,
+            scenario.clock()
         ));
         let charts = self.runs.charts();
         let bytes = Section::new("Bytes to the service").text(
@@ -256,8 +258,8 @@ mod tests {
         let page = comparison.report().unwrap();
         let page = page.render(Format::Markdown).unwrap();
         for expected in [
-            "istio: prefix_tree / pending",
-            "standalone: prefix_tree / pending",
+            "istio: Prefix tree",
+            "standalone: Prefix tree",
             "80.0 % against 80.0 %, a ratio of 1",
             "| 0.10 | 0.05 |",
         ] {

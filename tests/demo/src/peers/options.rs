@@ -140,6 +140,7 @@ impl CompareOptions {
             replicas,
             engine: self.engine.name().into(),
             speed: self.engine_speed,
+            engines_per_replica: 1,
             seed: self.seed,
         };
         let engine = EngineOptions {

@@ -12,13 +12,22 @@ const EQUAL_RATIO_MAX: f64 = 1.05;
 /// Compares the first run with round robin; `None` without such a pair.
 pub(super) fn gain(comparison: &Comparison) -> Option<Conclusion> {
     let ours = comparison.runs.first()?;
-    let mut others = comparison.runs.iter().skip(1);
-    let plain = others.find(|run| run.policy == "round_robin")?;
-    let duration_s = ours.duration_s.min(plain.duration_s);
-    Some(match duration_s < JUDGED_S_MIN {
-        true => too_short(duration_s),
-        false => judged(ours, plain),
+    let plain = plain_run(comparison)?;
+    Some(match is_judged(ours, plain) {
+        false => too_short(ours.duration_s.min(plain.duration_s)),
+        true => judged(ours, plain),
     })
+}
+
+/// The run with round robin, beside which the first one is judged.
+pub(super) fn plain_run(comparison: &Comparison) -> Option<&Run> {
+    let mut others = comparison.runs.iter().skip(1);
+    others.find(|run| run.policy == "round_robin")
+}
+
+/// Whether both runs are long enough to be compared.
+pub(super) fn is_judged(ours: &Run, plain: &Run) -> bool {
+    ours.duration_s.min(plain.duration_s) >= JUDGED_S_MIN
 }
 
 fn too_short(duration_s: f64) -> Conclusion {
@@ -61,7 +70,7 @@ fn judged(ours: &Run, plain: &Run) -> Conclusion {
 }
 
 /// Says how much sooner or later a time is than another.
-fn compared(ours: f64, other: f64) -> String {
+pub(super) fn compared(ours: f64, other: f64) -> String {
     if ours <= other * EQUAL_RATIO_MAX && other <= ours * EQUAL_RATIO_MAX {
         return "as soon".to_owned();
     }

@@ -82,6 +82,7 @@ impl ValidationPlan {
             replicas: usize::from(options.replicas),
             engine: options.engine.name().into(),
             speed: options.speedup,
+            engines_per_replica: 1,
             seed: options.seed,
         }
     }

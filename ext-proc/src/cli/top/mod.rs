@@ -1,21 +1,35 @@
 //! `isotherm top`: shows replicas, queues and hit ratios, and keeps them up to date.
+//!
+//! `--once` prints tables or JSON for scripts. Without it the command draws on the alternate screen of the terminal
+//! (`screen`), until a key ends it (`keys`); `terminal` restores what was there, whatever happens.
+
+mod colours;
+mod keys;
+mod screen;
+mod terminal;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write;
 use std::io::{IsTerminal, stdout};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
-use clap::Args;
+use anyhow::{Context as _, bail};
+use clap::{Args, ColorChoice};
+use crossterm::event::{Event, EventStream};
+use futures_util::StreamExt as _;
 use serde::Serialize;
+use tokio::time::{MissedTickBehavior, interval};
 
+use self::colours::Colours;
+use self::keys::{Action, Keys};
+use self::terminal::Screen;
 use super::client::{AdminClient, Connection};
 use super::output::{self, JsonFlag, or_dash, percent};
 use super::{learned, regions, replicas, scaling, tiers};
 use crate::admin::view::{
     BatchView, CountersView, PoolTenantsView, PoolView, RegionsView, ReplicaView, ScalingView,
 };
+use crate::decision_log::unix_ms;
 
 /// The number of snapshots that rates cover.
 const WINDOW_LENGTH: usize = 10;
@@ -45,6 +59,9 @@ pub(super) struct Top {
     /// With --once: print JSON instead of tables, for scripts.
     #[arg(long, requires = "once")]
     json: bool,
+    /// When to use colours; `auto` obeys `NO_COLOR`.
+    #[arg(long, value_name = "WHEN", default_value_t = ColorChoice::Auto)]
+    color: ColorChoice,
 }
 
 pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
@@ -58,17 +75,62 @@ pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
     if !stdout().is_terminal() {
         bail!("standard output is not a terminal: use --once for plain text");
     }
-    let interval = Duration::from_millis(args.interval_ms);
+    let colours = Colours::of_terminal(args.color);
+    let mut screen = Screen::enter()?;
+    follow(&client, &mut window, &mut screen, &args, colours).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Draws the window after each snapshot and each key, until a key quits.
+async fn follow(
+    client: &AdminClient,
+    window: &mut Window,
+    screen: &mut Screen,
+    args: &Top,
+    colours: Colours,
+) -> anyhow::Result<()> {
+    let mut keys = Keys::default();
+    let mut events = EventStream::new();
+    let mut ticks = interval(Duration::from_millis(args.interval_ms));
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // The first tick is at once, and the window has its first snapshot.
+    ticks.tick().await;
     loop {
-        output::print(&window.screen())?;
+        screen.draw(|frame| screen::draw(frame, window, &mut keys, colours))?;
         tokio::select! {
-            interrupt = tokio::signal::ctrl_c() => {
-                interrupt?;
-                return Ok(ExitCode::SUCCESS);
+            event = events.next() => {
+                let event = event.context("the terminal is gone")?;
+                let event = event.context("cannot read the terminal")?;
+                if let Event::Key(key) = event
+                    && keys.press(key) == Action::Quit
+                {
+                    return Ok(());
+                }
             }
-            () = tokio::time::sleep(interval) => window.push(Snapshot::take(&client).await),
+            _ = ticks.tick() => {
+                let next = tokio::select! {
+                    next = Snapshot::take(client) => next,
+                    action = quit_key(&mut events, &mut keys) => {
+                        action?;
+                        return Ok(());
+                    }
+                };
+                window.push(next);
+            }
         }
     }
+}
+
+/// Reads keys until one quits: a service that does not answer must not keep the screen.
+async fn quit_key(events: &mut EventStream, keys: &mut Keys) -> anyhow::Result<()> {
+    while let Some(event) = events.next().await {
+        if let Event::Key(key) = event.context("cannot read the terminal")?
+            && keys.press(key) == Action::Quit
+        {
+            return Ok(());
+        }
+    }
+    bail!("the terminal is gone")
 }
 
 /// A snapshot of a service's state.
@@ -76,6 +138,8 @@ pub(super) async fn run(args: Top) -> anyhow::Result<ExitCode> {
 struct Snapshot {
     #[serde(skip)]
     taken: Instant,
+    #[serde(skip)]
+    taken_unix_ms: u64,
     pools: Vec<PoolView>,
     replicas: Vec<ReplicaView>,
     gates: Vec<BatchView>,
@@ -94,6 +158,7 @@ impl Snapshot {
             regions: client.get(regions::PATH).await?,
             scaling: client.get(scaling::PATH).await?,
             taken: Instant::now(),
+            taken_unix_ms: unix_ms(),
         })
     }
 }
@@ -207,19 +272,6 @@ impl Window {
         tables.push(replicas::list(replicas));
         tables.join("\n")
     }
-
-    /// Renders the newest snapshot for a cleared terminal, below the error of the last attempt.
-    fn screen(&self) -> String {
-        let status = self.problem.as_deref().unwrap_or("Ctrl-C quits");
-        let text = self.text();
-        let mut screen = "\x1b[2J".to_owned();
-        // Each line has an absolute position, so that a short terminal does not scroll the first tables away.
-        for (row, line) in (1..).zip([status, ""].into_iter().chain(text.lines())) {
-            // Writing to a String cannot fail.
-            let _ = write!(screen, "\x1b[{row}H\x1b[2K{line}");
-        }
-        screen + "\n"
-    }
 }
 
 #[cfg(test)]
@@ -228,7 +280,7 @@ mod tests {
     use crate::admin::view::LearnedView;
     use crate::cli::regions::tests::two_peers;
 
-    fn snapshot(taken: Instant, decisions: u64, cached: u64) -> Snapshot {
+    pub(super) fn snapshot(taken: Instant, decisions: u64, cached: u64) -> Snapshot {
         let pool = PoolView {
             pool: "llama".into(),
             aliases: vec![],
@@ -274,9 +326,11 @@ mod tests {
             without_metrics: false,
             several_processes: false,
             adapters: None,
+            failure: None,
         };
         Snapshot {
             taken,
+            taken_unix_ms: 1_800_000_000_000,
             pools: vec![pool],
             replicas: vec![replica],
             gates: Vec::new(),
@@ -322,16 +376,6 @@ mod tests {
         let window = Window::new(now);
         assert_eq!(window.rates(&window.now.pools[0]).1, Some(0.61));
         assert!(window.text().contains("61%"));
-    }
-
-    #[test]
-    fn a_terminal_shows_the_tables_and_the_error_of_a_stopped_service() {
-        let mut window = Window::new(snapshot(Instant::now(), 10, 500));
-        window.push(Err(anyhow::anyhow!("no service answers")));
-        let screen = window.screen();
-        for part in ["prefix_tree", "10.0.0.1:80", "no service answers"] {
-            assert!(screen.contains(part), "missing {part} in\n{screen}");
-        }
     }
 
     #[test]
