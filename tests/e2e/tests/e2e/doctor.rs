@@ -114,13 +114,10 @@ async fn a_filter_on_no_route_is_named() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     let stack = scripted("doctor-no-route", &[&replica], 8).envoy(|document| {
-        for filter in ["isotherm.request", "isotherm.ext_proc"] {
-            document.set(
-                &format!("{CHAIN}/http_filters/name={filter}/disabled"),
-                true,
-            )?;
-        }
-        Ok(())
+        let route = "route_config/virtual_hosts/name=llm/routes/name=pool";
+        document
+            .remove(&format!("{CHAIN}/{route}/typed_per_filter_config"))
+            .map(drop)
     });
     let stack = stack.start().await?;
     wait_for_faults(&stack, &["not-enabled"]).await
