@@ -83,11 +83,10 @@ pub fn strip(config: &RequestConfig, headers: &Headers) -> Vec<HeaderEdit> {
 
 /// Whether the headers name the default cluster and no other.
 fn names_default_cluster(config: &RequestConfig, headers: &Headers) -> bool {
-    let values = headers.iter().filter(|(name, _)| name == names::CLUSTER);
-    let values: Vec<&[u8]> = values.map(|(_, value)| value.as_slice()).collect();
-    config
-        .cluster(None)
-        .is_some_and(|cluster| values == [cluster.as_bytes()])
+    let mut values = headers.iter().filter(|(name, _)| name == names::CLUSTER);
+    let default = config.cluster(None).map(str::as_bytes);
+    let first = values.next().map(|(_, value)| value.as_slice());
+    first.is_some() && first == default && values.next().is_none()
 }
 
 /// The edits that remove Isotherm's own headers, by which Envoy would send a request to a pool. Headers that steer engines mean
