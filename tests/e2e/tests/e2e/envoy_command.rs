@@ -5,15 +5,11 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, ensure};
-use isotherm_e2e::fixture::scripted_as_shipped;
-use isotherm_e2e::{Client, ScriptedReplica, admin, chat, permit, with_long_timeouts};
+use isotherm_e2e::permit;
 use isotherm_harness::tools::repository_file;
-use isotherm_harness::{Document, Tools, port};
+use isotherm_harness::{Document, Tools};
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
 
 /// Configurations of the crate's tests, with the routes that become Isotherm's and further options.
 const CONFIGURATIONS: [(&str, &[&str]); 13] = [
@@ -40,57 +36,6 @@ const CONFIGURATIONS: [(&str, &[&str]); 13] = [
     ),
     ("camel-case.json", &["--route=/v1/"]),
 ];
-
-/// Two listeners with the same routes: one gets Isotherm, the other shows what reaches the application without it.
-const OWNER: &str = r#"
-# The gateway of an application and of engines.
-admin: { address: { socket_address: { address: 127.0.0.1, port_value: 0 } } }
-static_resources:
-  listeners:
-    - name: llm
-      address: LISTEN
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: llm
-                generate_request_id: false
-                route_config:
-                  virtual_hosts:
-                    - name: first
-                      domains: ["*"]
-                      routes:
-                        - match: { prefix: /v1/ }
-                          route: { cluster: engines, timeout: 300s }
-                        - match: { prefix: / }
-                          route: { cluster: app }
-                http_filters:
-                  - name: envoy.filters.http.router
-                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-    - name: without
-      address: WITHOUT
-      filter_chains:
-        - filters:
-            - name: envoy.filters.network.http_connection_manager
-              typed_config:
-                "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
-                stat_prefix: without
-                generate_request_id: false
-                route_config:
-                  virtual_hosts:
-                    - { name: second, domains: ["*"], routes: [{ match: { prefix: / }, route: { cluster: app } }] }
-                http_filters:
-                  - name: envoy.filters.http.router
-                    typed_config: { "@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router }
-  clusters:
-    - name: engines
-      type: STATIC
-      load_assignment: { cluster_name: engines, endpoints: [] }
-    - name: app
-      type: STATIC
-      load_assignment: { cluster_name: app, endpoints: [{ lb_endpoints: [{ endpoint: { address: APP } }] }] }
-"#;
 
 /// Runs `isotherm envoy` with arguments.
 fn isotherm(tools: &Tools, arguments: &[&str]) -> anyhow::Result<Output> {
@@ -209,79 +154,4 @@ pub(crate) fn add(
     let output = isotherm(&tools, &["add", "--route=/v1/", &service, &module, &file])?;
     ensure!(output.status.success(), "{}", text(&output.stderr));
     Document::parse(&text(&output.stdout))
-}
-
-/// An application that sends what it receives to a channel, and answers each request.
-async fn application() -> anyhow::Result<(SocketAddr, mpsc::Receiver<String>)> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let address = listener.local_addr()?;
-    let (sender, receiver) = mpsc::channel(8);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let sender = sender.clone();
-            tokio::spawn(async move { answer(stream, sender).await });
-        }
-    });
-    Ok((address, receiver))
-}
-
-async fn answer(mut stream: TcpStream, sender: mpsc::Sender<String>) -> anyhow::Result<()> {
-    let mut received = String::new();
-    let mut buffer = [0; 4096];
-    loop {
-        let count = stream.read(&mut buffer).await?;
-        ensure!(count > 0, "the connection ended");
-        received.push_str(&text(buffer.get(..count).unwrap_or_default()));
-        if received.ends_with("{\"model\":\"x\"}") {
-            sender.send(std::mem::take(&mut received)).await?;
-            stream
-                .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
-                .await?;
-        }
-    }
-}
-
-/// Sends a request of the application's client; returns the response.
-async fn post(address: SocketAddr) -> anyhow::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    let request = "POST /a%2Fb//c?d HTTP/1.1\r\nhost: app\r\nx-override-theme: dark\r\nx-vllm-like: 1\r\n\
-                   content-length: 13\r\nconnection: close\r\n\r\n{\"model\":\"x\"}";
-    stream.write_all(request.as_bytes()).await?;
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).await?;
-    Ok(text(&response))
-}
-
-#[tokio::test]
-async fn an_added_route_has_decisions_and_another_route_the_same_bytes_as_without_isotherm()
--> anyhow::Result<()> {
-    const REQUESTS: u64 = 4;
-    let _permit = permit::shared().await?;
-    let [a, b] = ScriptedReplica::start_all(["a", "b"]).await?;
-    let (app, mut received) = application().await?;
-    let reserved = port::reserve()?;
-    let without = reserved.address();
-    let stack = scripted_as_shipped("envoy-add", &[&a, &b], 8).envoy(move |document| {
-        *document = add(document, OWNER, &[("WITHOUT", without), ("APP", app)])?;
-        Ok(())
-    });
-    let stack = with_long_timeouts(stack).start().await?;
-    let client = Client::new(&stack.url(""))?;
-    for number in 0..REQUESTS {
-        let body = chat(&format!("number {number}"));
-        client.chat(&format!("s{number}"), &body).await?.success()?;
-    }
-    admin::wait_for_pool(stack.service(), "counters/finished_ok", REQUESTS).await?;
-    assert_eq!(a.received().len() + b.received().len(), 4);
-
-    let with = post(stack.envoy().address()).await?;
-    let plain = post(without).await?;
-    ensure!(
-        with.starts_with("HTTP/1.1 200") && plain.starts_with("HTTP/1.1 200"),
-        "{with}{plain}"
-    );
-    let with = received.recv().await.context("no request")?;
-    let plain = received.recv().await.context("no request")?;
-    assert_eq!(with, plain);
-    Ok(())
 }

@@ -12,7 +12,7 @@ use envoy_types::pb::envoy::service::ext_proc::v3::external_processor_server::{
 use envoy_types::pb::envoy::service::ext_proc::v3::{ProcessingRequest, ProcessingResponse};
 use futures_util::StreamExt as _;
 use isotherm_e2e::fixture::scripted_as_shipped;
-use isotherm_e2e::{Client, ScriptedReplica, chat, permit};
+use isotherm_e2e::{Client, ScriptedReplica, admin, chat, permit, with_long_timeouts};
 use isotherm_harness::{Stack, port};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -84,22 +84,26 @@ fn owner() -> String {
     format!("{admin}static_resources:\n  listeners:{listeners}{CLUSTERS}")
 }
 
-/// A stack whose engines have stopped, with the address of the listener without Isotherm.
-async fn start() -> anyhow::Result<(Stack, SocketAddr)> {
-    let replica = ScriptedReplica::start("a").await?;
+/// A stack with the owner's configuration and Isotherm, and the address of the listener without Isotherm.
+async fn start(replicas: &[&ScriptedReplica]) -> anyhow::Result<(Stack, SocketAddr)> {
     let (app, grpc) = (application().await?, grpc_application().await?);
     let reserved = port::reserve()?;
     let without = reserved.address();
-    let stack = scripted_as_shipped("other-applications", &[&replica], 8);
+    let stack = scripted_as_shipped("other-applications", replicas, 8);
     let stack = stack.envoy(move |document| {
         let addresses = [("WITHOUT", without), ("APP", app), ("GRPC", grpc)];
         *document = add(document, &owner(), &addresses)?;
         Ok(())
     });
-    let stack = stack.start().await?;
+    Ok((with_long_timeouts(stack).start().await?, without))
+}
+
+/// The same, whose engines have stopped.
+async fn start_without_engines() -> anyhow::Result<(Stack, SocketAddr)> {
+    let replica = ScriptedReplica::start("a").await?;
+    let (stack, without) = start(&[&replica]).await?;
     let client = Client::new(&stack.url(""))?;
     client.chat("s", &chat("hello")).await?.success()?;
-    drop(replica);
     Ok((stack, without))
 }
 
@@ -245,10 +249,26 @@ fn joined(mut chunks: &[u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
+async fn an_added_route_has_decisions() -> anyhow::Result<()> {
+    const REQUESTS: u64 = 4;
+    let _permit = permit::shared().await?;
+    let [a, b] = ScriptedReplica::start_all(["a", "b"]).await?;
+    let (stack, _) = start(&[&a, &b]).await?;
+    let client = Client::new(&stack.url(""))?;
+    for number in 0..REQUESTS {
+        let body = chat(&format!("number {number}"));
+        client.chat(&format!("s{number}"), &body).await?.success()?;
+    }
+    admin::wait_for_pool(stack.service(), "counters/finished_ok", REQUESTS).await?;
+    assert_eq!(a.received().len() + b.received().len(), 4);
+    Ok(())
+}
+
+#[tokio::test]
 async fn uploads_events_and_polls_have_the_bytes_that_they_have_without_isotherm()
 -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let (stack, without) = start().await?;
+    let (stack, without) = start_without_engines().await?;
     let upload: Vec<u8> = (0..UPLOAD_BYTES).map(|at| (at * 31 >> 7) as u8).collect();
     let own = "x-vllm-like: 1\r\nx-override-theme: dark\r\nconnection: close\r\n";
     let requests = [
@@ -288,7 +308,7 @@ async fn uploads_events_and_polls_have_the_bytes_that_they_have_without_isotherm
 #[tokio::test]
 async fn a_websocket_has_the_bytes_that_it_has_without_isotherm() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let (stack, without) = start().await?;
+    let (stack, without) = start_without_engines().await?;
     let mut seen = Vec::new();
     for address in [stack.envoy().address(), without] {
         let mut stream = TcpStream::connect(address).await?;
@@ -318,7 +338,7 @@ async fn a_websocket_has_the_bytes_that_it_has_without_isotherm() -> anyhow::Res
 #[tokio::test]
 async fn a_grpc_stream_in_both_directions_passes_as_without_isotherm() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
-    let (stack, without) = start().await?;
+    let (stack, without) = start_without_engines().await?;
     for address in [stack.envoy().address(), without] {
         let mut client = ExternalProcessorClient::connect(format!("http://{address}")).await?;
         let (sender, messages) = tokio::sync::mpsc::channel(1);
