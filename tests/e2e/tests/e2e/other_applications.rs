@@ -126,7 +126,7 @@ async fn serve(mut stream: TcpStream) -> anyhow::Result<()> {
         let end = received.windows(4).position(|four| four == b"\r\n\r\n");
         if let Some(end) = end {
             let body = received.split_off(end + 4);
-            break (String::from_utf8(std::mem::replace(&mut received, body))?);
+            break String::from_utf8(std::mem::replace(&mut received, body))?;
         }
     };
     if head.starts_with("GET /socket ") {
@@ -269,7 +269,7 @@ async fn uploads_events_and_polls_have_the_bytes_that_they_have_without_isotherm
 -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let (stack, without) = start_without_engines().await?;
-    let upload: Vec<u8> = (0..UPLOAD_BYTES).map(|at| (at * 31 >> 7) as u8).collect();
+    let upload: Vec<u8> = (0..UPLOAD_BYTES).map(|at| ((at * 31) >> 7) as u8).collect();
     let own = "x-vllm-like: 1\r\nx-override-theme: dark\r\nconnection: close\r\n";
     let requests = [
         (
