@@ -98,7 +98,7 @@ async fn start(replicas: &[&ScriptedReplica]) -> anyhow::Result<(Stack, SocketAd
     Ok((with_long_timeouts(stack).start().await?, without))
 }
 
-/// The same, whose engines have stopped.
+/// A stack whose engines have stopped, with the same address.
 async fn start_without_engines() -> anyhow::Result<(Stack, SocketAddr)> {
     let replica = ScriptedReplica::start("a").await?;
     let (stack, without) = start(&[&replica]).await?;
