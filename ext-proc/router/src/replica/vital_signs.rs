@@ -1,7 +1,8 @@
 //! Signs of life of a replica: they tell a replica that hangs from one that is busy.
 //!
-//! A sign is a response that begins, an answer that ends, or an engine counter that moves. Error responses are none: the HTTP
-//! server of an engine rejects bad requests while its computation hangs. Silence is the time without a sign that probes
+//! A sign is a response that begins, an answer that ends, an engine counter that moves, or memory of the KV cache that fills: the
+//! only sign of an engine that computes one very long prompt. Error responses are none: the HTTP server of an engine rejects bad
+//! requests while its computation hangs. Silence is the time without a sign that probes
 //! observed: time in which the service itself was suspended does not count. `docs/decisions/0114-hung-replicas.md` has the rule.
 
 use core::time::Duration;
@@ -124,6 +125,15 @@ impl VitalSigns {
         let has_written = grown.generation_tokens.is_some_and(|tokens| tokens > 0.0);
         self.has_live_counters |= has_written && ended == Some(0.0);
         self.add_sign(now);
+    }
+
+    /// Registers the use of the engine's memory at two probes.
+    pub(crate) fn on_memory(&mut self, before: Option<f32>, after: Option<f32>, now: Time) {
+        if let (Some(before), Some(after)) = (before, after)
+            && before.to_bits() != after.to_bits()
+        {
+            self.add_sign(now);
+        }
     }
 
     /// Observes the silence of a replica; an idle one is not silent. `gap_max` bounds what one observation adds. Returns whether

@@ -103,6 +103,8 @@ impl Replicas {
             let token_s = replica.token_s();
             replica.backlog.on_probe(load.pending, sent, token_s);
             replica.sent_tokens.forget_before(sent);
+            let memory = replica.probe.and_then(|(load, _)| load.kv_usage);
+            replica.signs.on_memory(memory, load.kv_usage, now);
             replica.probe = Some((load, sent));
             replica.failed = false;
         });
