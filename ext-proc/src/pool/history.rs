@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use isotherm_router::{Counters, Stats};
 use parking_lot::Mutex;
 use tokio::time::{MissedTickBehavior, interval};
@@ -18,17 +19,15 @@ use crate::decision_log::unix_ms;
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
 /// Samples that are kept: ten minutes.
 const SAMPLES_MAX: usize = 120;
-/// Ratio of the upper to the lower bound of a bucket of times: the error of a quantile is below 5 %.
-const BUCKET_RATIO: f64 = 1.1;
-/// Upper bound of the first bucket, in microseconds.
-const FIRST_BUCKET_US: f64 = 500.0;
-/// Buckets of times: the last one begins at twenty minutes.
-const BUCKETS: usize = 156;
+/// The longest time that a sample tells apart: twenty minutes, in microseconds.
+const FIRST_BYTE_MAX_US: u64 = 1_200_000_000;
+/// Digits of a time that a sample keeps: the error of a quantile is below 1 %.
+const SIGNIFICANT_DIGITS: u8 = 2;
 
 /// The last samples of a pool.
 #[derive(Debug)]
 pub(crate) struct PoolHistory {
-    first_bytes: Mutex<TimeCounts>,
+    first_bytes: Mutex<Histogram<u32>>,
     samples: Mutex<VecDeque<HistorySample>>,
 }
 
@@ -60,9 +59,12 @@ pub(crate) struct HistorySample {
 }
 
 impl Default for PoolHistory {
+    #[expect(clippy::expect_used, reason = "the bounds are constants")]
     fn default() -> Self {
+        let times = Histogram::new_with_max(FIRST_BYTE_MAX_US, SIGNIFICANT_DIGITS)
+            .expect("the bounds of the histogram are valid");
         Self {
-            first_bytes: Mutex::new(TimeCounts([0; BUCKETS])),
+            first_bytes: Mutex::new(times),
             samples: Mutex::default(),
         }
     }
@@ -71,7 +73,7 @@ impl Default for PoolHistory {
 impl PoolHistory {
     /// Counts the time from a request to the first byte of its response.
     pub(crate) fn first_byte(&self, us: u64) {
-        self.first_bytes.lock().count(us);
+        self.first_bytes.lock().saturating_record(us);
     }
 
     /// The samples, the oldest first.
@@ -81,8 +83,15 @@ impl PoolHistory {
 
     /// Adds the sample of the interval between two looks at the pool.
     fn push(&self, before: &Look, now: &Look) {
-        let times = std::mem::replace(&mut *self.first_bytes.lock(), TimeCounts([0; BUCKETS]));
-        let sample = sample(before, now, &times);
+        let mut times = self.first_bytes.lock();
+        let (p50, p95) = (quantile_ms(&times, 0.5), quantile_ms(&times, 0.95));
+        times.reset();
+        drop(times);
+        let sample = HistorySample {
+            ttft_p50_ms: p50,
+            ttft_p95_ms: p95,
+            ..sample(before, now)
+        };
         let mut samples = self.samples.lock();
         if samples.len() >= SAMPLES_MAX {
             samples.pop_front();
@@ -91,34 +100,9 @@ impl PoolHistory {
     }
 }
 
-/// Numbers of times in each bucket.
-#[derive(Debug)]
-struct TimeCounts([u32; BUCKETS]);
-
-impl TimeCounts {
-    fn count(&mut self, us: u64) {
-        let ratio = us as f64 / FIRST_BUCKET_US;
-        let bucket = match ratio > 1.0 {
-            true => ratio.log(BUCKET_RATIO).ceil() as usize,
-            false => 0,
-        };
-        if let Some(count) = self.0.get_mut(bucket.min(BUCKETS - 1)) {
-            *count = count.saturating_add(1);
-        }
-    }
-
-    /// The quantile in milliseconds; `None` without times.
-    fn quantile_ms(&self, share: f64) -> Option<f64> {
-        let all: u64 = self.0.iter().copied().map(u64::from).sum();
-        let rank = (share * all as f64).ceil().max(1.0) as u64;
-        let mut below = 0;
-        let bucket = self.0.iter().position(|count| {
-            below += u64::from(*count);
-            below >= rank
-        })?;
-        let exponent = bucket as f64 - 0.5;
-        Some(FIRST_BUCKET_US * BUCKET_RATIO.powf(exponent.max(0.0)) / 1e3)
-    }
+/// The quantile in milliseconds; `None` without times.
+fn quantile_ms(times: &Histogram<u32>, share: f64) -> Option<f64> {
+    (!times.is_empty()).then(|| times.value_at_quantile(share) as f64 / 1e3)
 }
 
 /// The counters of a pool at a time.
@@ -138,7 +122,7 @@ impl Look {
     }
 }
 
-fn sample(before: &Look, now: &Look, times: &TimeCounts) -> HistorySample {
+fn sample(before: &Look, now: &Look) -> HistorySample {
     let (old, new) = (&before.stats.counters, &now.stats.counters);
     let growth = |count: fn(&Counters) -> u64| count(new).saturating_sub(count(old));
     let decisions = new.decisions.iter().map(|(reason, count)| {
@@ -160,10 +144,9 @@ fn sample(before: &Look, now: &Look, times: &TimeCounts) -> HistorySample {
         failed: growth(|counters| counters.finished_failed),
         prompt_tokens,
         cached_tokens,
-        ttft_p50_ms: times.quantile_ms(0.5),
-        ttft_p95_ms: times.quantile_ms(0.95),
         in_flight: now.stats.in_flight,
         waiting: now.stats.queue_length,
+        ..HistorySample::default()
     }
 }
 
@@ -244,14 +227,16 @@ mod tests {
     }
 
     #[test]
-    fn every_time_has_a_bucket() {
-        let mut times = TimeCounts([0; BUCKETS]);
-        assert_eq!(times.quantile_ms(0.5), None);
-        for us in [0, 1, 500, 501, u64::MAX] {
-            times.count(us);
+    fn a_time_beyond_the_longest_counts_as_the_longest() {
+        let history = PoolHistory::default();
+        for us in [0, u64::MAX] {
+            history.first_byte(us);
         }
-        assert_eq!(times.0.iter().sum::<u32>(), 5);
-        assert!(times.quantile_ms(0.0).unwrap() <= 0.5);
-        assert!(times.quantile_ms(1.0).unwrap() > 1_000_000.0);
+        let same = look(Instant::now(), 1, 1);
+        history.push(&same, &same);
+        let sample = history.samples().remove(0);
+        assert_eq!(sample.ttft_p50_ms, Some(0.0));
+        let longest = sample.ttft_p95_ms.unwrap() * 1e3 / FIRST_BYTE_MAX_US as f64;
+        assert!((longest - 1.0).abs() < 0.01, "{longest}");
     }
 }
