@@ -228,6 +228,35 @@ async fn explain_shows_every_candidate_and_top_the_state() {
 }
 
 #[tokio::test]
+async fn the_terminal_of_top_is_what_it_was_after_the_last_frame() {
+    let service = Service::start("").await;
+    let file = |name: &str| service.folder().join(name);
+    let program = format!(
+        "stty -g > before && '{}' top --admin {} && stty -g > after",
+        env!("CARGO_BIN_EXE_isotherm"),
+        service.admin
+    );
+    // `script` gives the program a terminal, and types the key.
+    std::fs::write(file("key"), "q").unwrap();
+    let output = Command::new("script")
+        .args(["--quiet", "--return", "--command", &program, "shown"])
+        .current_dir(service.folder())
+        .env("TERM", "xterm")
+        .stdin(std::fs::File::open(file("key")).unwrap())
+        .output();
+    let output = tokio::time::timeout(Duration::from_secs(60), output).await;
+    let output = output.expect("`top` ends by a key").unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = |name: &str| std::fs::read_to_string(file(name)).unwrap();
+    let shown = read("shown");
+    let (enter, leave, show_cursor) = ("\u{1b}[?1049h", "\u{1b}[?1049l", "\u{1b}[?25h");
+    let entered = shown.find(enter).expect("the alternate screen");
+    let left = shown.rfind(leave).expect("the screen of before");
+    assert!(entered < left && shown[entered..].contains(show_cursor));
+    assert_eq!(read("after"), read("before"));
+}
+
+#[tokio::test]
 async fn regions_are_listed_with_their_source() {
     let service = Service::start(
         "
