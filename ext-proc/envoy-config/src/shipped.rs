@@ -2,6 +2,7 @@
 
 use crate::envoy::{self, HTTP_OPTIONS, Manager, SERVICE_CLUSTER};
 use crate::pool::{Pool, ServiceAddress, Setup};
+use crate::published::PublishedPaths;
 use crate::yaml::{Data, Node, Style, flow, parse};
 
 /// The text of the shipped file.
@@ -80,7 +81,7 @@ impl ShippedFile {
     pub(crate) fn filters(
         &self,
         setup: &Setup,
-        paths: &[String],
+        paths: &PublishedPaths,
     ) -> Result<Vec<Node>, MissingPiece> {
         let text = self.configuration_for(setup, paths)?;
         let own = self.manager()?.filters().iter();
@@ -102,7 +103,11 @@ impl ShippedFile {
     }
 
     /// The filter's own configuration. A member per line; the sources that are the filter's defaults are left out.
-    fn configuration_for(&self, setup: &Setup, paths: &[String]) -> Result<String, MissingPiece> {
+    fn configuration_for(
+        &self,
+        setup: &Setup,
+        paths: &PublishedPaths,
+    ) -> Result<String, MissingPiece> {
         let text = self.filter_configuration()?.as_str().unwrap_or_default();
         let mut own = parse(text).map_err(|error| MissingPiece(error.to_string()))?;
         for default in ["session", "tier", "trusted_origin"] {
@@ -115,9 +120,18 @@ impl ShippedFile {
         if let Some(pool) = setup.default_pool() {
             own.set("default_cluster", Node::quoted(&pool.cluster));
         }
-        if !paths.is_empty() {
-            let paths = paths.iter().map(|path| Node::quoted(path));
-            own.set("paths", Node::list(paths.collect()));
+        if !paths.allowed.is_empty() {
+            let allowed = paths.allowed.iter().map(|path| Node::quoted(path));
+            own.set("paths", Node::list(allowed.collect()));
+        }
+        if !paths.apis.is_empty() {
+            let apis = paths.apis.iter().map(|(path, api)| {
+                Node::map([
+                    ("path", Node::quoted(path)),
+                    ("api", Node::quoted(api.name())),
+                ])
+            });
+            own.set("apis", Node::list(apis.collect()));
         }
         let lines = own.members().iter().map(|member| {
             let value = flow(&member.value, Style::Json);
@@ -321,7 +335,7 @@ mod tests {
     fn the_shipped_file_has_every_piece() {
         let shipped = ShippedFile::read().unwrap();
         let setup = shipped.complete(&Setup::default()).unwrap();
-        let filters = shipped.filters(&setup, &[]).unwrap();
+        let filters = shipped.filters(&setup, &PublishedPaths::default()).unwrap();
         let names: Vec<&str> = filters
             .iter()
             .filter_map(|filter| filter.str_at("name"))

@@ -106,7 +106,7 @@ section! {
         /// The path as the client sends it, such as `/llm/openai`.
         path as "path": String = String::new(), required(api_path());
         /// The API to which the route rewrites the path.
-        api as "api": Api = Api::ChatCompletions, required(choice(Api::names()));
+        api as "api": Api = Api::ChatCompletions, required(choice(Api::all().map(|api| (api.name(), api))));
     }
 }
 

@@ -405,7 +405,7 @@ impl RequestConfig {
         }
         for (at, ApiPath { path, api }) in self.apis.iter().enumerate() {
             let Some(api) = Api::from_name(api) else {
-                let names: Vec<_> = Api::names().map(|(name, _)| name).collect();
+                let names: Vec<_> = Api::all().map(Api::name).collect();
                 let names = names.join(", ");
                 errors.push(format!("apis[{at}].api: {api:?} is not one of {names}"));
                 continue;

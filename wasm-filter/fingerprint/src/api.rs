@@ -21,14 +21,13 @@ pub enum Api {
     Generate,
 }
 
-/// The names of the APIs in configurations.
-const NAMES: [(&str, Api); 6] = [
-    ("chat_completions", Api::ChatCompletions),
-    ("completions", Api::Completions),
-    ("responses", Api::Responses),
-    ("embeddings", Api::Embeddings),
-    ("messages", Api::Messages),
-    ("generate", Api::Generate),
+const ALL: [Api; 6] = [
+    Api::ChatCompletions,
+    Api::Completions,
+    Api::Responses,
+    Api::Embeddings,
+    Api::Messages,
+    Api::Generate,
 ];
 
 /// The ends of Azure's paths, behind the model.
@@ -71,13 +70,25 @@ impl Api {
     /// The API with a name in configurations.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let mut names = NAMES.iter();
-        names.find(|(known, _)| *known == name).map(|(_, api)| *api)
+        Self::all().find(|api| api.name() == name)
     }
 
-    /// The names of the APIs in configurations.
-    pub fn names() -> impl Iterator<Item = (&'static str, Self)> {
-        NAMES.into_iter()
+    /// The name in configurations.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "chat_completions",
+            Self::Completions => "completions",
+            Self::Responses => "responses",
+            Self::Embeddings => "embeddings",
+            Self::Messages => "messages",
+            Self::Generate => "generate",
+        }
+    }
+
+    /// Every API.
+    pub fn all() -> impl Iterator<Item = Self> {
+        ALL.into_iter()
     }
 }
 
@@ -124,7 +135,8 @@ mod tests {
 
     #[test]
     fn every_api_has_a_name() {
-        for (name, api) in Api::names() {
+        for api in Api::all() {
+            let name = api.name();
             assert_eq!(Api::from_name(name), Some(api), "{name}");
         }
         assert_eq!(Api::from_name("chat"), None);

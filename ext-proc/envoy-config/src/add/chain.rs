@@ -1,6 +1,7 @@
 //! The filters in a listener's chain, and its early header mutation.
 
 use crate::envoy::{self, CLUSTER_HEADER, Manager};
+use crate::published::PublishedPaths;
 use crate::shipped::MissingPiece;
 use crate::yaml::{Edits, Node, Style};
 
@@ -15,7 +16,7 @@ impl<'a> Addition<'a> {
     pub(super) fn edit_chains(
         &mut self,
         managers: &[Manager<'a>],
-        paths: &[String],
+        paths: &PublishedPaths,
     ) -> Result<(), Cause> {
         let mut chains: Vec<&Manager<'a>> = managers.iter().collect();
         chains.sort_by_key(|manager| {

@@ -20,7 +20,7 @@ use refuse::Cause;
 use crate::check::{self, Severity};
 use crate::envoy::{self, Manager, Route};
 use crate::pool::Setup;
-use crate::published::published;
+use crate::published::{PublishedPaths, published};
 use crate::shipped::{MissingPiece, ShippedFile};
 use crate::yaml::{Edits, Node, parse};
 
@@ -46,8 +46,10 @@ pub struct ExtendedConfig {
     pub changes: Vec<Change>,
     /// Advice to the owner.
     pub notes: Vec<String>,
-    /// The section `pools` of the service's configuration, with the endpoints of the clusters that the routes led to.
+    /// The sections of the service's configuration: its paths, and `pools` with the endpoints of the clusters that the routes led to.
     pub service_section: String,
+    /// The paths of the service's configuration; empty where its defaults are enough.
+    pub service_paths: String,
     /// Endpoints of the clusters that the routes led to, as `host:port`.
     pub endpoints: Vec<String>,
 }
@@ -93,14 +95,19 @@ fn add_to(text: &str, request: &Request) -> Result<ExtendedConfig, Cause> {
         changes: Vec::new(),
         notes,
     };
-    addition.edit(&managers, &selected)?;
+    let paths = published(selected.iter().map(|(_, route)| route));
+    addition.edit(&managers, &selected, &paths)?;
     let targets: Vec<Route<'_>> = selected.iter().map(|(_, route)| *route).collect();
     let old = hint::old_clusters(&root, &targets);
     let endpoints: Vec<String> = old
         .iter()
         .flat_map(|cluster| envoy::endpoints(cluster))
         .collect();
-    let service_section = hint::service_section(&addition.setup, &endpoints, &targets);
+    let service_paths = paths.of_service();
+    let service_section = format!(
+        "{service_paths}{}",
+        hint::service_section(&addition.setup, &endpoints, &targets)
+    );
     let Addition {
         edits,
         mut changes,
@@ -116,6 +123,7 @@ fn add_to(text: &str, request: &Request) -> Result<ExtendedConfig, Cause> {
         changes,
         notes,
         service_section,
+        service_paths,
         endpoints,
     })
 }
@@ -138,8 +146,8 @@ impl<'a> Addition<'a> {
         &mut self,
         managers: &[Manager<'a>],
         selected: &[(Manager<'a>, Route<'a>)],
+        paths: &PublishedPaths,
     ) -> Result<(), Cause> {
-        let paths = published(selected.iter().map(|(_, route)| route));
         for (manager, route) in selected {
             self.edit_route(manager, route)?;
         }
@@ -149,13 +157,7 @@ impl<'a> Addition<'a> {
                 .any(|(of_target, _)| of_target.node.site == manager.node.site)
         };
         let targets: Vec<Manager<'a>> = managers.iter().filter(has_target).copied().collect();
-        self.edit_chains(&targets, &paths)?;
-        if !paths.is_empty() {
-            self.notes.push(format!(
-                "The service allows paths by name as well. Set in its configuration: paths: [{}]",
-                paths.join(", ")
-            ));
-        }
+        self.edit_chains(&targets, paths)?;
         let routes: Vec<Route<'a>> = selected.iter().map(|(_, route)| *route).collect();
         self.edit_clusters(&routes)?;
         self.edit_node();

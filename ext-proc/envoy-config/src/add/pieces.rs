@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::envoy::CLUSTER_HEADER;
 use crate::pool::Setup;
+use crate::published::PublishedPaths;
 use crate::shipped::{MissingPiece, ShippedFile};
 use crate::yaml::{Node, block};
 
@@ -69,7 +70,7 @@ pub(super) fn pieces(shipped: &ShippedFile, setup: &Setup) -> Result<String, Mis
     for pool in &setup.pools {
         clusters.push(shipped.pool_cluster(pool, None)?);
     }
-    let filters = shipped.filters(setup, &[])?;
+    let filters = shipped.filters(setup, &PublishedPaths::default())?;
     let route = Node::map([
         ("route", action(shipped, setup)?),
         (

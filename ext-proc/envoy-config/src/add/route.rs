@@ -2,6 +2,7 @@
 
 use crate::envoy::{Manager, Route, millis};
 use crate::limits::{ATTEMPT_TIMES, QUEUE_WAIT_MS};
+use crate::published::PublishedPaths;
 use crate::shipped::MissingPiece;
 use crate::yaml::Node;
 
@@ -54,7 +55,9 @@ impl<'a> Addition<'a> {
             self.edits
                 .set(route.node, "request_body_buffer_limit", &limit);
         }
-        let filters = self.shipped.filters(&self.setup, &[])?;
+        let filters = self
+            .shipped
+            .filters(&self.setup, &PublishedPaths::default())?;
         let mut enabled = enabled(&filters);
         let weighted = action.items_at("weighted_clusters.clusters").next();
         let of_weights = weighted.and_then(|cluster| cluster.get("typed_per_filter_config"));

@@ -333,12 +333,28 @@ fn a_prefix_of_the_gateway_is_allowed_by_the_filter_and_named_for_the_service() 
             .text
             .contains("\"paths\": [\"/llm/v1/chat/completions\", ")
     );
-    assert!(
-        added
-            .notes
-            .iter()
-            .any(|note| note.contains("paths: [/llm/v1/chat/completions, "))
+    let of_service = "paths: [\"/llm/v1/chat/completions\", ";
+    assert!(added.service_section.starts_with(of_service));
+}
+
+#[test]
+fn the_api_of_a_path_that_its_route_rewrites_is_named_for_the_filter() {
+    let text = include_str!("../../tests/data/rewritten-prefix.yaml");
+    let whole = text
+        .replace("{ prefix: /llm/ }", "{ path: /llm/openai }")
+        .replace("prefix_rewrite: /", "prefix_rewrite: /v1/chat/completions");
+    let by_expression = whole.replace(
+        "prefix_rewrite: /v1/chat/completions",
+        "regex_rewrite: { pattern: { regex: '^/llm/(openai)$' }, substitution: '/\\1/v1/chat/completions' }",
     );
+    let prefix = whole.replace("{ path: /llm/openai }", "{ prefix: /llm/openai }");
+    for text in [&whole, &by_expression, &prefix] {
+        let added = add(text, &request(&["/llm/openai"])).unwrap();
+        let entry = "\"apis\": [{ \"path\": \"/llm/openai\", \"api\": \"chat_completions\" }]";
+        assert!(added.text.contains(entry), "{}", added.text);
+        let of_service = "apis:\n  - { path: \"/llm/openai\", api: chat_completions }\npools:";
+        assert!(added.service_section.contains(of_service));
+    }
 }
 
 #[test]

@@ -77,6 +77,9 @@ pub(crate) fn check_tree(root: &Node) -> Vec<Mistake> {
         .collect()
 }
 
+/// The member of the filter `isotherm.request` that holds its own configuration.
+const FILTER_CONFIGURATION: &str = "typed_config.config.configuration.value";
+
 /// Input of the rules of one connection manager.
 #[derive(Clone, Copy)]
 struct Scope<'a> {
@@ -95,6 +98,20 @@ impl<'a> Scope<'a> {
         self.routes
             .iter()
             .filter(move |route| route.is_of_isotherm(pools))
+    }
+
+    /// The paths whose API the filter's configuration names.
+    fn configured_apis(&self) -> Vec<String> {
+        let filters = self.manager.filters().iter();
+        let texts = filters.filter_map(|filter| filter.str_at(FILTER_CONFIGURATION));
+        let configurations = texts.filter_map(|text| parse(text).ok());
+        configurations
+            .flat_map(|configuration| {
+                let apis = configuration.items_at("apis");
+                let paths = apis.filter_map(|entry| entry.str_at("path"));
+                paths.map(str::to_owned).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     fn cluster(&self, name: &str) -> Option<&'a Node> {
@@ -185,7 +202,7 @@ fn pools(roots: &[&Node]) -> Vec<String> {
             names.extend(node.str_at("name").map(str::to_owned));
         }
         if node.str_at("name") == Some(envoy::REQUEST_FILTER) {
-            texts.extend(node.str_at("typed_config.config.configuration.value"));
+            texts.extend(node.str_at(FILTER_CONFIGURATION));
         }
     }
     // A discovery file with the listeners alone has no clusters, but the filter names them.

@@ -238,13 +238,17 @@ pub(super) fn rewritten(scope: &Scope<'_>) -> Vec<Mistake> {
         let rewrite = rewrites
             .iter()
             .find_map(|name| route.action()?.member(name));
-        if let (Some(rewrite), true) = (rewrite, paths::apis(route).is_empty()) {
+        let mut configured = scope.configured_apis().into_iter();
+        let is_unread =
+            paths::apis(route).is_empty() && !configured.any(|path| paths::takes(route, &path));
+        if let (Some(rewrite), true) = (rewrite, is_unread) {
             let hazard = format!(
                 "`{}` makes the path of an API behind the filter, which sees {}: prompts are not read",
                 rewrite.name,
                 route.specifier()
             );
-            let remedy = "publish the APIs under their own ends, such as PREFIX/v1/chat/completions, and rewrite the prefix only";
+            let remedy =
+                "set `apis` of the filter to the path and its API, or rewrite the prefix only";
             found.push(Mistake::warning("path-is-no-api", rewrite.line, hazard, remedy).of_route());
         }
     }

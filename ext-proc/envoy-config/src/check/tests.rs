@@ -230,6 +230,13 @@ fn a_rewrite_that_leaves_no_path_of_an_api_to_the_filter_is_reported() {
         1,
     );
     assert_found(&text, "path-is-no-api", Severity::Warning, "prefix_rewrite");
+    let named = text.replacen(
+        "\"pools\":",
+        "\"apis\": [{\"path\": \"/llm/openai\", \"api\": \"chat_completions\"}],\n                    \"pools\":",
+        1,
+    );
+    assert_ne!(named, text);
+    assert_eq!(findings(&[&named]), []);
     let text = text.replacen("/llm/openai", "/llm", 1).replacen(
         "prefix_rewrite: /v1/chat/completions",
         "prefix_rewrite: /",

@@ -122,7 +122,11 @@ fn add(args: &Add) -> anyhow::Result<ExitCode> {
         args.output.as_deref()
     };
     write(target, &added.text)?;
-    output::note(&report(&args.file, &added, args.parts.has_replicas()?));
+    let section = match args.parts.has_replicas()? {
+        true => &added.service_paths,
+        false => &added.service_section,
+    };
+    output::note(&report(&args.file, &added, section));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -138,18 +142,15 @@ pub(super) fn add_to(file: &Path, text: &str, request: &Request) -> anyhow::Resu
     bail!("{}: {refusal}", file.display());
 }
 
-/// Report of the changes, and of the steps that are left.
-pub(super) fn report(file: &Path, added: &ExtendedConfig, has_replicas: bool) -> String {
+/// Report of the changes, and of what the service's configuration lacks.
+pub(super) fn report(file: &Path, added: &ExtendedConfig, service_section: &str) -> String {
     let mut lines = vec![format!("{}: Isotherm is added", file.display())];
     for change in &added.changes {
         lines.push(format!("  line {}: {}", change.line, change.text));
     }
     lines.extend(added.notes.iter().map(|note| format!("  {note}")));
-    if !has_replicas {
-        lines.push(format!(
-            "The service's configuration:\n\n{}",
-            added.service_section
-        ));
+    if !service_section.is_empty() {
+        lines.push(format!("The service's configuration:\n\n{service_section}"));
     }
     lines.join("\n")
 }

@@ -63,6 +63,7 @@ pub(super) fn service_configuration(
     args: &Init,
     setup: &Setup,
     replicas: &[Address],
+    paths: &str,
 ) -> anyhow::Result<String> {
     let mut text = INTRODUCTION.to_owned();
     // Writing to a String cannot fail.
@@ -72,6 +73,7 @@ pub(super) fn service_configuration(
     if let Some(address) = args.admin {
         let _ = writeln!(text, "admin: {{ listen: \"{address}\" }}");
     }
+    text.push_str(paths);
     let replicas: Vec<String> = replicas.iter().map(ToString::to_string).collect();
     text.push_str(&add::service_section(setup, &replicas)?);
     let config = config::parse(&text)

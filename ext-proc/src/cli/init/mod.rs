@@ -89,21 +89,21 @@ pub(super) async fn run(args: Init) -> anyhow::Result<ExitCode> {
     warn(&args, &replicas, &answers);
     let models = models(&args, &replicas, &answers)?;
     let setup = setup(&args, models, Some(filter));
-    let config = files::service_configuration(&args, &setup, &replicas)?;
-    let envoy = match &owner {
+    let (envoy, paths) = match &owner {
         None => {
             let addresses = Addresses {
                 clients: args.listen,
                 admin: args.envoy_admin,
             };
-            create::create(&setup, &addresses)?
+            (create::create(&setup, &addresses)?, String::new())
         }
         Some(owner) => {
             let added = owner.extend(&args, setup.clone())?;
-            output::note(&envoy::report(&owner.file, &added, true));
-            added.text
+            output::note(&envoy::report(&owner.file, &added, ""));
+            (added.text, added.service_paths)
         }
     };
+    let config = files::service_configuration(&args, &setup, &replicas, &paths)?;
     files.write(&config, &envoy)?;
     output::print(&next::steps(&args, &setup, &files, &envoy, replicas.len()))?;
     Ok(ExitCode::SUCCESS)
