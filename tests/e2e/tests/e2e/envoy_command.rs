@@ -12,7 +12,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Configurations of the crate's tests, with the routes that become Isotherm's and further options.
-const CONFIGURATIONS: [(&str, &[&str]); 13] = [
+const CONFIGURATIONS: [(&str, &[&str]); 18] = [
     ("lua-and-llm-route.yaml", &["--route=/v1/"]),
     ("shared-virtual-host.yaml", &["--route=llm"]),
     (
@@ -35,6 +35,11 @@ const CONFIGURATIONS: [(&str, &[&str]); 13] = [
         &["--route=/v1/chat/completions", "--route=/v1/completions"],
     ),
     ("camel-case.json", &["--route=/v1/"]),
+    ("tcp-beside-http.yaml", &["--route=/"]),
+    ("redirects-and-methods.yaml", &["--route=llm"]),
+    ("quic-beside-tcp.yaml", &["--route=/v1"]),
+    ("routes-by-matcher.yaml", &["--route=/v1/"]),
+    ("internal-listener-and-template.yaml", &["--route=chat"]),
 ];
 
 /// Runs `isotherm envoy` with arguments.
