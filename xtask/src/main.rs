@@ -5,6 +5,7 @@
 
 mod bench;
 mod cargo;
+mod compiler;
 mod counts;
 mod demo;
 mod docs;
