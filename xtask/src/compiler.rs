@@ -88,7 +88,7 @@ impl Compiler {
     fn debian(target: Target) -> Option<Self> {
         let exists = |path: &&str| Path::new(path).exists();
         let linkers = target.debian_linkers;
-        let linker = linkers.iter().copied().find(|path| exists(&path));
+        let linker = linkers.iter().copied().find(|path| exists(path));
         if linker.is_none() && !linkers.is_empty() {
             return None;
         }
