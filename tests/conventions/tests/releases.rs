@@ -1,7 +1,6 @@
 //! Releases: manifests and documents name images by the version of the workspace, in the registry of the manifest.
 #![expect(
     clippy::expect_used,
-    clippy::indexing_slicing,
     reason = "a manifest that cannot be read fails the test"
 )]
 
