@@ -69,6 +69,11 @@ pub(crate) fn build_delivered(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(target_dir(root).join("dist").join("isotherm"))
 }
 
+/// Builds every program and every test. The end-to-end tests start the programs of the workspace, so one build makes both.
+pub(crate) fn build_all(root: &Path) -> anyhow::Result<()> {
+    run(cargo(root).args(["build", "--locked", "--quiet", "--bins", "--tests"]))
+}
+
 /// Cargo's target directory.
 pub(crate) fn target_dir(root: &Path) -> PathBuf {
     match env::var_os("CARGO_TARGET_DIR") {

@@ -6,6 +6,7 @@ use std::process::Command;
 use anyhow::bail;
 
 use crate::cargo::{build_release, cargo, root, target_dir};
+use crate::compiler;
 use crate::filter::{self, Wasm};
 use crate::process::{self, announce};
 
@@ -37,7 +38,7 @@ pub(crate) fn run(accept: bool) -> anyhow::Result<()> {
     let mut build = cargo(&root);
     build.args(["build", "--locked", "--quiet", "--test", "prose"]);
     process::run(build.args(["--bin", "isotherm-bench-counts"]))?;
-    let compiler = filter::version_of(Command::new("rustc").current_dir(&root))?;
+    let compiler = compiler::version_of(Command::new("rustc").current_dir(&root))?;
     let status = Command::new(target_dir(&root).join("debug/isotherm-bench-counts"))
         .arg("--baseline")
         .arg(root.join(BASELINE))

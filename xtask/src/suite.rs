@@ -13,11 +13,11 @@ use std::time::Instant;
 use anyhow::{Context as _, bail};
 use clap::ValueEnum;
 
-use crate::cargo::{cargo, output_directory, root, target_dir};
+use crate::cargo::{build_all, cargo, output_directory, root, target_dir};
 use crate::filter::{self, Wasm};
 use crate::mesh::{MeshPrograms, in_own_network};
 use crate::process::{announce, output, run};
-use crate::{counts, docs, envoy, examples, targets, test_output};
+use crate::{counts, docs, envoy, examples, install, targets, test_output, workflows};
 
 /// Every bootstrap in the repository that is written by hand.
 const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
@@ -30,6 +30,9 @@ const MESH: [&str; 2] = ["--test=kubernetes", "--test=mesh"];
 
 /// The tests of `cargo xtask e2e`. They wait for other programs most of the time, so tests that compute run beside them.
 const END_TO_END: [&str; 4] = ["--test=e2e", "--test=regions", MESH[0], MESH[1]];
+
+/// The tests of a release, which `install` runs.
+const INSTALLED: &str = "--test=installed";
 
 /// End-to-end tests that run at once: as many as their `permit.rs` permits.
 const END_TO_END_TESTS_MAX: &str = "3";
@@ -56,6 +59,8 @@ pub(crate) enum Step {
     Lints,
     /// rustdoc, warnings are errors
     Documentation,
+    /// actionlint checks the workflows of CI, where Go is there to build it
+    Workflows,
     /// Envoy validates every bootstrap of the repository
     EnvoyConfiguration,
     /// Instructions of the hot paths, against the baseline
@@ -66,6 +71,8 @@ pub(crate) enum Step {
     Build,
     /// Every test, end to end included
     Tests,
+    /// A release of the debug programs for this machine, installed from its folder
+    Install,
     /// Two minutes of `cargo xtask soak`: load while processes and networks fail
     Soak,
     /// Tests with the real programs of a mesh, as far as `cargo xtask mesh-tools` has built them; part of `tests`
@@ -91,6 +98,7 @@ impl Step {
                 run(clippy.args(["--", "-D", "warnings"]))
             }
             Self::Documentation => docs::rustdoc(root),
+            Self::Workflows => workflows::check(root),
             Self::EnvoyConfiguration => validate_bootstraps(root),
             Self::Counts => counts::run(false),
             Self::Core => {
@@ -100,6 +108,7 @@ impl Step {
             }
             Self::Build => build_all(root),
             Self::Tests => run_tests(root),
+            Self::Install => install::test_debug_programs(root),
             Self::Soak => run_soak(root),
             Self::Mesh => run_mesh_tests(root),
         }
@@ -121,9 +130,9 @@ const WHOLE: [&[Lane]; 4] = [
     &[&[Step::Format]],
     &[
         &[Step::Lints, Step::Documentation],
-        &[Step::Modules, Step::EnvoyConfiguration],
+        &[Step::Workflows, Step::Modules, Step::EnvoyConfiguration],
     ],
-    &[&[Step::Counts, Step::Build], &[Step::Soak]],
+    &[&[Step::Counts, Step::Build, Step::Install], &[Step::Soak]],
     &[&[Step::Tests]],
 ];
 
@@ -211,11 +220,6 @@ fn run_lane(steps: Lane, root: &Path) -> Vec<String> {
     failures
 }
 
-/// Builds every program and every test. The end-to-end tests start the programs of the workspace, so one build makes both.
-fn build_all(root: &Path) -> anyhow::Result<()> {
-    run(cargo(root).args(["build", "--locked", "--quiet", "--bins", "--tests"]))
-}
-
 /// Runs every test.
 fn run_tests(root: &Path) -> anyhow::Result<()> {
     let filter = filter::build(root, Wasm::Filter)?;
@@ -235,7 +239,8 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
     // Cargo gets the same selection of packages each time, so it builds nothing twice.
     let names = targets::tests(root)?.into_iter();
     let flags = names.map(|name| format!("--test={name}"));
-    let others = flags.filter(|flag| !END_TO_END.contains(&flag.as_str()));
+    let elsewhere = [&END_TO_END[..], &[INSTALLED]].concat();
+    let others = flags.filter(|flag| !elsewhere.contains(&flag.as_str()));
     let targets = ["--lib", "--bins"].map(str::to_owned);
     let others: Vec<String> = targets.into_iter().chain(others).collect();
     let end_to_end = END_TO_END.map(str::to_owned);

@@ -32,8 +32,7 @@ const ACCEPTED: [&str; 11] = [
 
 /// Packages with a licence that no other package may have.
 ///
-/// `webpki-root-certs`: Mozilla's root certificates. They are data, in the graph of wasm32 only, and nothing that uses them is
-/// built for it.
+/// `webpki-root-certs`: Mozilla's root certificates. They are data, which `cargo xtask release` puts into the images.
 const EXCEPTIONS: [(&str, &str); 1] = [("webpki-root-certs", "CDLA-Permissive-2.0")];
 
 /// The packages of the graph on each platform, with all features.

@@ -1,0 +1,48 @@
+//! The chart: it renders without a value set, and names an image of the release.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+
+use flate2::read::GzDecoder;
+use tar::Archive;
+
+use crate::files::{find, successful};
+use crate::images::Layout;
+
+#[test]
+fn the_chart_names_the_image_of_the_release_by_its_digest() -> anyhow::Result<()> {
+    let chart = find("isotherm-", ".tgz")?;
+    let folder = tempfile::tempdir()?;
+    Archive::new(GzDecoder::new(File::open(&chart)?)).unpack(folder.path())?;
+    let values = fs::read_to_string(folder.path().join("isotherm/values.yaml"))?;
+    let digest = Layout::read("isotherm")?.index()?.digest().to_string();
+    assert!(
+        values.contains(&format!("digest: \"{digest}\"")),
+        "{values}"
+    );
+
+    let helm = env::var_os("ISOTHERM_MESH_TOOLS").map(|tools| Path::new(&tools).join("helm"));
+    let Some(helm) = helm.filter(|helm| helm.exists()) else {
+        println!(
+            "the chart is not rendered: no helm; `cargo xtask mesh-tools --only helm` builds it"
+        );
+        return Ok(());
+    };
+    let rendered = successful(
+        Command::new(helm)
+            .args(["template", "isotherm"])
+            .arg(&chart),
+    )?;
+    let rendered = String::from_utf8(rendered.stdout)?;
+    let images = rendered
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("image: "));
+    let images: Vec<&str> = images.map(|image| image.trim_matches('"')).collect();
+    assert!(!images.is_empty(), "{rendered}");
+    for image in images {
+        assert!(image.ends_with(&format!("/isotherm@{digest}")), "{image}");
+    }
+    Ok(())
+}

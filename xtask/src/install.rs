@@ -1,0 +1,96 @@
+//! `install`: installs a release from its folder, on a root without Rust and without the repository, and uses it.
+//!
+//! The root is a bare Debian where debootstrap is there, made once and kept below `target`. Elsewhere the tests hide Rust
+//! and the repository from this machine's own root. `xtask/release/tests/installed` holds the tests.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use crate::cargo::{cargo, output_directory, root};
+use crate::mesh::MeshPrograms;
+use crate::process::{announce, output};
+use crate::tools::WHEEL;
+use crate::{envoy, release, test_output};
+
+/// The suite of Debian where the machine's own is unknown.
+const SUITE: &str = "bookworm";
+
+/// `cargo xtask install --dir DIR`.
+pub(crate) fn test(dir: &Path) -> anyhow::Result<()> {
+    let root = root();
+    let bare = bare_root(&root, suite().as_deref().unwrap_or(SUITE));
+    test_in(&root, dir, bare, &["--package", "isotherm-release"])
+}
+
+/// Installs the release at `dir` in the root of a bare Debian, or in this machine's own.
+fn test_in(
+    root: &Path,
+    dir: &Path,
+    bare: Option<PathBuf>,
+    packages: &[&str],
+) -> anyhow::Result<()> {
+    let dir = fs::canonicalize(dir).with_context(|| format!("no release at {}", dir.display()))?;
+    let programs = MeshPrograms::find()?;
+    let mut tests = cargo(root);
+    tests.args(["test", "--locked"]).args(packages);
+    tests.args(["--test", "installed", "--", "--show-output"]);
+    tests.env("ISOTHERM_RELEASE", dir);
+    tests.env("ISOTHERM_WHEELS", envoy::wheel(root)?);
+    tests.env("ISOTHERM_WHEEL_PYTHON", WHEEL.obtain(root)?.join("python3"));
+    tests.envs(programs.environment());
+    if let Some(bare) = bare {
+        tests.env("ISOTHERM_ROOT", bare);
+    }
+    test_output::run(&mut tests)
+}
+
+/// Writes a release of the suite's own programs, and installs it.
+pub(crate) fn test_debug_programs(root: &Path) -> anyhow::Result<()> {
+    let folder = output_directory(root).join("release-of-debug-programs");
+    let _ = fs::remove_dir_all(&folder);
+    release::write(&release::Arguments::for_tests(folder.clone()))?;
+    // Debug programs need this machine's C library.
+    let bare = suite().and_then(|suite| bare_root(root, &suite));
+    // The packages of the suite, whose build has built the tests, too.
+    test_in(root, &folder, bare, &[])
+}
+
+/// The root of a bare Debian with Python, made if it is missing; `None` where this machine cannot make one.
+fn bare_root(root: &Path, suite: &str) -> Option<PathBuf> {
+    let folder = output_directory(root).join("debian").join(suite);
+    if folder.join("usr/bin/python3").exists() {
+        return Some(folder);
+    }
+    let made = make_bare_root(suite, &folder);
+    let made = made.inspect_err(|error| announce(&format!("no bare Debian: {error:#}")));
+    made.ok().map(|()| folder)
+}
+
+/// Runs debootstrap into a folder of its own, then renames it: an interrupted run leaves nothing under its name.
+fn make_bare_root(suite: &str, folder: &Path) -> anyhow::Result<()> {
+    output(Command::new("debootstrap").arg("--version"))?;
+    let scratch = folder.with_extension(format!("partial-{}", std::process::id()));
+    fs::create_dir_all(&scratch).with_context(|| format!("cannot create {}", scratch.display()))?;
+    announce(&format!("making a bare Debian {suite}, once"));
+    let mut debootstrap = Command::new("debootstrap");
+    debootstrap.args(["--variant=minbase", "--include=python3-venv", suite]);
+    let made = output(debootstrap.arg(&scratch)).and_then(|_| Ok(fs::rename(&scratch, folder)?));
+    if made.is_err() {
+        let _ = fs::remove_dir_all(&scratch);
+    }
+    made
+}
+
+/// The suite of this machine's Debian; `None` on another system.
+fn suite() -> Option<String> {
+    let release = fs::read_to_string("/etc/os-release").ok()?;
+    let value = |name: &str| {
+        let mut lines = release.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        value.map(|value| value.trim_matches('"').to_owned())
+    };
+    (value("ID")? == "debian").then(|| value("VERSION_CODENAME"))?
+}
