@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use parking_lot::Mutex;
-use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder, WorkerGuard};
 use tracing_subscriber::EnvFilter;
 
 /// The default log filter.
@@ -39,8 +39,9 @@ static DROPPED: OnceLock<ErrorCounter> = OnceLock::new();
 static WRITER: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
 /// Starts to log the events that `filter` selects. [`finish`] writes the last ones.
+/// Returns the writer, for lines that other programs have written.
 /// Fails when the filter is not valid, or logging has started already.
-pub fn init(filter: &str) -> anyhow::Result<()> {
+pub fn init(filter: &str) -> anyhow::Result<NonBlocking> {
     let filter = parse(filter)?;
     // Not the lock of the standard library: a write may last for ever.
     let output = stderr().as_fd().try_clone_to_owned();
@@ -50,7 +51,7 @@ pub fn init(filter: &str) -> anyhow::Result<()> {
         .buffered_lines_limit(WAITING_MAX)
         .thread_name("isotherm-log")
         .finish(LossyWriter(File::from(output)));
-    let dropped = writer.error_counter();
+    let (dropped, of_others) = (writer.error_counter(), writer.clone());
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .log_internal_errors(false)
@@ -64,7 +65,7 @@ pub fn init(filter: &str) -> anyhow::Result<()> {
     let _ = DROPPED.set(dropped);
     *WRITER.lock() = Some(guard);
     panic::set_hook(Box::new(log_panic));
-    Ok(())
+    Ok(of_others)
 }
 
 /// Writes the lines that wait, for a bounded time. Later ones are lost.

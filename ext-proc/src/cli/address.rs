@@ -1,6 +1,6 @@
 //! Addresses as operators type them: names and URLs as well as IP addresses.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use anyhow::{Context as _, bail};
 use tokio::net::lookup_host;
@@ -31,6 +31,17 @@ pub(super) fn parse_replica(text: &str) -> Result<Address, String> {
 fn without_scheme(text: &str) -> &str {
     let text = text.strip_prefix("http://").unwrap_or(text);
     text.strip_suffix('/').unwrap_or(text)
+}
+
+/// The address by which this machine reaches a listener: the loopback address where it listens on all of the machine's.
+pub(super) fn reachable(mut listen: SocketAddr) -> SocketAddr {
+    if listen.ip().is_unspecified() {
+        listen.set_ip(match listen {
+            SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            SocketAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    listen
 }
 
 /// The IP address of a replica. A name must have one: the service knows replicas by their IP addresses.

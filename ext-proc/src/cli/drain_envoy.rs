@@ -25,8 +25,11 @@ const INTERVAL: Duration = Duration::from_millis(200);
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(5);
 /// The largest answer, in bytes: a line for each listener.
 const RESPONSE_BYTES_MAX: usize = 1024 * 1024;
-/// Statistics of the requests that each listener serves now.
-const ACTIVE_REQUESTS: &str = "/stats?filter=^http\\..*\\.downstream_rq_active$";
+/// Statistics of each listener: the requests that it serves now, and the bytes of answers that clients have yet to take.
+const ACTIVE_REQUESTS: &str =
+    "/stats?filter=^http\\..*\\.downstream_(rq_active|cx_tx_bytes_buffered)$";
+/// End of the name of the second one.
+const BUFFERED_BYTES: &str = ".downstream_cx_tx_bytes_buffered";
 /// The statistics of the admin interface itself, which serves this command.
 const OWN: &str = "http.admin.";
 
@@ -46,17 +49,41 @@ pub(super) struct DrainEnvoy {
 pub(super) async fn run(args: DrainEnvoy) -> anyhow::Result<ExitCode> {
     let http = HttpClient::new();
     ask(&http, Method::POST, &args.admin, "/healthcheck/fail").await?;
+    let [notice, wait] = [args.notice_s, args.wait_s].map(Duration::from_secs);
+    wait_until_idle(&http, &args.admin, notice, wait).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets an Envoy finish its requests, without listeners: clients connect elsewhere meanwhile.
+pub(super) async fn close(admin: &Address, wait: Duration) -> anyhow::Result<()> {
+    let http = HttpClient::new();
+    for path in ["/healthcheck/fail", "/drain_listeners"] {
+        ask(&http, Method::POST, admin, path).await?;
+    }
+    wait_until_idle(&http, admin, Duration::ZERO, wait).await
+}
+
+/// Waits until Envoy serves no request, for `notice` at least and for `wait` at most. Asks twice: a client that has just read an
+/// answer may send its next request on the same connection.
+async fn wait_until_idle(
+    http: &HttpClient,
+    admin: &Address,
+    notice: Duration,
+    wait: Duration,
+) -> anyhow::Result<()> {
     let start = Instant::now();
+    let mut was_idle = false;
     loop {
-        let active = active_requests(&http, &args.admin).await?;
+        let active = active_requests(http, admin).await?;
         let waited = start.elapsed();
-        if active == 0 && waited >= Duration::from_secs(args.notice_s) {
-            return Ok(ExitCode::SUCCESS);
+        if active == 0 && was_idle && waited >= notice {
+            return Ok(());
         }
-        if waited >= Duration::from_secs(args.wait_s) {
+        was_idle = active == 0;
+        if waited >= wait {
             bail!(
                 "{active} requests still run after {} s: --wait-s gives them longer",
-                args.wait_s
+                wait.as_secs()
             );
         }
         sleep(INTERVAL).await;
@@ -69,14 +96,19 @@ async fn active_requests(http: &HttpClient, admin: &Address) -> anyhow::Result<u
     count(&page).with_context(|| format!("the statistics of {admin} are not Envoy's"))
 }
 
-/// Adds up the samples of a page of statistics; `None` for a page that has none.
+/// Adds up the requests of a page of statistics; `None` for a page that has none. A listener with bytes for a client counts one more.
 fn count(page: &str) -> Option<u64> {
     let samples = page.lines().filter_map(|line| line.split_once(": "));
     let mut served = samples
         .filter(|(name, _)| !name.starts_with(OWN))
         .peekable();
     served.peek()?;
-    served.map(|(_, value)| value.parse::<u64>().ok()).sum()
+    let requests = served.map(|(name, value)| {
+        let value: u64 = value.parse().ok()?;
+        let is_bytes = name.ends_with(BUFFERED_BYTES);
+        Some(if is_bytes { value.min(1) } else { value })
+    });
+    requests.sum()
 }
 
 async fn ask(
@@ -119,6 +151,9 @@ mod tests {
     fn requests_of_every_listener_count_and_those_of_the_admin_interface_do_not() {
         let page = "http.admin.downstream_rq_active: 1\nhttp.llm.downstream_rq_active: 2\nhttp.regions.downstream_rq_active: 3\n";
         assert_eq!(count(page), Some(5));
+        let page =
+            "http.llm.downstream_cx_tx_bytes_buffered: 900\nhttp.llm.downstream_rq_active: 0\n";
+        assert_eq!(count(page), Some(1), "an answer is not with its client");
         assert_eq!(count("http.admin.downstream_rq_active: 1\n"), None);
         assert_eq!(count(""), None);
     }

@@ -13,6 +13,7 @@ mod drain_envoy;
 mod envoy;
 mod explain;
 mod init;
+mod installation;
 mod learned;
 mod mesh;
 mod models;
@@ -24,9 +25,12 @@ mod record;
 mod reference;
 mod regions;
 mod replicas;
+mod run;
 mod scaling;
+mod supervised;
 mod tiers;
 mod top;
+mod trial;
 mod warnings;
 
 use std::path::PathBuf;
@@ -52,6 +56,14 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run the service and Envoy as one supervised pair, in front of replicas that run.
+    ///
+    /// The command asks the replicas for their model, writes both configurations into a folder of its own, starts both programs and
+    /// prints a request. It starts a program again that ends by itself; new connections wait for Envoy meanwhile. The first SIGTERM or
+    /// SIGINT lets the running requests end, a second one ends everything at once.
+    Run(Box<run::Run>),
+    /// Compare Isotherm with round robin on this machine: simulated engines, a real Envoy, and a report.
+    Try(trial::Trial),
     /// Write the first configuration of the service and of Envoy; on a terminal, ask for model and replicas.
     Init(Box<init::Init>),
     /// Run the service.
@@ -85,6 +97,9 @@ enum Command {
     Batch(Box<batch::Batch>),
     /// Let an Envoy finish its requests before it is stopped: the `preStop` hook of its container.
     DrainEnvoy(drain_envoy::DrainEnvoy),
+    /// Become a program that ends with its supervisor; `run` starts its programs by it.
+    #[command(hide = true)]
+    Supervised(supervised::SupervisedCommand),
     /// Print the reference of the configuration file as Markdown.
     ConfigReference,
     /// Print the JSON Schema of the configuration file, for editors.
@@ -132,6 +147,8 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             server::run(config, args.config).await?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Run(args) => run::run(*args).await,
+        Command::Try(args) => trial::run(&args).await,
         Command::Init(args) => init::run(*args).await,
         Command::Check(args) => check::run(&args),
         Command::Envoy(args) => envoy::run(args).await,
@@ -145,6 +162,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         #[cfg(feature = "batch")]
         Command::Batch(args) => batch::run(*args).await,
         Command::DrainEnvoy(args) => drain_envoy::run(args).await,
+        Command::Supervised(args) => match supervised::run(&args)? {},
         Command::ConfigReference => {
             output::print(&config_reference::markdown())?;
             Ok(ExitCode::SUCCESS)

@@ -23,11 +23,11 @@ With `--json`, a command prints JSON instead of a table: `replicas list`, `top -
 
 | exit code | meaning |
 | --- | --- |
-| 0 | The command did what it was asked. |
-| 1 | A mistake: in a file, in a request, or a change that the service rejects. An error that `check`, `envoy check` or `doctor` finds. |
+| 0 | The command did what it was asked. A signal stopped `serve` or `run`, and no request was broken. |
+| 1 | A mistake: in a file, in a request, or a change that the service rejects. An error that `check`, `envoy check` or `doctor` finds. A program that `run` cannot start, or requests that did not end in time at its stop. |
 | 2 | The command line is wrong. |
 | 3 | The server that the command needs does not answer. |
-| 130 | Ctrl-C ended `batch run`; the same command goes on. |
+| 130 | Ctrl-C ended `batch run`; the same command goes on. A second signal ended `serve` or `run` without a drain. |
 
 ## Completions, manual pages, and the schema of the file
 

@@ -19,6 +19,7 @@ mod promql;
 mod recording;
 mod region_config;
 mod reload_log;
+mod run;
 mod shipped_files;
 mod source;
 

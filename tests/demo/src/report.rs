@@ -12,8 +12,8 @@ use crate::metrics::RequestMetrics;
 use crate::run_curves::RunCurves;
 
 /// The paragraph about what to do next.
-const NEXT: &str = "Next: cargo xtask up starts this system for your own requests, and docs/quickstart.md leads from there to your \
-                    own Envoy. report.json beside this page has every figure.";
+const NEXT: &str = "Next: isotherm run --replica HOST:PORT puts Isotherm in front of your own replicas, and docs/quickstart.md \
+                    leads from there to your own Envoy. report.json beside this page has every figure.";
 
 /// The measurements of every scheme on one workload: `report.json`.
 #[derive(Clone, Debug, Serialize)]

@@ -1,4 +1,5 @@
-//! The shipped Envoy configurations, `envoy/standalone.yaml` and `envoy/region.yaml`, with other addresses.
+//! The shipped Envoy configurations, `envoy/standalone.yaml` and `envoy/region.yaml`, with other addresses. Programs have them
+//! built in, since an installed demo has no checkout beside it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -12,6 +13,10 @@ use crate::filters::{FILTERS, LISTENERS, edit_filter, set_in_filter};
 use crate::pool::Pool;
 use crate::tools::Tools;
 
+const STANDALONE: &str = include_str!("../../../envoy/standalone.yaml");
+const REGION: &str = include_str!("../../../envoy/region.yaml");
+const AUTHORITY: &str = include_str!("../../../envoy/tls/authority.yaml");
+const CERTIFICATE: &str = include_str!("../../../envoy/tls/certificate.yaml");
 const CLUSTERS: &str = "static_resources/clusters";
 /// Path of the module below a filter's `typed_config`.
 const MODULE: &str = "config/vm_config/code/local/filename";
@@ -48,7 +53,7 @@ pub(crate) fn envoy_document(
     pools: &[Pool],
     gateway: Option<&Gateway>,
 ) -> anyhow::Result<Document> {
-    let mut document = Document::read(gateway.map_or(&tools.standalone, |_| &tools.region))?;
+    let mut document = Document::parse(gateway.map_or(STANDALONE, |_| REGION))?;
     document.set("admin/address/socket_address/port_value", 0)?;
     document.set(&format!("{LISTENERS}/name=llm/address"), endpoint(listen))?;
     let module = Value::from(tools.filter.to_string_lossy());
@@ -62,7 +67,7 @@ pub(crate) fn envoy_document(
     document.set(&path, hosts)?;
     set_pools(&mut document, pools)?;
     if let Some(gateway) = gateway {
-        gateway.set(&mut document, tools)?;
+        gateway.set(&mut document)?;
     }
     Ok(document)
 }
@@ -117,13 +122,13 @@ fn set_default_pool(document: &mut Document, cluster: &str) -> anyhow::Result<()
 }
 
 impl Gateway {
-    fn set(&self, document: &mut Document, tools: &Tools) -> anyhow::Result<()> {
+    fn set(&self, document: &mut Document) -> anyhow::Result<()> {
         const LISTENER: &str = "static_resources/listeners/name=regions";
         let node = format!("isotherm-{}", self.region);
         document.set("node/id", node.as_str())?;
         document.set("node/cluster", node)?;
         document.set(&format!("{LISTENER}/address"), endpoint(self.listen))?;
-        let secrets = self.write_secrets(tools)?;
+        let secrets = self.write_secrets()?;
         let context =
             format!("{LISTENER}/filter_chains/0/transport_socket/typed_config/common_tls_context");
         for (path, file) in &secrets {
@@ -198,10 +203,9 @@ impl Gateway {
     }
 
     /// Writes the files through which Envoy watches certificates; returns their paths, by the field of a TLS context.
-    fn write_secrets(&self, tools: &Tools) -> anyhow::Result<[(&'static str, Value); 2]> {
-        let source = tools.region.with_file_name("tls");
-        let write = |name: &str, secret: &str, files: &[(&str, &str)]| {
-            let mut document = Document::read(&source.join(name))?;
+    fn write_secrets(&self) -> anyhow::Result<[(&'static str, Value); 2]> {
+        let write = |name: &str, text: &str, secret: &str, files: &[(&str, &str)]| {
+            let mut document = Document::parse(text)?;
             for (field, file) in files {
                 let file = self.certificates.join(file);
                 let path = format!("resources/0/{secret}/{field}");
@@ -224,11 +228,21 @@ impl Gateway {
         Ok([
             (
                 "combined_validation_context/validation_context_sds_secret_config/sds_config/path_config_source/path",
-                write("authority.yaml", "validation_context", &authority)?,
+                write(
+                    "authority.yaml",
+                    AUTHORITY,
+                    "validation_context",
+                    &authority,
+                )?,
             ),
             (
                 "tls_certificate_sds_secret_configs/0/sds_config/path_config_source/path",
-                write("certificate.yaml", "tls_certificate", &certificate)?,
+                write(
+                    "certificate.yaml",
+                    CERTIFICATE,
+                    "tls_certificate",
+                    &certificate,
+                )?,
             ),
         ])
     }
@@ -254,22 +268,14 @@ fn endpoint(address: SocketAddr) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn tools() -> Tools {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .ancestors()
-            .nth(2)
-            .unwrap();
         Tools {
             envoy: "envoy".into(),
             filter: "/filter.wasm".into(),
             isotherm: "isotherm".into(),
             engine: "engine".into(),
-            standalone: root.join("envoy/standalone.yaml"),
-            region: root.join("envoy/region.yaml"),
             output: "target".into(),
         }
     }

@@ -118,7 +118,7 @@ impl Process {
     }
 
     /// Ends the child (`SIGTERM`), and waits for its end.
-    pub(crate) async fn stop(&mut self, limit: Duration) -> anyhow::Result<()> {
+    pub async fn stop(&mut self, limit: Duration) -> anyhow::Result<()> {
         self.signal(Signal::TERM)?;
         self.wait_for_exit(limit).await.map(|_| ())
     }

@@ -16,10 +16,6 @@ pub struct Tools {
     pub isotherm: PathBuf,
     /// Simulated engine: `ISOTHERM_ENGINE_BIN`, or beside this program.
     pub engine: PathBuf,
-    /// `envoy/standalone.yaml`.
-    pub standalone: PathBuf,
-    /// `envoy/region.yaml`, for several regions.
-    pub region: PathBuf,
     /// Directory of logs and generated files: `ISOTHERM_OUTPUT`, or `target` of the workspace.
     pub output: PathBuf,
 }
@@ -27,13 +23,12 @@ pub struct Tools {
 impl Tools {
     /// Finds all programs and files.
     pub fn find() -> anyhow::Result<Self> {
-        let root = root();
         let output = output_directory();
         let envoy = from_environment("ISOTHERM_ENVOY")
             .or_else(|| downloaded(&output))
             .or_else(on_path);
         let filter = from_environment("ISOTHERM_FILTER")
-            .unwrap_or_else(|| root.join("target/filter/isotherm_filter.wasm"));
+            .unwrap_or_else(|| repository_file("target/filter/isotherm_filter.wasm"));
         Ok(Self {
             envoy: existing(envoy.unwrap_or_else(|| "envoy".into()), "cargo xtask envoy")?,
             filter: existing(filter, "cargo xtask filter")?,
@@ -42,11 +37,6 @@ impl Tools {
                 program("ISOTHERM_ENGINE_BIN", "isotherm-engine")?,
                 "cargo build -p isotherm-engine",
             )?,
-            standalone: existing(
-                root.join("envoy/standalone.yaml"),
-                "git checkout envoy/standalone.yaml",
-            )?,
-            region: root.join("envoy/region.yaml"),
             output,
         })
     }

@@ -16,6 +16,7 @@ use isotherm_envoy_config::create::{self, Addresses};
 
 pub(super) use self::check::findings_in_texts;
 use self::parts::Parts;
+pub(super) use self::parts::setup_of;
 use super::output;
 
 /// The largest configuration, in bytes.

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::Args;
 use isotherm_envoy_config::pool::{Pool, ServiceAddress, Setup};
 
+use crate::cli::address::reachable;
 use crate::config::{self, Config, Listen, PoolConfig};
 
 #[derive(Debug, Args)]
@@ -45,22 +46,9 @@ impl Parts {
             service: self.service.clone(),
             filter: self.filter.clone(),
         };
-        let Some(config) = self.config()? else {
-            return Ok(setup);
-        };
-        if config.region.is_some() {
-            bail!(
-                "the service is one of several regions: start from envoy/region.yaml (docs/regions.md)"
-            );
-        }
-        if config.pools.is_empty() {
-            bail!(
-                "the service's configuration has no `pools`: add them, or name one by --model and --cluster"
-            );
-        }
-        setup.pools = config.pools.iter().map(pool).collect();
-        if setup.service.is_none() {
-            setup.service = Some(address(&config)?);
+        if let Some(config) = self.config()? {
+            let own = setup_of(&config, self.service.clone())?;
+            (setup.pools, setup.service) = (own.pools, own.service);
         }
         Ok(setup)
     }
@@ -86,6 +74,30 @@ impl Parts {
     }
 }
 
+/// The setup of a service's configuration: its pools, and `service` or else the address that the configuration has.
+pub(in crate::cli) fn setup_of(
+    config: &Config,
+    service: Option<ServiceAddress>,
+) -> anyhow::Result<Setup> {
+    ensure!(
+        config.region.is_none(),
+        "the service is one of several regions: start from envoy/region.yaml (docs/regions.md)"
+    );
+    ensure!(
+        !config.pools.is_empty(),
+        "the service's configuration has no `pools`: add them, or name one by --model and --cluster"
+    );
+    let service = match service {
+        Some(service) => service,
+        None => address(config)?,
+    };
+    Ok(Setup {
+        pools: config.pools.iter().map(pool).collect(),
+        service: Some(service),
+        filter: None,
+    })
+}
+
 fn pool(pool: &PoolConfig) -> Pool {
     let models = std::iter::once(&pool.model).chain(&pool.aliases);
     Pool {
@@ -97,17 +109,7 @@ fn pool(pool: &PoolConfig) -> Pool {
 /// Where Envoy reaches the service: its first address. One that stands for all of a machine's is the loopback address.
 fn address(config: &Config) -> anyhow::Result<ServiceAddress> {
     match config.listen.first() {
-        Some(Listen::Tcp(address)) if address.ip().is_unspecified() => {
-            let mut address = *address;
-            let is_v4 = address.is_ipv4();
-            address.set_ip(if is_v4 {
-                std::net::Ipv4Addr::LOCALHOST.into()
-            } else {
-                std::net::Ipv6Addr::LOCALHOST.into()
-            });
-            Ok(ServiceAddress::Socket(address))
-        }
-        Some(Listen::Tcp(address)) => Ok(ServiceAddress::Socket(*address)),
+        Some(Listen::Tcp(address)) => Ok(ServiceAddress::Socket(reachable(*address))),
         Some(Listen::Unix(path)) => Ok(ServiceAddress::Pipe(path.display().to_string())),
         None => bail!(
             "the service's configuration has no `listen` address in clear: name one by --service"

@@ -1,13 +1,13 @@
-//! The files of `isotherm init`, and the module that Envoy loads.
+//! The files of `isotherm init`.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 use isotherm_envoy_config::add;
 use isotherm_envoy_config::pool::Setup;
 
-use super::Init;
 use crate::cli::envoy;
 use crate::config::{self, Address};
 
@@ -58,19 +58,20 @@ fn in_folder(folder: &Path, name: &str) -> PathBuf {
     }
 }
 
-/// The service's configuration. The service itself reads it, so a name that it does not accept fails here.
-pub(super) fn service_configuration(
-    args: &Init,
+/// The service's configuration, with the address for Envoy and that of the admin interface where they are not the defaults. The
+/// service itself reads it, so a name that it does not accept fails here.
+pub(in crate::cli) fn service_configuration(
+    [service, admin]: [Option<SocketAddr>; 2],
     setup: &Setup,
     replicas: &[Address],
     paths: &str,
 ) -> anyhow::Result<String> {
     let mut text = INTRODUCTION.to_owned();
     // Writing to a String cannot fail.
-    if let Some(address) = args.service {
+    if let Some(address) = service {
         let _ = writeln!(text, "listen: [\"{address}\"]");
     }
-    if let Some(address) = args.admin {
+    if let Some(address) = admin {
         let _ = writeln!(text, "admin: {{ listen: \"{address}\" }}");
     }
     text.push_str(paths);
@@ -87,13 +88,4 @@ pub(super) fn service_configuration(
         );
     }
     Ok(text)
-}
-
-/// The filter's module in the folder of this program, or where `cargo xtask build` leaves it.
-pub(super) fn module_beside_program() -> Option<PathBuf> {
-    let program = std::env::current_exe().ok()?.canonicalize().ok()?;
-    let folder = program.parent()?;
-    let names = ["isotherm_filter.wasm", "../filter/isotherm_filter.wasm"];
-    let mut paths = names.iter().map(|name| folder.join(name));
-    paths.find(|path| path.is_file())
 }

@@ -9,27 +9,28 @@
 mod files;
 mod next;
 mod prompt;
+pub(super) mod replicas;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::ensure;
 use clap::Args;
 use isotherm_envoy_config::add::{ExtendedConfig, Request};
 use isotherm_envoy_config::create::{self, Addresses};
 use isotherm_envoy_config::pool::{Pool, ServiceAddress, Setup};
 
 use self::files::Files;
+pub(super) use self::files::service_configuration;
+pub(super) use self::next::request;
 use super::address::parse_replica;
 use super::envoy::{self, RouteChoice};
+use super::installation::Installation;
 use super::models::{self, ModelsAnswer};
 use super::output;
 use crate::config::Address;
 use crate::http_client::HttpClient;
-
-/// The most replicas that the command asks and writes. A longer list belongs into a DNS name.
-const REPLICAS_MAX: usize = 1_000;
 
 #[derive(Debug, Args)]
 pub(super) struct Init {
@@ -86,7 +87,7 @@ pub(super) async fn run(args: Init) -> anyhow::Result<ExitCode> {
     let owner = Owner::read(&args)?;
     let replicas = replicas(&args, owner.as_ref())?;
     let answers = models::ask_all(&HttpClient::new(), &replicas).await;
-    warn(&args, &replicas, &answers);
+    replicas::warn(args.model.as_deref(), &replicas, &answers);
     let models = models(&args, &replicas, &answers)?;
     let setup = setup(&args, models, Some(filter));
     let (envoy, paths) = match &owner {
@@ -103,7 +104,7 @@ pub(super) async fn run(args: Init) -> anyhow::Result<ExitCode> {
             (added.text, added.service_paths)
         }
     };
-    let config = files::service_configuration(&args, &setup, &replicas, &paths)?;
+    let config = service_configuration([args.service, args.admin], &setup, &replicas, &paths)?;
     files.write(&config, &envoy)?;
     output::print(&next::steps(&args, &setup, &files, &envoy, replicas.len()))?;
     Ok(ExitCode::SUCCESS)
@@ -113,10 +114,7 @@ pub(super) async fn run(args: Init) -> anyhow::Result<ExitCode> {
 fn module(args: &Init) -> anyhow::Result<String> {
     let path = match &args.filter {
         Some(path) => path.clone(),
-        None => files::module_beside_program().context(
-            "the filter's module isotherm_filter.wasm is not beside this program: name it by --filter PATH (`cargo xtask build` \
-             writes target/filter/isotherm_filter.wasm)",
-        )?,
+        None => Installation::of_this_program()?.filter(None)?,
     };
     let path = path.canonicalize().unwrap_or_else(|_| {
         output::note(&format!(
@@ -146,53 +144,7 @@ fn replicas(args: &Init, owner: Option<&Owner>) -> anyhow::Result<Vec<Address>> 
         );
         replicas = prompt::replicas()?;
     }
-    ensure!(
-        replicas.len() <= REPLICAS_MAX,
-        "more than {REPLICAS_MAX} replicas: give one DNS name that has their addresses"
-    );
-    for replica in &mut replicas {
-        if let Address::Name(name, port) = replica
-            && name == "localhost"
-        {
-            *replica = SocketAddr::from(([127, 0, 0, 1], *port)).into();
-        }
-    }
-    let names = replicas.iter();
-    let names: Vec<&Address> = names
-        .filter(|replica| matches!(replica, Address::Name(..)))
-        .collect();
-    ensure!(
-        names.len() <= 1,
-        "a pool has one DNS name at most, for all of its replicas: give IP addresses instead of {}",
-        names
-            .iter()
-            .map(ToString::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
-    );
-    Ok(replicas)
-}
-
-/// Warns of replicas that do not answer, or that serve another model.
-fn warn(args: &Init, replicas: &[Address], answers: &[ModelsAnswer]) {
-    for (replica, answer) in replicas.iter().zip(answers) {
-        let names = answer.names();
-        let problem = match (answer, &args.model) {
-            (ModelsAnswer::Silent(reason), _) => {
-                format!("does not answer ({reason}): it gets requests once it does")
-            }
-            (ModelsAnswer::Other(reason), _) => {
-                format!("does not list its models ({reason})")
-            }
-            (ModelsAnswer::Models(all), Some(model))
-                if model != "*" && !all.iter().any(|own| own.id == *model) =>
-            {
-                format!("serves {}, not {model}", names.join(", "))
-            }
-            _ => continue,
-        };
-        output::note(&format!("warning: {replica} {problem}"));
-    }
+    replicas::check(replicas)
 }
 
 /// The names of the pool's model, the model itself first.
@@ -204,21 +156,7 @@ fn models(
     if let Some(model) = &args.model {
         return Ok(vec![model.clone()]);
     }
-    let mut found: Vec<&str> = Vec::new();
-    for (replica, answer) in replicas.iter().zip(answers) {
-        let names = answer.names();
-        match (found.first(), names.is_empty()) {
-            (_, true) => {}
-            (None, false) => found = names,
-            (Some(first), false) if names.contains(first) => {}
-            (Some(first), false) => bail!(
-                "{replica} serves {}, and another replica {first}: name the pool's model by --model, and write a pool for each \
-                 further model into isotherm.yaml",
-                names.join(", ")
-            ),
-        }
-    }
-    let found: Vec<String> = found.into_iter().map(str::to_owned).collect();
+    let found = replicas::common_models(replicas, answers)?;
     if prompt::is_possible() {
         return prompt::model(found);
     }

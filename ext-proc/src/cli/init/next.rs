@@ -9,6 +9,7 @@ use shell_words::{join, quote};
 
 use super::Init;
 use super::files::Files;
+use crate::cli::address::reachable;
 
 /// Envoy's address for clients in the shipped configuration.
 const CLIENTS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10_000);
@@ -38,7 +39,10 @@ pub(super) fn steps(
         join(["envoy", "--config-path", &envoy]),
     ];
     match &*args.route {
-        [] => commands.push(request(args, models.first().copied().unwrap_or("*"))),
+        [] => {
+            let model = models.first().copied().unwrap_or("*");
+            commands.push(request(args.listen.unwrap_or(CLIENTS), model));
+        }
         _ => commands.push("# send a request to your Envoy as before".to_owned()),
     }
     let mut doctor = vec![program.to_owned(), "doctor".to_owned()];
@@ -56,12 +60,9 @@ pub(super) fn steps(
     text
 }
 
-/// A request to the new Envoy.
-fn request(args: &Init, model: &str) -> String {
-    let mut address = args.listen.unwrap_or(CLIENTS);
-    if address.ip().is_unspecified() {
-        address.set_ip(CLIENTS.ip());
-    }
+/// A request to the new Envoy, which listens at `listen`.
+pub(in crate::cli) fn request(listen: SocketAddr, model: &str) -> String {
+    let address = reachable(listen);
     let model = if model == "*" { "any" } else { model };
     let body = json!({
         "model": model,
