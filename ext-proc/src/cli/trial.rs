@@ -27,7 +27,7 @@ pub(super) struct Trial {
     #[arg(long, value_name = "FOLDER", default_value = "isotherm-try")]
     output: PathBuf,
     /// Requests that each policy gets.
-    #[arg(long, value_name = "N", default_value_t = 400, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 240, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     requests: u32,
     /// Envoy's program [default: as for `isotherm run`].
     #[arg(long, value_name = "FILE")]
