@@ -36,6 +36,10 @@ completion = client.completions.create(model=model, prompt="Once upon a time", m
 assert completion.choices[0].text, completion
 print("completion:", completion.choices[0].text)
 
+response = client.responses.create(model=model, input="Where is it warm?", max_output_tokens=8)
+assert response.output_text and response.usage.output_tokens > 0, response
+print("response:", response.output_text)
+
 embeddings = client.embeddings.create(model=model, input=["one", "two"])
 assert len(embeddings.data) == 2 and len(embeddings.data[0].embedding) > 0, embeddings
 print("embeddings:", len(embeddings.data), "of", len(embeddings.data[0].embedding))
