@@ -62,6 +62,10 @@ pub(super) async fn run(args: &Trial) -> anyhow::Result<ExitCode> {
         .env("ISOTHERM_BIN", &own)
         .env("ISOTHERM_ENGINE_BIN", engine)
         .env("ISOTHERM_OUTPUT", &folder)
+        .env(
+            "ISOTHERM_COMMAND",
+            format!("isotherm try --requests {}", args.requests),
+        )
         .status()
         .await
         .context("cannot start the demo")?;

@@ -11,7 +11,8 @@ use time::OffsetDateTime;
 pub struct RunFacts {
     /// Command line that repeats the run.
     pub command: String,
-    /// Commit of the working tree, with `-dirty` when files differ from it; `unknown` outside a working tree.
+    /// Commit of the working tree, with `-dirty` when files differ from it; `unknown` outside a working tree. The version of a
+    /// released program.
     pub commit: String,
     /// Day of the run in UTC: `2026-11-22`.
     pub date: String,
@@ -28,6 +29,17 @@ impl RunFacts {
         Self {
             command: words.collect::<Vec<_>>().join(" "),
             commit: commit().unwrap_or_else(|| "unknown".to_owned()),
+            date: OffsetDateTime::now_utc().date().to_string(),
+            machine: machine(),
+        }
+    }
+
+    /// The circumstances now, of a run of released programs. Git would tell of the user's own working tree.
+    #[must_use]
+    pub fn of_release(command: String) -> Self {
+        Self {
+            command,
+            commit: format!("version {}", env!("CARGO_PKG_VERSION")),
             date: OffsetDateTime::now_utc().date().to_string(),
             machine: machine(),
         }
@@ -77,6 +89,16 @@ fn machine() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_release_tells_its_version() {
+        let facts = RunFacts::of_release("isotherm try".to_owned());
+        assert_eq!(facts.command, "isotherm try");
+        assert_eq!(
+            facts.commit,
+            format!("version {}", env!("CARGO_PKG_VERSION"))
+        );
+    }
 
     #[test]
     fn every_fact_has_a_value() {

@@ -144,7 +144,7 @@ impl Comparison {
             Section::new("All figures").table(self.table()).text(NEXT),
         ];
         let report = Report {
-            facts: Some(RunFacts::collect("cargo xtask")),
+            facts: Some(facts()),
             footer: format!(
                 "Seed {}. Push: with pending, a request waits in the service until a replica can start it; with blind, the \
                  service sends it at once. Busiest / mean: outstanding requests of the busiest replica over the mean, averaged \
@@ -154,6 +154,14 @@ impl Comparison {
             ..Report::new(format!("Isotherm: {}", scenario.name), sections)
         };
         report.with_data(self)
+    }
+}
+
+/// The circumstances of this run. `isotherm try` names its own command.
+fn facts() -> RunFacts {
+    match std::env::var("ISOTHERM_COMMAND") {
+        Ok(command) => RunFacts::of_release(command),
+        Err(_) => RunFacts::collect("cargo xtask"),
     }
 }
 
