@@ -49,6 +49,12 @@ fn test_in(
 
 /// Writes a release of the suite's own programs, and installs it.
 pub(crate) fn test_debug_programs(root: &Path) -> anyhow::Result<()> {
+    if let Err(error) = check_isolation() {
+        announce(&format!(
+            "the tests of the installation are skipped: {error:#}"
+        ));
+        return Ok(());
+    }
     let folder = output_directory(root).join("release-of-debug-programs");
     let _ = fs::remove_dir_all(&folder);
     release::write(&release::Arguments::for_tests(folder.clone()))?;
@@ -56,6 +62,19 @@ pub(crate) fn test_debug_programs(root: &Path) -> anyhow::Result<()> {
     let bare = suite().and_then(|suite| bare_root(root, &suite));
     // The packages of the suite, whose build has built the tests, too.
     test_in(root, &folder, bare, &[])
+}
+
+/// Fails where the system allows no root of its own.
+fn check_isolation() -> anyhow::Result<()> {
+    let probe = |options: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(options).args(["--mount", "--pid", "--fork"]);
+        output(unshare.args(["mount", "-t", "tmpfs", "tmpfs", "/tmp"]))
+    };
+    let allowed = probe(&[]).or_else(|_| probe(&["--user", "--map-root-user"]));
+    allowed
+        .map(drop)
+        .context("no root of its own here (`unshare --mount --pid`)")
 }
 
 /// The root of a bare Debian with Python, made if it is missing; `None` where this machine cannot make one.

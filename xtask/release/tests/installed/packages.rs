@@ -8,6 +8,9 @@ use crate::files::find;
 /// A configuration for `isotherm check`.
 const CONFIGURATION: &str = include_str!("../../../../examples/quickstart/isotherm.yaml");
 
+/// Routes a request by `isotherm run` between two simulated engines.
+const ROUTE: &str = include_str!("route.py");
+
 /// Commands that fail unless the layout below `prefix` is complete and its programs run.
 fn use_below(prefix: &str) -> String {
     format!(
@@ -27,6 +30,11 @@ fn the_wheel_installs_from_the_folder_and_leaves_nothing() -> anyhow::Result<()>
          /venv/bin/pip install --quiet --no-index --find-links /release --find-links /wheels isotherm\n\
          {}\
          /venv/bin/python -c 'import envoy'\n\
+         cat > /tmp/route.py <<'END'\n{ROUTE}END\n\
+         cd /tmp\n\
+         /venv/bin/python /tmp/route.py /venv\n\
+         /venv/bin/isotherm try --requests 12 --no-open\n\
+         grep --quiet 'isotherm try --requests 12' isotherm-try/report.html\n\
          /venv/bin/pip uninstall --quiet --yes isotherm\n\
          find /venv -iname '*isotherm*' | sed 's/^/left: /'\n",
         use_below("/venv")
