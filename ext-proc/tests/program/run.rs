@@ -9,6 +9,16 @@ use crate::fake::{FakeEngine, FakeResponse};
 /// A file that stands for the filter's module, which these commands only name.
 const FILTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
 
+/// Options of a start that fails once Envoy starts.
+const BROKEN_ENVOY: [&str; 6] = [
+    "--model",
+    "m",
+    "--replica",
+    "127.0.0.1:1",
+    "--envoy",
+    "/bin/false",
+];
+
 /// An engine that lists these models.
 async fn engine(models: &[&str]) -> FakeEngine {
     let models = models.iter().map(|id| serde_json::json!({ "id": id }));
@@ -102,15 +112,8 @@ async fn an_address_that_is_taken_is_named_with_its_option() {
         .map(|address| (taken, address.to_string()));
     let (_listener, address) = taken.unwrap();
     for option in ["--listen", "--envoy-admin", "--service", "--admin"] {
-        let options = [
-            "--model",
-            "m",
-            "--replica",
-            "127.0.0.1:1",
-            "--envoy",
-            "/bin/false",
-        ];
-        let text = error(&run(&[&options[..], &[option, &address]].concat()).await, 1);
+        let options = [&BROKEN_ENVOY[..], &[option, &address]].concat();
+        let text = error(&run(&options).await, 1);
         assert!(
             text.contains(&format!("cannot listen at {address}: {option}")),
             "{text}"
@@ -120,15 +123,7 @@ async fn an_address_that_is_taken_is_named_with_its_option() {
 
 #[tokio::test]
 async fn an_envoy_that_does_not_start_ends_the_command_with_its_exit_status() {
-    let options = [
-        "--model",
-        "m",
-        "--replica",
-        "127.0.0.1:1",
-        "--envoy",
-        "/bin/false",
-    ];
-    let text = error(&run(&options).await, 1);
+    let text = error(&run(&BROKEN_ENVOY).await, 1);
     assert!(
         text.contains("envoy has ended before it was ready: exit status: 1"),
         "{text}"

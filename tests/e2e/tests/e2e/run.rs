@@ -101,6 +101,14 @@ impl Supervisor {
         .await
     }
 
+    async fn wait_until_programs_end(&self) -> anyhow::Result<()> {
+        for program in ["service", "envoy"] {
+            let ids = self.ids(program);
+            wait_until_gone(*ids.last().context("no start")?).await?;
+        }
+        Ok(())
+    }
+
     async fn wait_for_log(&self, part: &str) -> anyhow::Result<()> {
         wait_until(WAIT_MAX, part, || {
             std::future::ready(self.process.log().contains(part))
@@ -223,10 +231,7 @@ async fn the_first_signal_under_load_breaks_no_stream() -> anyhow::Result<()> {
         across.count() > 0,
         "no stream ran at the time of the signal"
     );
-    for program in ["service", "envoy"] {
-        let ids = supervisor.ids(program);
-        wait_until_gone(*ids.last().context("no start")?).await?;
-    }
+    supervisor.wait_until_programs_end().await?;
     Ok(())
 }
 
@@ -248,10 +253,7 @@ async fn a_second_signal_ends_everything_at_once() -> anyhow::Result<()> {
     };
     let error = format!("{error:#}");
     ensure!(error.contains("exit status: 130"), "{error}");
-    for program in ["service", "envoy"] {
-        let ids = supervisor.ids(program);
-        wait_until_gone(*ids.last().context("no start")?).await?;
-    }
+    supervisor.wait_until_programs_end().await?;
     ensure!(request.await?.is_err(), "the held request was answered");
     Ok(())
 }
@@ -317,10 +319,7 @@ async fn programs_end_with_a_supervisor_that_is_killed() -> anyhow::Result<()> {
     let replica = ScriptedReplica::start("a").await?;
     let mut supervisor = Supervisor::start(&[replica.address()]).await?;
     supervisor.process.kill()?;
-    for program in ["service", "envoy"] {
-        let ids = supervisor.ids(program);
-        wait_until_gone(*ids.last().context("no start")?).await?;
-    }
+    supervisor.wait_until_programs_end().await?;
     Ok(())
 }
 

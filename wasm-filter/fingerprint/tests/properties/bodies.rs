@@ -63,14 +63,7 @@ fn name_or_json() -> impl Strategy<Value = Value> {
 }
 
 fn api() -> impl Strategy<Value = Api> {
-    select(vec![
-        Api::ChatCompletions,
-        Api::Completions,
-        Api::Responses,
-        Api::Embeddings,
-        Api::Messages,
-        Api::Generate,
-    ])
+    select(Vec::from_iter(Api::all()))
 }
 
 type Members = Vec<(String, Value)>;
