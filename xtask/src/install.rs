@@ -64,12 +64,16 @@ pub(crate) fn test_debug_programs(root: &Path) -> anyhow::Result<()> {
     test_in(root, &folder, bare, &[])
 }
 
+/// Makes a root as the tests do: a layer in memory above this machine's.
+const LAYER: &str = "mount -t tmpfs tmpfs /tmp && cd /tmp && mkdir upper work root && \
+    mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root";
+
 /// Fails where the system allows no root of its own.
 fn check_isolation() -> anyhow::Result<()> {
     let probe = |options: &[&str]| {
         let mut unshare = Command::new("unshare");
         unshare.args(options).args(["--mount", "--pid", "--fork"]);
-        output(unshare.args(["mount", "-t", "tmpfs", "tmpfs", "/tmp"]))
+        output(unshare.args(["sh", "-c", LAYER]))
     };
     let allowed = probe(&[]).or_else(|_| probe(&["--user", "--map-root-user"]));
     allowed

@@ -277,15 +277,15 @@ fn version_of_go(printed: &str) -> Option<(u32, u32)> {
 }
 
 impl MeshTool {
-    /// The program, built if it is missing; `None` where there is no Go.
+    /// The program, built if it is missing; `None` where it cannot be built, which is announced.
     pub(crate) fn obtain(&self) -> anyhow::Result<Option<PathBuf>> {
         let folder = folder()?;
         if !self.is_built(&folder) {
-            if let Err(error) = check_go() {
+            let built = check_go().and_then(|()| self.build(&folder));
+            if let Err(error) = built {
                 announce(&format!("without {}: {error:#}", self.name));
                 return Ok(None);
             }
-            self.build(&folder)?;
         }
         Ok(Some(folder.join(self.name)))
     }
