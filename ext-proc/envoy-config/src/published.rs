@@ -7,7 +7,7 @@ use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use regex::Regex;
 
 use crate::envoy::Route;
-use crate::yaml::Node;
+use crate::yaml::{Node, Style, flow};
 
 /// The paths that the filter and the service must allow.
 #[derive(Clone, Debug, Default)]
@@ -24,7 +24,7 @@ impl PublishedPaths {
         let mut text = String::new();
         if !self.allowed.is_empty() {
             let paths = self.allowed.iter();
-            let quoted: Vec<String> = paths.map(|path| format!("\"{path}\"")).collect();
+            let quoted: Vec<String> = paths.map(|path| quoted(path)).collect();
             // Writing to a String cannot fail.
             let _ = writeln!(text, "paths: [{}]", quoted.join(", "));
         }
@@ -32,10 +32,16 @@ impl PublishedPaths {
             text.push_str("apis:\n");
         }
         for (path, api) in &self.apis {
-            let _ = writeln!(text, "  - {{ path: \"{path}\", api: {} }}", api.name());
+            let path = quoted(path);
+            let _ = writeln!(text, "  - {{ path: {path}, api: {} }}", api.name());
         }
         text
     }
+}
+
+/// A path as YAML, whatever characters it has.
+fn quoted(path: &str) -> String {
+    flow(&Node::quoted(path), Style::Yaml)
 }
 
 /// A path that clients use, and the path at the engine.

@@ -19,8 +19,10 @@ struct Pool {
     script: Script,
     next: u64,
     hung: Option<u32>,
-    /// Use of the hung one's memory, which grows with each probe; `None` from engines that do not tell it.
+    /// Use of the hung one's memory; `None` from engines that do not tell it.
     memory: Option<f32>,
+    /// Growth of that use with each probe.
+    memory_step: f32,
     /// Output tokens that each engine has counted; empty for engines without counters.
     written: BTreeMap<u32, f64>,
     /// Requests at the hung replica, with the time of each dispatch in milliseconds.
@@ -41,6 +43,7 @@ impl Pool {
             next: 0,
             hung: None,
             memory: None,
+            memory_step: 0.0,
             written: (0..REPLICAS)
                 .filter(|_| has_counters)
                 .map(|replica| (replica, 0.0))
@@ -68,7 +71,7 @@ impl Pool {
     fn probe(&mut self, replica: u32) {
         let is_hung = self.hung == Some(replica);
         if let Some(memory) = self.memory.as_mut().filter(|_| is_hung) {
-            *memory += 0.001;
+            *memory += self.memory_step;
         }
         let load = Load {
             running: Some(u32::from(is_hung)),
@@ -239,12 +242,12 @@ fn a_long_answer_is_no_hang_while_the_engine_counts_tokens() {
 fn a_very_long_prompt_is_no_hang_while_it_fills_the_engine_s_memory() {
     let mut pool = Pool::new(Push::Pending, true);
     pool.hung = Some(HUNG);
-    pool.memory = Some(0.0);
+    (pool.memory, pool.memory_step) = (Some(0.0), 0.001);
     pool.run(60_000, 4);
     assert!(!pool.stuck.is_empty());
     assert!(pool.abandoned.is_empty());
     // The memory stands still: the engine hangs.
-    pool.memory = None;
+    pool.memory_step = 0.0;
     pool.run(11_000, 4);
     assert_eq!(pool.script.availability(HUNG), Availability::Hung);
     assert!(!pool.abandoned.is_empty());
