@@ -4,7 +4,6 @@
 //! service: the command line gives only the file and the log level.
 
 mod address;
-#[cfg(feature = "batch")]
 mod batch;
 mod check;
 mod client;
@@ -21,7 +20,7 @@ mod output;
 mod pages;
 mod record;
 /// Without the batch queue the page would lack its commands.
-#[cfg(all(test, feature = "batch"))]
+#[cfg(test)]
 mod reference;
 mod regions;
 mod replicas;
@@ -93,7 +92,6 @@ enum Command {
     /// mean nothing outside the trace. The service must allow recordings (`recording.enabled`).
     Record(record::Record),
     /// Queue non-interactive requests durably: OpenAI's batch format and batch API.
-    #[cfg(feature = "batch")]
     Batch(Box<batch::Batch>),
     /// Let an Envoy finish its requests before it is stopped: the `preStop` hook of its container.
     DrainEnvoy(drain_envoy::DrainEnvoy),
@@ -159,7 +157,6 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Regions(args) => regions::run(args).await,
         Command::Scaling(args) => scaling::run(args).await,
         Command::Record(args) => record::run(args).await,
-        #[cfg(feature = "batch")]
         Command::Batch(args) => batch::run(*args).await,
         Command::DrainEnvoy(args) => drain_envoy::run(args).await,
         Command::Supervised(args) => match supervised::run(&args)? {},

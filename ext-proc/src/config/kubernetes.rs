@@ -64,7 +64,6 @@ pub(super) fn resolve(
     option: &str,
     reader: &mut Reader,
 ) -> Option<KubernetesSource> {
-    check_build(option, reader);
     let target = match (raw.inference_pool, raw.selector, raw.service) {
         (Some(name), None, None) => {
             refuse_ports(!raw.ports.is_empty(), raw.port.is_some(), option, reader);
@@ -130,7 +129,6 @@ fn refuse_ports(has_ports: bool, has_port: bool, option: &str, reader: &mut Read
 pub(super) fn check_siblings(region: &RegionConfig, reader: &mut Reader) {
     let option = "region.siblings_service";
     if region.siblings_service.is_some() {
-        check_build(option, reader);
         if !region.siblings.is_empty() {
             let message = "`region.siblings` is given as well: list the siblings, or name their Service, not both";
             reader.error(option, message);
@@ -141,16 +139,7 @@ pub(super) fn check_siblings(region: &RegionConfig, reader: &mut Reader) {
     }
 }
 
-/// Refuses Kubernetes in a build without it.
-pub(super) fn check_build(option: &str, reader: &mut Reader) {
-    if !cfg!(feature = "kubernetes") {
-        let message = "this `isotherm` was built without Kubernetes: build it with the cargo feature `kubernetes`, or \
-             list addresses or a DNS name";
-        reader.error(option, message);
-    }
-}
-
-#[cfg(all(test, feature = "kubernetes"))]
+#[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 mod tests {
     use super::*;
@@ -247,31 +236,5 @@ mod tests {
         let error = |members: &str| region(members).unwrap_err().errors.remove(0).to_string();
         assert!(error("siblings_service: a, siblings: ['127.0.0.1:1']").contains("not both"));
         assert!(error("siblings_namespace: a").contains("no effect without"));
-    }
-}
-
-#[cfg(all(test, not(feature = "kubernetes")))]
-mod tests {
-    use crate::config::parse;
-
-    #[test]
-    fn a_build_without_kubernetes_refuses_a_configuration_that_names_it() {
-        for (text, option) in [
-            (
-                "pools: [{ replicas: { kubernetes: { service: engines } } }]",
-                "pools[0].replicas.kubernetes",
-            ),
-            (
-                "region: { name: us, listen: '127.0.0.1:1', plaintext: true, siblings_service: isotherm }",
-                "region.siblings_service",
-            ),
-        ] {
-            let errors = parse(text).map(drop).map_err(|errors| errors.to_string());
-            let error = errors.err().unwrap_or_default();
-            assert!(
-                error.contains(&format!("{option}: this `isotherm` was built without")),
-                "{error}"
-            );
-        }
     }
 }

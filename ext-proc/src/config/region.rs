@@ -88,8 +88,7 @@ fn check_store(region: &RegionConfig, reader: &mut Reader) {
         (None, None) if members.iter().all(|member| reader.is_valid(member)) => {
             reader.error(option, "give one of `etcd` and `kubernetes`");
         }
-        (None, Some(_)) => kubernetes::check_build("region.store.kubernetes", reader),
-        (Some(_), None) | (None, None) => {}
+        (None, Some(_)) | (Some(_), None) | (None, None) => {}
     }
     if store.lease < region.silence_max() && reader.is_valid("region.store.lease_ms") {
         let message = format!(

@@ -12,36 +12,21 @@
 //! The service keeps no object of the API server: each event becomes a few bytes at once. Rejected: the reflector and
 //! store of `kube`, which keep whole pods, about a hundred times the memory; EndpointSlices for an InferencePool, which
 //! needs no Service.
-//!
-//! Without the cargo feature `kubernetes`, the configuration refuses Kubernetes, and the functions here do nothing.
 
 mod replicas;
 
-#[cfg(feature = "kubernetes")]
 mod client;
-#[cfg(feature = "kubernetes")]
 mod follow;
-#[cfg(feature = "kubernetes")]
 mod leases;
-#[cfg(feature = "kubernetes")]
 mod list;
-#[cfg(feature = "kubernetes")]
 mod objects;
-#[cfg(feature = "kubernetes")]
 mod pods;
-#[cfg(feature = "kubernetes")]
 mod problem;
-#[cfg(feature = "kubernetes")]
 mod slices;
-#[cfg(all(test, feature = "kubernetes"))]
+#[cfg(test)]
 mod tests;
-#[cfg(feature = "kubernetes")]
 mod view;
-#[cfg(feature = "kubernetes")]
 mod watch;
-
-#[cfg(not(feature = "kubernetes"))]
-mod disabled;
 
 use std::sync::Arc;
 
@@ -49,13 +34,8 @@ use tokio::sync::watch::{Receiver, Sender, channel};
 
 use crate::tasks::{AbortOnDrop, vital};
 
-#[cfg(feature = "kubernetes")]
 pub(crate) use client::KubernetesClient;
-#[cfg(not(feature = "kubernetes"))]
-pub(crate) use disabled::{KubernetesClient, LeaseObjects, follow};
-#[cfg(feature = "kubernetes")]
 pub(crate) use follow::follow;
-#[cfg(feature = "kubernetes")]
 pub(crate) use leases::LeaseObjects;
 pub(crate) use replicas::{DiscoveredReplica, DiscoveredReplicas};
 

@@ -46,7 +46,6 @@ impl DiscoveredReplicas {
             .map(|(address, endpoint)| (*address, *endpoint))
     }
 
-    #[cfg(feature = "kubernetes")]
     /// Whether replicas were left out because of [`DISCOVERED_MAX`].
     pub(crate) fn has_overflowed(&self) -> bool {
         self.has_overflowed
