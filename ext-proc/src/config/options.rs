@@ -10,8 +10,8 @@ use ipnet::IpNet;
 use isotherm_fingerprint::Api;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_router::{
-    CacheAwareRules, Eviction, ForwardingRule, MissRule, OUTSTANDING_MAX, PolicyName, Push,
-    QueueOrder, RegionChoice, RouterConfig,
+    CacheAwareRules, ForwardingRule, MissRule, OUTSTANDING_MAX, PolicyName, Push, RegionChoice,
+    RouterConfig,
 };
 use strum::{AsRefStr, VariantArray};
 
@@ -240,8 +240,6 @@ section! {
         ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
         /// With `policy: cache_aware` only: SGLang's rules.
         cache_aware as "cache_aware": RawCacheAware = RawCacheAware::default(), section_kind();
-        /// With prefill replicas only: the tokens outside the cache of the selected replica from which a prefill replica computes a prompt. Below it, the way over another replica takes longer than it saves.
-        prefill_tokens_min as "prefill_tokens_min": u32 = RouterConfig::default().prefill_tokens_min, number("tokens", 0..=10_000_000);
         /// The presumed time in which a replica loads an adapter (LoRA) that it does not hold. `policy: isotherm` adds it to the cost of such a replica.
         adapter_load as "adapter_load_ms": Duration = RouterConfig::default().adapter_load, millis(0..=600_000);
         /// The presumed number of adapters that a replica holds at once, while its metrics page does not tell (vLLM's does). SGLang: `--max-loras-per-batch`.
@@ -319,10 +317,6 @@ section! {
     pub(super) struct RawQueue {
         /// The order of service. `auto`: with `policy: isotherm` by the time until each request's objective, those past it last; else first come, first served. `fcfs`: first come, first served. `edf`: the earliest objective first. `priority_first`: tier by tier. `dpa`: requests long past their objective, then the urgent ones of each tier, then the others, then those a little past theirs.
         order as "order": RawOrder = RawOrder::default(), RawOrder::kind();
-        /// With `order: dpa` only: the time past its objective from which a request comes first.
-        dpa_expired as "dpa_expired_ms": Duration = QueueOrder::DPA_EXPIRED, millis(0..=3_600_000);
-        /// With `order: dpa` only: the time before its objective from which a request is urgent.
-        dpa_urgent as "dpa_urgent_ms": Duration = QueueOrder::DPA_URGENT, millis(0..=3_600_000);
         /// The most requests that wait; the service rejects further ones with status 503.
         len_max as "length_max": usize = RouterConfig::default().queue.length_max, number("number", 0..=1_000_000);
         /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter. Each tier may have one of its own.
@@ -335,9 +329,6 @@ section! {
     pub(super) struct RawIndex {
         /// The most memory of the prefix index. A sixteenth of it is for the last replicas of sessions (about 48 bytes each), another one for the lengths of answers (about 64). A larger pool needs more.
         bytes_max as "bytes_max": usize = RouterConfig::default().index.bytes_max, number("bytes", 1 << 20..=1 << 40);
-        /// The order of eviction: `lru` evicts the least recently used prefix, `fifo` the oldest.
-        eviction as "eviction": Eviction = RouterConfig::default().index.eviction,
-            choice([("lru", Eviction::Lru), ("fifo", Eviction::Fifo)]);
     }
 }
 

@@ -214,14 +214,13 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
             queue,
             index: IndexLimits {
                 bytes_max: raw.index.bytes_max,
-                eviction: raw.index.eviction,
+                ..RouterConfig::default().index
             },
             ttft_slo: raw.ttft_slo,
             cache_aware: resolve_cache_aware(&raw.cache_aware, raw.policy, option, reader),
             adapter_load: raw.adapter_load,
             adapter_slots: raw.adapter_slots,
             probe_stale_after: raw.probe.stale_after,
-            prefill_tokens_min: raw.prefill_tokens_min,
             quarantine: raw.quarantine,
             starts_from_zero,
             tenants: raw
@@ -240,12 +239,11 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
 
 fn resolve_queue(raw: &RawPool, option: &str, reader: &mut Reader) -> QueueLimits {
     let queue = &raw.queue;
-    let limits = (queue.dpa_expired, queue.dpa_urgent);
     let has_tiers = raw.tiers.is_some();
     QueueLimits {
         length_max: queue.len_max,
         wait_max: queue.wait_max,
-        order: tiers::resolve_order(queue.order, limits, has_tiers, option, reader),
+        order: tiers::resolve_order(queue.order, has_tiers, option, reader),
     }
 }
 

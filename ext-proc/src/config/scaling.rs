@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use isotherm_planner::{
-    CostRules, ForecastModel, ForecastRules, GapRules, Pace, PoolRules, ReplicaBounds,
-    STARTUP_PRESUMED, Signal, UtilisationRules,
+    CostRules, ForecastModel, ForecastRules, Pace, PoolRules, ReplicaBounds, STARTUP_PRESUMED,
+    Signal, UtilisationRules,
 };
 use strum::{AsRefStr, VariantArray};
 
@@ -71,18 +71,12 @@ section! {
         interval as "interval_ms": Duration = PoolRules::default().interval, millis(300_000..=43_200_000);
         /// Thresholds of the effective memory utilisation: the used share of the KV caches.
         utilisation as "utilisation": RawUtilisation = RawUtilisation::default(), section_kind();
-        /// With `pace: utilisation_and_gap` only: when the number leaves the plan because the demand is far from its forecast.
-        gap as "gap": RawGap = RawGap::default(), section_kind();
         /// The time for which all wishes must be lower before the number falls, and the time between two steps down.
         stabilisation as "stabilisation_ms": Duration = PoolRules::default().stabilisation, millis(0..=86_400_000);
-        /// The time for which replicas are surplus before the service offers them as spot capacity.
-        donate_after as "donate_after_ms": Duration = PoolRules::default().donate_after, millis(0..=86_400_000);
         /// The signal of the demand: `work`, measured in busy replicas, or `input_tokens` a second, as in the paper.
         signal as "signal": Signal = Signal::default(), choice(Signal::VARIANTS.iter().map(|signal| (signal.as_ref(), *signal)));
         /// The forecast of the demand.
         forecast as "forecast": RawForecast = RawForecast::default(), section_kind();
-        /// The share of its peak demand that this region serves itself; other regions may serve the rest.
-        local_share as "local_share": Decimal = Decimal::nearest(1.0), decimal(0.01..=1.0);
         /// The weight of the pool where GPUs do not suffice: pools of lower weight give up replicas first.
         weight as "weight": Decimal = Decimal::nearest(1.0), decimal(0.01..=1_000.0);
         /// The cost of a replica.
@@ -101,8 +95,6 @@ section! {
         min as "min": u32 = ReplicaBounds::default().min, number("replicas", 0..=10_000);
         /// The most replicas.
         max as "max": u32 = ReplicaBounds::default().max, number("replicas", 1..=10_000);
-        /// The most replicas by which the number falls in one step. The next step follows after `stabilisation_ms`.
-        step_down as "step_down": u32 = ReplicaBounds::default().step_down, number("replicas", 1..=10_000);
     }
 }
 
@@ -121,18 +113,6 @@ section! {
 }
 
 section! {
-    /// `pools[].scaling.gap`.
-    pub(super) struct RawGap {
-        /// The part of the interval after which the gap counts.
-        from as "from": Decimal = Decimal::nearest(GapRules::default().from), decimal(0.0..=1.0);
-        /// The multiple of the forecast from which the number rises beyond the plan.
-        up as "up": Decimal = Decimal::nearest(GapRules::default().up), decimal(1.0..=100.0);
-        /// The multiple of the forecast up to which the number falls beyond the plan.
-        down as "down": Decimal = Decimal::nearest(GapRules::default().down), decimal(0.0..=1.0);
-    }
-}
-
-section! {
     /// `pools[].scaling.forecast`.
     pub(super) struct RawForecast {
         /// The model. `best` is the one with the least loss over the last 48 windows, `max` until there are 12; `max` is the larger of `last_peak` and `seasonal`.
@@ -145,10 +125,6 @@ section! {
             );
         /// The share of the windows whose peak the forecast covers.
         quantile as "quantile": Decimal = Decimal::nearest(ForecastRules::default().quantile), decimal(0.5..=0.99);
-        /// The share of the past interval's non-interactive demand that is added.
-        batch_buffer as "batch_buffer": Decimal = Decimal::nearest(ForecastRules::default().batch_buffer), decimal(0.0..=1.0);
-        /// With `signal: input_tokens` only: the input tokens a second that one replica serves. Without it, the service learns them from minutes that met the objective.
-        replica_tokens_per_s as "replica_tokens_per_s": Option<u32> = None, optional(number("tokens a second", 1..=1_000_000_000));
     }
 }
 
@@ -256,13 +232,6 @@ pub(super) fn resolve(raw: RawScaling, option: &str, reader: &mut Reader) -> Poo
         );
         reader.error(&format!("{option}.utilisation.down"), message);
     }
-    let tokens = format!("{option}.forecast.replica_tokens_per_s");
-    if reader.is_given(&tokens) && raw.signal != Signal::InputTokens {
-        reader.error(
-            &tokens,
-            "has no effect with `signal: work`: remove it, or write `signal: input_tokens`",
-        );
-    }
     PoolScalingConfig {
         mode: raw.mode,
         rules: rules(&raw),
@@ -276,7 +245,7 @@ fn rules(raw: &RawScaling) -> PoolRules {
         replicas: ReplicaBounds {
             min: raw.replicas.min,
             max: raw.replicas.max,
-            step_down: raw.replicas.step_down,
+            ..ReplicaBounds::default()
         },
         interval: raw.interval,
         utilisation: UtilisationRules {
@@ -286,22 +255,13 @@ fn rules(raw: &RawScaling) -> PoolRules {
             cooldown: raw.utilisation.cooldown,
             ..UtilisationRules::default()
         },
-        gap: GapRules {
-            from: raw.gap.from.to_f64(),
-            up: raw.gap.up.to_f64(),
-            down: raw.gap.down.to_f64(),
-        },
         stabilisation: raw.stabilisation,
-        donate_after: raw.donate_after,
         signal: raw.signal,
         forecast: ForecastRules {
             model: raw.forecast.model,
             quantile: raw.forecast.quantile.to_f64(),
-            batch_buffer: raw.forecast.batch_buffer.to_f64(),
-            replica_tokens_per_s: raw.forecast.replica_tokens_per_s.map(f64::from),
             ..ForecastRules::default()
         },
-        local_share: raw.local_share.to_f64(),
         cost: CostRules {
             kind: raw.cost.kind.clone(),
             gpus: raw.cost.gpus,
@@ -309,5 +269,6 @@ fn rules(raw: &RawScaling) -> PoolRules {
         },
         weight: raw.weight.to_f64(),
         startup: raw.startup,
+        ..PoolRules::default()
     }
 }

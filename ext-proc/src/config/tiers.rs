@@ -138,10 +138,9 @@ fn release_below(shares: &[Decimal], section: &str, reader: &mut Reader) -> [f64
     BatchTier::default().release_below
 }
 
-/// Resolves the order of service, whose two limits concern `dpa` only.
+/// Resolves the order of service.
 pub(super) fn resolve_order(
     order: RawOrder,
-    (expired, urgent): (Duration, Duration),
     has_tiers: bool,
     option: &str,
     reader: &mut Reader,
@@ -156,21 +155,15 @@ pub(super) fn resolve_order(
         );
         reader.error(&option_of_order, message);
     }
-    for limit in ["dpa_expired_ms", "dpa_urgent_ms"] {
-        let limit = format!("{option}.queue.{limit}");
-        let has_effect = order == RawOrder::Dpa || !reader.is_given(&limit);
-        if !has_effect && reader.is_valid(&option_of_order) {
-            let message =
-                format!("has no effect with `order: {name}`: remove it, or write `order: dpa`");
-            reader.error(&limit, message);
-        }
-    }
     match order {
         RawOrder::Auto => QueueOrder::Auto,
         RawOrder::Fcfs => QueueOrder::Fcfs,
         RawOrder::Edf => QueueOrder::Edf,
         RawOrder::PriorityFirst => QueueOrder::PriorityFirst,
-        RawOrder::Dpa => QueueOrder::Dpa { expired, urgent },
+        RawOrder::Dpa => QueueOrder::Dpa {
+            expired: QueueOrder::DPA_EXPIRED,
+            urgent: QueueOrder::DPA_URGENT,
+        },
     }
 }
 
@@ -200,7 +193,7 @@ mod tests {
     #[test]
     fn every_option_arrives_where_it_belongs() {
         let router = pool(
-            "ttft_slo_ms: 500, queue: { wait_ms_max: 7000, order: dpa, dpa_expired_ms: 10, dpa_urgent_ms: 20 }, \
+            "ttft_slo_ms: 500, queue: { wait_ms_max: 7000, order: dpa }, \
              tiers: { interactive_fast: { ttft_slo_ms: 100, weight: 2.5, wait_ms_max: 1 }, \
              interactive_normal: { weight: 0.5 }, \
              non_interactive: { release_below: [0.7, 0.4], signal_ms: 50, promote_left_ms: 3, share_min: 0.1, \
@@ -218,8 +211,7 @@ mod tests {
         assert_eq!(tiers.batch.promote_left, Duration::from_millis(3));
         assert_eq!((tiers.batch.share_min, tiers.batch.length_max), (0.1, 9));
         assert_eq!(tiers.batch.wait_max, Duration::from_millis(4));
-        let (expired, urgent) = (Duration::from_millis(10), Duration::from_millis(20));
-        assert_eq!(router.queue.order, QueueOrder::Dpa { expired, urgent });
+        assert!(matches!(router.queue.order, QueueOrder::Dpa { .. }));
     }
 
     #[test]
@@ -265,16 +257,10 @@ mod tests {
 
     #[test]
     fn an_option_without_effect_is_a_mistake() {
-        for (text, part) in [
-            (
-                "  queue: { order: edf }\n",
-                "pools[0].queue.order: `edf` has no effect without `tiers`",
-            ),
-            (
-                "  tiers: {}\n  queue: { order: edf, dpa_urgent_ms: 5 }\n",
-                "pools[0].queue.dpa_urgent_ms: has no effect with `order: edf`",
-            ),
-        ] {
+        for (text, part) in [(
+            "  queue: { order: edf }\n",
+            "pools[0].queue.order: `edf` has no effect without `tiers`",
+        )] {
             let errors = mistakes(text);
             assert!(errors.contains(part), "{errors}");
         }

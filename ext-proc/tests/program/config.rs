@@ -7,10 +7,10 @@ use isotherm_ext_proc::config::{
     self, Config, DnsSource, Engine, Listen, ScalingMode, SocketMode, StaticReplica,
 };
 use isotherm_planner::{
-    CostRules, ForecastModel, ForecastRules, GapRules, Pace, PoolRules, ReplicaBounds, Signal,
+    CostRules, ForecastModel, ForecastRules, Pace, PoolRules, ReplicaBounds, Signal,
     UtilisationRules,
 };
-use isotherm_router::{CacheAwareRules, Eviction, MissRule, PolicyName, Push, Role, RouterConfig};
+use isotherm_router::{CacheAwareRules, MissRule, PolicyName, Push, Role, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -40,7 +40,7 @@ fn every_option_of_scaling_arrives_where_it_belongs() {
         replicas: ReplicaBounds {
             min: 3,
             max: 6,
-            step_down: 2,
+            ..ReplicaBounds::default()
         },
         interval: Duration::from_secs(1_800),
         utilisation: UtilisationRules {
@@ -50,22 +50,13 @@ fn every_option_of_scaling_arrives_where_it_belongs() {
             cooldown: Duration::from_secs(30),
             ..UtilisationRules::default()
         },
-        gap: GapRules {
-            from: 0.5,
-            up: 4.0,
-            down: 0.25,
-        },
         stabilisation: Duration::from_secs(120),
-        donate_after: Duration::from_secs(900),
         signal: Signal::InputTokens,
         forecast: ForecastRules {
             model: ForecastModel::Arima,
             quantile: 0.95,
-            batch_buffer: 0.2,
-            replica_tokens_per_s: Some(9_000.0),
             ..ForecastRules::default()
         },
-        local_share: 0.8,
         cost: CostRules {
             kind: "h100".to_owned(),
             gpus: 4,
@@ -73,6 +64,7 @@ fn every_option_of_scaling_arrives_where_it_belongs() {
         },
         weight: 4.0,
         startup: Duration::from_secs(240),
+        ..PoolRules::default()
     };
     assert_eq!(scaling.rules, rules);
 }
@@ -125,7 +117,6 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
     assert_eq!(pool.router.queue.length_max, 5);
     assert_eq!(pool.router.queue.wait_max, Duration::from_millis(1500));
     assert_eq!(pool.router.index.bytes_max, 2_097_152);
-    assert_eq!(pool.router.index.eviction, Eviction::Fifo);
     assert_eq!(pool.router.ttft_slo, Duration::from_millis(2_500));
     assert_eq!(pool.router.probe_stale_after, Duration::from_secs(1));
     assert_eq!(pool.engine, Some(Engine::Sglang));
@@ -143,7 +134,6 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
     };
     assert_eq!(pool.sources.fixed[..2], fixed);
     assert_eq!(pool.sources.fixed[2..], [last]);
-    assert_eq!(pool.router.prefill_tokens_min, 1_024);
     let dns = DnsSource {
         name: "engines.example".into(),
         port: 8000,
