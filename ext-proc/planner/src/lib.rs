@@ -16,7 +16,7 @@
 //! [`Time`](isotherm_router::Time) has an origin that does not change across restarts, since the season and the saved state
 //! refer to it: the Unix epoch in the service, zero in the simulator.
 //!
-//! Differences from the paper, each with its reason in `docs/decisions`: demand is measured work instead of tokens; a forecast is
+//! Differences from the paper, with the reasons in `docs/decisions/0135-planner.md`: demand is measured work instead of tokens; a forecast is
 //! multiplied by the factor that covered the past windows; the default pace begins a start-up time ahead.
 
 mod capacity;

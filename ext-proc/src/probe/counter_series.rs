@@ -8,6 +8,9 @@
 //!   A scheduler's histograms appear once for each tensor and pipeline rank.
 //! - llama.cpp: `prompt_tokens_total` excludes what was cached, which versions since August 2026 count apart.
 //! - TGI: the time of a batch's prefill, and no count of cached tokens.
+//!
+//! One series stands for one quantity. A sum that changes its series runs back, which looks like a restart, so no series replaces
+//! another when it appears later. Sums and counts are enough for means, so histogram buckets are skipped.
 
 use crate::config::Engine;
 

@@ -7,6 +7,8 @@
 //! [`AuthorityReplacer`] therefore reads the frames of a connection first. All calls of a connection come from one cluster: if
 //! the first one has a valid authority, the rest of the connection passes unread. If not, every block of headers is decoded
 //! and written again, with a valid authority and without compression.
+//!
+//! Rejected: an EnvoyFilter that sets the authority, which no other endpoint picker needs; a patch of the library by Git.
 
 use std::io;
 use std::pin::Pin;

@@ -4,7 +4,8 @@
 //! every objective, and its times are infinite (`null` in JSON). So a policy cannot improve a percentile by refusing requests.
 //! Percentiles are exact (nearest rank over the counted requests); means are of the answered requests.
 //!
-//! Goodput is measured at fixed objectives, whatever the objective of the policy is.
+//! Goodput is measured at fixed objectives over the time in which clients send. By its own objective, a policy that orders its queue by it would be
+//! judged by its own rule; until the last answer, one long answer would decide it.
 
 mod distribution;
 

@@ -1,4 +1,7 @@
 //! Dependencies: each comes from crates.io in a stated version, under a licence that the project accepts.
+//!
+//! `spdx` reads licence expressions and `cargo_metadata` the graph of packages. cargo-deny makes the same checks, but its build takes
+//! minutes on every new machine. Advisories need a database from the network: `cargo audit` reads it.
 #![expect(
     clippy::expect_used,
     reason = "dependencies that cannot be read fail the test"

@@ -2,7 +2,8 @@
 //!
 //! The ports of services and gateways appear in other programs' configurations and survive a restart. This module chooses
 //! ports outside the kernel's ephemeral range, so no `bind` to port 0 gets one. It locks a file for each port against other
-//! processes of the harness. Decision 0030 has the alternatives.
+//! processes of the harness. A port that was bound, closed and used again is not safe: a process that another thread starts holds copies of
+//! all sockets until its program is loaded.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -188,8 +188,7 @@ A source of a tenant is one of
 
 The filter keeps a name of at most 64 visible ASCII characters without `"`, `\`, `,` and `;`. It replaces any other name by its hash under
 `session_secret`. A request for which no source has a value belongs to the common tenant. Two tenants share no prefix of a prompt and no
-session, even where their requests are equal. A header that is a source goes on to the engine, unless it [steers engines](headers.md#headers-that-steer-engines); the filter's own
-header for the service does not. `{"header": "x-llm-d-inference-fairness-id"}`, llm-d's own, is a source where authentication in the same
+session. A header that is a source goes on to the engine, unless it [steers engines](headers.md#headers-that-steer-engines). `{"header": "x-llm-d-inference-fairness-id"}`, llm-d's own, is a source where authentication in the same
 Envoy sets it: Envoy removes the client's before any filter sees it.
 [Security](security.md#tenants) says what this separates.
 
@@ -203,11 +202,8 @@ one error for each worker into Envoy's log.
 | the filter's `PluginConfig` | `allow_on_headers_stop_iteration: true` | Envoy withholds the body of a request that the filter holds, so the filter reads no prompt. Session, objectives and `default_cluster` come from headers and cookies alone. With several pools, the service answers 400, since it knows no model. | Istio: an `EnvoyFilter`. Envoy Gateway: an `EnvoyPatchPolicy`. Anywhere: [the gate](#the-gate). |
 | `request_body_buffer_limit` of this page | the buffer limit of Envoy, where it is below 1 MiB | Envoy answers 413 to the first body that is too long for its buffer. The filter then assumes a lower limit. | Envoy Gateway sets 32768 on its listeners; `connection.bufferLimit` of a `ClientTrafficPolicy` raises it. |
 
-**A missing `allow_on_headers_stop_iteration`.** On each worker, the first two requests with a body wait about 10 ms: Envoy has received bytes, passes
-none, and passes them all as soon as the filter releases the request. From then on the filter holds no request for its body. The decision stream
-decides by the headers; without a decision stream, external processing does. The prompt's prefix is no part of the decision, and a model of
-`pools` is not seen, unless external processing reads the body. A client that sends its body late is not taken for a missing field: its request
-waits for its body, up to `body_timeout_ms`. `isotherm_filter_skipped_body_withheld` counts the requests that continue without their bodies.
+**A missing `allow_on_headers_stop_iteration`.** On each worker, the first two requests with a body wait about 10 ms. From then on the filter holds no
+request for its body, and headers alone decide, unless external processing reads the body. `isotherm_filter_skipped_body_withheld` counts the requests that continue without their bodies.
 
 ## The gate
 
@@ -216,7 +212,7 @@ Where the field cannot be set, two instances of the filter read whole prompts wi
 1. `{"role": "request", "gate": true, ...}` lets the headers pass and reads the body on its way to the second instance.
 2. `{"role": "gate"}` directly behind it holds the headers, and with them the body, until the first instance has the fingerprint or the decision.
 
-Both may have a VM of their own, as in Envoy Gateway, where they are two entries of `wasm` in one `EnvoyExtensionPolicy`. Envoy holds the body by
+In Envoy Gateway they are two entries of `wasm` in one `EnvoyExtensionPolicy`. Envoy holds the body by
 flow control, so it answers no 413, and the decision stream decides on bodies of any size. Where the buffer is smaller than the filter knows,
 Envoy stops reading. The gate then opens after 1 s without the prompt, and the log names `request_body_buffer_limit`. Without a gate behind
 the first instance, requests continue without a fingerprint, and the log says so.
@@ -224,7 +220,7 @@ the first instance, requests continue without a fingerprint, and the log says so
 ## A small buffer
 
 The filter holds a body that fits into the buffer. Of a longer body it reads the first piece over HTTP/1, and all but the last
-16 KiB of the buffer over HTTP/2. External processing then decides by the beginning of the prompt. So a larger buffer gives better decisions.
+16 KiB of the buffer over HTTP/2. External processing then decides by the beginning of the prompt.
 `isotherm_filter_buffer_exceeded` counts the requests that Envoy answered with 413 while the filter held their bodies.
 "#;
 

@@ -2,7 +2,8 @@
 //!
 //! WebAssembly has no 128-bit product and no byte swap, so [`hash_pair`] is written out. Under SIMD, `lanes` hashes the
 //! leaves of more than 240 bytes, nearly all bytes of a prompt: `twox-hash` has no SIMD for WebAssembly.
-//! `docs/decisions/0040-fingerprint.md` has the gain, as of 2026-11-23.
+//! Without `lanes`, on 2026-11-23 with Rust 1.95 and `wasm32-wasip1`, extraction took 6 % longer at 64 KB and 7 % longer at 400 KB in
+//! Envoy's V8 (`cargo xtask bench core extract`, least of four alternating runs).
 
 use twox_hash::XxHash3_64;
 

@@ -1,6 +1,6 @@
 //! The selection of the peer that a request is forwarded to.
 //!
-//! `docs/design/forwarding.md` has the order of the candidates, `docs/decisions/0043-forwarding.md` the rejected rules.
+//! `docs/design/forwarding.md` has the order of the candidates and the rejected rules.
 
 use core::cmp::Reverse;
 use core::time::Duration;

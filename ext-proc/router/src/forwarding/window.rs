@@ -2,7 +2,7 @@
 //! region has used the same free capacity.
 //!
 //! The window is learned as in TCP: it halves when a report is refuted, and grows when it was used up and no request
-//! returned. `docs/decisions/0043-forwarding.md` has the rejected rules.
+//! returned. `docs/design/forwarding.md` has the rejected rules.
 
 /// Limit of the requests that a peer may get between two reports.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 //! A target is a replica, or a peer in the index over peers. A target that holds a prefix holds every shorter prefix, so a
 //! search is a binary search over the chain of block hashes. Only leaves are evicted, in order of age.
 //!
-//! `docs/design/prefix-index.md` has the proofs, `docs/decisions/0041-prefix-index.md` the rejected structures.
+//! `docs/design/prefix-index.md` has the proofs and the rejected structures.
 
 mod answers;
 mod attach;

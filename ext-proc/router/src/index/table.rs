@@ -2,7 +2,7 @@
 //!
 //! An open-addressing table with eight bytes per place: a node's number and half of its key. The table grows without reading
 //! any node, and in many small shards, so that no growth is a pause. Two secret numbers mix the hashes, so that no client can
-//! choose prompts that collide. `docs/decisions/0041-prefix-index.md` has the rejected tables.
+//! choose prompts that collide. `docs/design/prefix-index.md` has the rejected tables.
 
 use super::node::{NodeId, Nodes};
 use super::shard::Shard;

@@ -3,7 +3,7 @@
 //! A sign is a response that begins, an answer that ends, an engine counter that moves, or memory of the KV cache that fills: the
 //! only sign of an engine that computes one very long prompt. Error responses are none: the HTTP server of an engine rejects bad
 //! requests while its computation hangs. Silence is the time without a sign that probes
-//! observed: time in which the service itself was suspended does not count. `docs/decisions/0114-hung-replicas.md` has the rule.
+//! observed: time in which the service itself was suspended does not count. `docs/design/health.md` has the rule.
 
 use core::time::Duration;
 

@@ -5,7 +5,7 @@
 //! requests after a timeout. A dispatch writes nothing for these checks.
 //!
 //! The circuit breaker opens on less evidence than requests are abandoned on: a trial closes the breaker again, but an abandoned
-//! request is lost to its client. `docs/decisions/0114-hung-replicas.md` has both rules.
+//! request is lost to its client. `docs/decisions/0114-hung-replicas.md` has the reasons.
 
 use core::time::Duration;
 

@@ -1,7 +1,8 @@
 //! Duration of a step of the engine.
 //!
-//! A step prefills some prompt tokens and gives each decoding sequence one token, in one pass over the weights
-//! ([decision 0025](../../../../docs/decisions/0025-engine-timing.md)). Its time:
+//! A step prefills some prompt tokens and gives each decoding sequence one token, in one pass over the weights. The
+//! coefficients are fitted to published measurements (`presets.rs`). Interpolation in measured tables would have no value for a
+//! chunk of a long prompt mixed with forty decodes, the usual step of a busy engine. The time:
 //!
 //! - prefill: at least a floor (the step reads all weights), then linear in the tokens of the step, steeper past a knee
 //!   (activations no longer fit the fast memories), plus a term for the attention of each token to all before it (`pairs`);

@@ -47,22 +47,27 @@ const fn option() -> Member {
 ///
 /// The options change how engines render a prompt, some of them from its first token on. `add_generation_prompt` and
 /// `continue_final_message` are no options here, since they change only the end of a prompt. `tool_choice` is none either, since
-/// vLLM and llama.cpp render the same prompt for every value. `docs/decisions/0112-truth.md` names the engines that read each.
+/// vLLM and llama.cpp render the same prompt for every value (SGLang drops tools for some: one corrected prediction).
 const COMMON: &Members = &[
     ("model", cache_key(CacheKey::Model)),
     ("lora_path", cache_key(CacheKey::Adapter)),
     ("cache_salt", cache_key(CacheKey::Salt)),
+    // vLLM, SGLang, llama.cpp.
     ("chat_template", cache_key(CacheKey::Template)),
     ("chat_template_kwargs", option()),
+    // Templates of gpt-oss, DeepSeek, Qwen and GLM; Anthropic's API.
     ("reasoning_effort", option()),
     ("reasoning", option()),
     ("thinking", option()),
     ("enable_thinking", option()),
+    // text-generation-inference.
     ("tool_prompt", option()),
+    // vLLM.
     ("truncate_prompt_tokens", option()),
     ("truncation_side", option()),
     ("truncation", option()),
     ("add_special_tokens", option()),
+    // vLLM, SGLang.
     ("mm_processor_kwargs", option()),
     ("media_io_kwargs", option()),
     ("prompt_embeds", option()),

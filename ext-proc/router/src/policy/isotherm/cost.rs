@@ -1,6 +1,6 @@
 //! The cost of sending a request to a replica, in seconds: the request's own wait and the time that it takes from others.
 //!
-//! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reason for each term.
+//! `docs/design/default-policy.md` has the formula, `docs/decisions/0044-policies.md` the reasons.
 
 use super::query::{CandidateQuery, MatchCost, PromptWork};
 use crate::Push;
