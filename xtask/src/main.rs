@@ -102,9 +102,8 @@ enum Chore {
     },
     /// The quick check: format, lints, tests of the cores and of the conventions
     Check,
-    /// Runs the end-to-end tests whose names contain NAME, with everything they need built first; further arguments go to the
-    /// tests' program
-    E2e(ForwardedArguments),
+    /// Runs the end-to-end tests whose names contain NAME, with everything they need built first
+    E2e(suite::EndToEnd),
     /// Builds the programs as they are released, and writes the files of a release: archives, packages, images, chart,
     /// checksums
     Release(release::Arguments),
@@ -195,7 +194,7 @@ fn main() -> ExitCode {
         }
         Chore::Test { steps, only, .. } => suite::test(&[steps, only].concat()),
         Chore::Check => suite::check(),
-        Chore::E2e(forwarded) => suite::end_to_end(&forwarded.arguments),
+        Chore::E2e(tests) => suite::end_to_end(&tests),
         Chore::Release(arguments) => release::write(&arguments),
         Chore::Install { dir } => install::test(&dir),
         Chore::Publish { dir, registry } => publish::push(&dir, &registry),

@@ -155,8 +155,50 @@ pub(crate) fn list() {
     }
 }
 
+/// The end-to-end tests to run, and how: options of the test runner.
+#[derive(clap::Args)]
+pub(crate) struct EndToEnd {
+    /// Runs the tests whose names contain one of these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Names are whole names
+    #[arg(long)]
+    exact: bool,
+    /// Leaves out the tests whose names contain this; may be given several times
+    #[arg(long, value_name = "NAME")]
+    skip: Vec<String>,
+    /// Shows what passing tests print
+    #[arg(long)]
+    nocapture: bool,
+    /// Lists the tests instead
+    #[arg(long)]
+    list: bool,
+    /// Tests that run at once
+    #[arg(long, value_name = "COUNT")]
+    test_threads: Option<u16>,
+}
+
+impl EndToEnd {
+    /// The arguments of the test runner.
+    fn arguments(&self) -> Vec<String> {
+        let flags = [
+            ("--exact", self.exact),
+            ("--nocapture", self.nocapture),
+            ("--list", self.list),
+        ];
+        let flags = flags.into_iter().filter(|(_, is_given)| *is_given);
+        let flags = flags.map(|(flag, _)| flag.to_owned());
+        let skipped = self.skip.iter().map(|name| format!("--skip={name}"));
+        let threads = self
+            .test_threads
+            .map(|count| format!("--test-threads={count}"));
+        let names = self.names.iter().cloned();
+        flags.chain(skipped).chain(threads).chain(names).collect()
+    }
+}
+
 /// `cargo xtask e2e NAME`: gets and builds what the end-to-end tests need, then runs the tests whose names match.
-pub(crate) fn end_to_end(arguments: &[String]) -> anyhow::Result<()> {
+pub(crate) fn end_to_end(tests_to_run: &EndToEnd) -> anyhow::Result<()> {
     let root = root();
     let (envoy, filter) = (envoy::obtain(&root)?, filter::build(&root, Wasm::Filter)?);
     build_programs(&root, &END_TO_END)?;
@@ -164,7 +206,11 @@ pub(crate) fn end_to_end(arguments: &[String]) -> anyhow::Result<()> {
     tests.args(["test", "--locked", "--no-fail-fast"]);
     tests.args(END_TO_END).arg("--");
     tests.env("ISOTHERM_ENVOY", envoy);
-    test_output::run(tests.env("ISOTHERM_FILTER", filter).args(arguments))
+    test_output::run(
+        tests
+            .env("ISOTHERM_FILTER", filter)
+            .args(tests_to_run.arguments()),
+    )
 }
 
 fn run_groups(groups: &[&[Lane]]) -> anyhow::Result<()> {
