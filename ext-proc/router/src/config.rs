@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use crate::{PolicyName, QueueOrder, RegionChoice, TenantId, Tier, TierRules};
+use crate::{PolicyFactory, QueueOrder, RegionChoice, TenantId, Tier, TierRules};
 
 /// Limit of outstanding requests where none is given: of the push rule `outstanding`, and of replicas without metrics.
 pub const OUTSTANDING_MAX: u32 = 32;
@@ -11,8 +11,8 @@ pub const OUTSTANDING_MAX: u32 = 32;
 /// Configuration of a router.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RouterConfig {
-    /// Policy that selects replicas.
-    pub policy: PolicyName,
+    /// Policy that selects replicas: the default one, or one of another crate.
+    pub policy: PolicyFactory,
     /// Push rule: when a replica is available.
     pub push: Push,
     /// Bounds of the queue.
@@ -72,7 +72,7 @@ impl TenantLimits {
 impl Default for RouterConfig {
     fn default() -> Self {
         Self {
-            policy: PolicyName::Isotherm,
+            policy: PolicyFactory::default(),
             push: Push::Pending,
             queue: QueueLimits::default(),
             index: IndexLimits {

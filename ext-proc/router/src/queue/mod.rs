@@ -26,8 +26,10 @@ use self::forwardable::ForwardableSet;
 use self::held::HeldRequests;
 pub(crate) use self::line::LineRules;
 
-pub(crate) use self::place::{LinePlace, QueueSeq};
-pub(crate) use self::request::{Band, QueuedRequest};
+pub(crate) use self::place::LinePlace;
+pub use self::place::QueueSeq;
+pub(crate) use self::request::Band;
+pub use self::request::QueuedRequest;
 use self::requests::Requests;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
@@ -153,11 +155,6 @@ impl Queue {
     /// All requests, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &QueuedRequest> + '_ {
         self.queued.iter()
-    }
-
-    /// The requests at or behind a position, oldest first.
-    pub(crate) fn all_from(&self, from: QueueSeq) -> impl Iterator<Item = &QueuedRequest> + '_ {
-        self.queued.range(from..=QueueSeq::LAST)
     }
 
     pub(crate) fn get(&self, seq: QueueSeq) -> Option<&QueuedRequest> {

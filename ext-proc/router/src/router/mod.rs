@@ -22,7 +22,6 @@ mod learning;
 mod members;
 mod overtaking;
 mod plausibility;
-mod policies;
 mod prefill;
 mod quarantine;
 mod reconfigure;
@@ -42,7 +41,6 @@ use self::feedback::ResponseUsage;
 use self::forward_queued::ForwardCursor;
 use self::gate::BatchGate;
 use self::overtaking::PastSloCredit;
-use self::policies::Policies;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
@@ -59,7 +57,7 @@ use crate::{
 #[derive(Debug)]
 pub struct Router {
     pool: PoolState,
-    policy: Policies,
+    policy: Box<dyn Policy>,
     seed: u64,
     review: Review,
     pending_service: PendingService,
@@ -86,13 +84,8 @@ impl Router {
     /// prompts cannot be made to collide.
     #[must_use]
     pub fn new(config: RouterConfig, seed: u64) -> Self {
-        let policy = config.policy.build(seed);
-        Self::build(config, seed, policy)
-    }
-
-    fn build(config: RouterConfig, seed: u64, policy: Box<dyn Policy>) -> Self {
         let mut router = Self {
-            policy: Policies::new(policy),
+            policy: config.policy.build(seed),
             pool: PoolState::new(config, seed),
             seed,
             review: Review::default(),
@@ -114,13 +107,6 @@ impl Router {
         };
         router.set_line_rules();
         router
-    }
-
-    /// A router with a policy of experiments.
-    #[cfg(feature = "research")]
-    #[must_use]
-    pub fn with_policy(config: RouterConfig, seed: u64, policy: crate::ResearchPolicy) -> Self {
-        Self::build(config, seed, policy.build())
     }
 
     /// Handles an event. A time before the last one counts as the last one. Events about unknown ids are ignored.
@@ -206,7 +192,6 @@ impl Router {
         let service = self.next_service();
         let is_pending = self.forgetting.is_pending()
             || self.unpinning.is_pending()
-            || self.policy.is_pending()
             || self.has_more_to_forward
             || self.pool.index.has_excess()
             || self.pool.peers.index.has_excess();
@@ -269,7 +254,6 @@ impl Router {
         self.pool.evict_excess();
         self.unpin_more();
         self.reject_expired();
-        self.replace_policy();
         self.advance_gate();
     }
 
