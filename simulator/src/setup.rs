@@ -3,8 +3,6 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Config;
-#[cfg(feature = "research")]
-use isotherm_router::ResearchPolicy;
 use isotherm_router::RouterConfig;
 
 use crate::network::Network;
@@ -32,9 +30,6 @@ pub struct Setup {
     pub arrangement: Arrangement,
     /// Telemetry profile of the engines.
     pub telemetry: Telemetry,
-    /// Policy of experiments in every router, instead of the configured one.
-    #[cfg(feature = "research")]
-    pub research: Option<ResearchPolicy>,
     /// Interval between probes of a replica.
     pub probe_interval: Duration,
     /// Objective for the time to the first token; only the figures use it.
@@ -151,8 +146,6 @@ impl Setup {
             network: Network::default(),
             arrangement,
             telemetry: Telemetry::default(),
-            #[cfg(feature = "research")]
-            research: None,
             probe_interval: PROBE_INTERVAL,
             slo: SLO,
             changes: Vec::new(),

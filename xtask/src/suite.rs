@@ -38,8 +38,9 @@ const INSTALLED: &str = "--test=installed";
 const END_TO_END_TESTS_MAX: &str = "3";
 
 /// Packages whose tests `check` runs: the cores and the conventions.
-const CORE_PACKAGES: [&str; 7] = [
+const CORE_PACKAGES: [&str; 8] = [
     "isotherm-planner",
+    "isotherm-policies",
     "isotherm-router",
     "isotherm-regions",
     "isotherm-fingerprint",

@@ -110,6 +110,15 @@ pub struct Request {
     pub wants_stream: bool,
 }
 
+impl Request {
+    /// Estimated number of prompt tokens to compute where the first `depth` blocks of the prompt are cached.
+    #[must_use]
+    pub fn uncached_tokens(&self, depth: usize) -> f64 {
+        let share = self.fingerprint.share_at(depth).clamp(0.0, 1.0);
+        f64::from(self.prompt_tokens) * (1.0 - share)
+    }
+}
+
 /// Load of a replica, from a probe or a load report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {

@@ -32,8 +32,8 @@ mod wait_state;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{
-    CacheAwareRules, Eviction, ForwardingRule, IndexLimits, MissRule, OUTSTANDING_MAX, Push,
-    QueueLimits, RegionRules, RouterConfig, TenantLimits,
+    CacheAwareRules, Config, Eviction, ForwardingRule, IndexLimits, MissRule, OUTSTANDING_MAX,
+    Push, QueueLimits, RegionRules, TenantLimits,
 };
 #[cfg(feature = "research")]
 pub use constant::{constants_read, scale_constant};
@@ -43,10 +43,16 @@ pub use event::{
     AdapterKey, AdapterReport, End, Event, Load, Placement, ReplicaId, Request, RequestId,
     ResponseKey, Scope, ServedBy, SessionKey, Target, TenantId, Tier,
 };
+pub use index::PrefixMatch;
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
-#[cfg(feature = "research")]
-pub use policy::{Ablation, CandidateRule, ResearchPolicy, ScorerWeights};
-pub use policy::{PolicyName, UnknownPolicy};
+pub use policy::{
+    DelayedRequests, Dispatch, InFlight, NextRequest, Policy, PolicyEvent, PolicyFactory,
+    PolicyRules, RegionCosts, RouterConfig, Selection, View,
+};
+pub use queue::{QueueSeq, QueuedRequest};
+pub use replica::Rank;
+pub use replica_index::{ReplicaIndex, ReplicaSet};
+pub use ring::{Ring, nearness};
 pub use role::Role;
 pub use router::Router;
 pub use stats::{Counters, IndexStats, Stats};

@@ -11,18 +11,24 @@ pub(crate) const INDICES_MAX: usize = 16_384;
 /// Words of a set that need no allocation.
 const WORDS_INLINE: usize = 16;
 
-/// Dense number of a target.
+/// Dense number of a replica: small, and used again after the replica has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ReplicaIndex(pub(crate) u16);
+pub struct ReplicaIndex(pub u16);
 
 impl ReplicaIndex {
-    pub(crate) const fn index(self) -> usize {
+    /// Number of replica indices: each is below it.
+    pub const COUNT: usize = INDICES_MAX;
+
+    /// The number, to index an array.
+    #[must_use]
+    pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
+/// A set of replicas.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct ReplicaSet {
+pub struct ReplicaSet {
     words: SmallVec<[u64; WORDS_INLINE]>,
     len: usize,
 }
@@ -38,23 +44,29 @@ impl Clone for ReplicaSet {
 }
 
 impl ReplicaSet {
-    pub(crate) const fn len(&self) -> usize {
+    /// Number of members.
+    #[must_use]
+    pub const fn len(&self) -> usize {
         self.len
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
+    /// Whether the set has no member.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
+    /// Whether a replica is a member.
     #[inline]
-    pub(crate) fn contains(&self, slot: ReplicaIndex) -> bool {
+    #[must_use]
+    pub fn contains(&self, slot: ReplicaIndex) -> bool {
         self.words
             .get(slot.index() / 64)
             .is_some_and(|word| word & bit(slot) != 0)
     }
 
-    /// Inserts or removes an index; returns whether that changed the set.
-    pub(crate) fn set(&mut self, slot: ReplicaIndex, member: bool) -> bool {
+    /// Inserts or removes a replica; returns whether that changed the set.
+    pub fn set(&mut self, slot: ReplicaIndex, member: bool) -> bool {
         let at = slot.index() / 64;
         if at >= self.words.len() {
             if !member {
@@ -118,7 +130,7 @@ impl ReplicaSet {
     }
 
     /// Members in ascending order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.words
             .iter()
             .enumerate()
@@ -126,7 +138,8 @@ impl ReplicaSet {
     }
 
     /// The first member at or after `from`, wrapping around at the end.
-    pub(crate) fn next_round(&self, from: ReplicaIndex) -> Option<ReplicaIndex> {
+    #[must_use]
+    pub fn next_round(&self, from: ReplicaIndex) -> Option<ReplicaIndex> {
         let start = from.index() / 64;
         let first = self.words.get(start).map(|word| word & !(bit(from) - 1));
         let rest = self.words.iter().skip(start + 1).copied();
@@ -136,7 +149,8 @@ impl ReplicaSet {
     }
 
     /// The member with `n` members before it.
-    pub(crate) fn nth(&self, n: usize) -> Option<ReplicaIndex> {
+    #[must_use]
+    pub fn nth(&self, n: usize) -> Option<ReplicaIndex> {
         let mut left = n;
         for (at, word) in self.words.iter().enumerate() {
             let here = word.count_ones() as usize;

@@ -16,8 +16,9 @@ const ARCS: u64 = 256;
 /// A point of a replica.
 type Place = (u64, ReplicaIndex);
 
+/// Points of replicas on a circle of hashes.
 #[derive(Debug)]
-pub(crate) struct Ring {
+pub struct Ring {
     /// The points of each part of the ring, in order.
     arcs: Vec<Vec<Place>>,
     /// The number of this ring among several independent ones.
@@ -26,12 +27,14 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// Seed of one of several independent rings.
-    pub(crate) fn numbered(which: u64) -> Self {
+    #[must_use]
+    pub fn numbered(which: u64) -> Self {
         let arcs = (0..ARCS).map(|_| Vec::new()).collect();
         Self { arcs, which }
     }
 
-    pub(crate) fn join(&mut self, replica: ReplicaIndex, name: &str) {
+    /// Adds the points of a replica of this name.
+    pub fn join(&mut self, replica: ReplicaIndex, name: &str) {
         for point in points(name, self.which) {
             let place = (point, replica);
             if let Some(arc) = self.arcs.get_mut(arc_of(point)) {
@@ -40,14 +43,16 @@ impl Ring {
         }
     }
 
-    pub(crate) fn leave(&mut self, replica: ReplicaIndex) {
+    /// Removes the points of a replica.
+    pub fn leave(&mut self, replica: ReplicaIndex) {
         for arc in &mut self.arcs {
             arc.retain(|(_, other)| *other != replica);
         }
     }
 
     /// The first candidate behind the request's key, `except` left aside.
-    pub(crate) fn walk(
+    #[must_use]
+    pub fn walk(
         &self,
         request: &Request,
         candidates: &ReplicaSet,
@@ -63,11 +68,7 @@ impl Ring {
     }
 
     /// The first open replica behind a point.
-    pub(crate) fn find(
-        &self,
-        point: u64,
-        is_open: impl Fn(ReplicaIndex) -> bool,
-    ) -> Option<ReplicaIndex> {
+    pub fn find(&self, point: u64, is_open: impl Fn(ReplicaIndex) -> bool) -> Option<ReplicaIndex> {
         let (before, from) = self.arcs.split_at_checked(arc_of(point))?;
         let (arc, after) = from.split_first()?;
         let first = arc.partition_point(|(other, _)| *other < point);
@@ -89,7 +90,8 @@ impl Default for Ring {
 }
 
 /// How near behind the request's key a replica of this name stands: 1 is at the key, 0 a whole round away.
-pub(crate) fn nearness(request: &Request, name: &str) -> f64 {
+#[must_use]
+pub fn nearness(request: &Request, name: &str) -> f64 {
     let key = key_of(request);
     let distance = points(name, 0)
         .map(|point| point.wrapping_sub(key))

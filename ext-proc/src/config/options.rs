@@ -9,9 +9,9 @@ use std::time::Duration;
 use ipnet::IpNet;
 use isotherm_fingerprint::Api;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    CacheAwareRules, ForwardingRule, MissRule, OUTSTANDING_MAX, PolicyName, Push, RegionChoice,
-    RouterConfig,
+    CacheAwareRules, ForwardingRule, MissRule, OUTSTANDING_MAX, Push, RegionChoice, RouterConfig,
 };
 use strum::{AsRefStr, VariantArray};
 
@@ -225,7 +225,7 @@ section! {
         /// The Envoy cluster of this pool.
         cluster as "cluster": Option<String> = None, optional(cluster_name()) => "the model's name; `default` for `*`";
         /// The policy that selects a replica.
-        policy as "policy": PolicyName = RouterConfig::default().policy,
+        policy as "policy": PolicyName = PolicyName::Isotherm,
             choice(PolicyName::ALL.iter().map(|policy| (policy.as_ref(), *policy)));
         /// When a replica may get one more request: `pending` if its last probe shows no waiting request and few requests sent since then have not begun, `outstanding` below a fixed number, `blind` always.
         push as "push": Push = RouterConfig::default().push,

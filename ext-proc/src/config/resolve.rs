@@ -3,7 +3,8 @@
 //! The kind of each option has checked it on its own.
 
 use isotherm_fingerprint::paths::AllowedPaths;
-use isotherm_router::{CacheAwareRules, IndexLimits, PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{CacheAwareRules, IndexLimits, Push, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
 use super::options::{ProbeConfig, RawApiPath, RawCacheAware, RawConfig, RawPool, RawSources};
@@ -209,7 +210,7 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         aliases: raw.aliases,
         cluster,
         router: RouterConfig {
-            policy: raw.policy,
+            policy: raw.policy.into(),
             push: resolve_push(raw.push, raw.outstanding_max, option, reader),
             queue,
             index: IndexLimits {

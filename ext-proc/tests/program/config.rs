@@ -10,7 +10,8 @@ use isotherm_planner::{
     CostRules, ForecastModel, ForecastRules, Pace, PoolRules, ReplicaBounds, Signal,
     UtilisationRules,
 };
-use isotherm_router::{CacheAwareRules, MissRule, PolicyName, Push, Role, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{CacheAwareRules, MissRule, Push, Role, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -112,7 +113,7 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
     assert_eq!(pool.model, "llama-3.1-8b");
     assert_eq!(pool.aliases, ["llama", "meta-llama/Llama-3.1-8B-Instruct"]);
     assert_eq!(pool.cluster, "llama");
-    assert_eq!(pool.router.policy, PolicyName::ConsistentHash);
+    assert_eq!(pool.router.policy, PolicyName::ConsistentHash.into());
     assert_eq!(pool.router.push, Push::Outstanding { max: 16 });
     assert_eq!(pool.router.queue.length_max, 5);
     assert_eq!(pool.router.queue.wait_max, Duration::from_millis(1500));

@@ -29,7 +29,7 @@ async fn a_changed_file_is_applied_without_a_restart() {
     .await;
     let pools = service.pool_registry.pools();
     assert_eq!(
-        pools[0].config().borrow().router.policy.as_ref(),
+        pools[0].config().borrow().router.policy.name(),
         "round_robin"
     );
 }
@@ -101,7 +101,7 @@ async fn changes_by_an_operator_survive_a_reload() {
     assert_eq!(status, 200, "{body}");
     wait_until("the policy is new", || {
         let pools = service.pool_registry.pools();
-        pools[0].config().borrow().router.policy.as_ref() == "random"
+        pools[0].config().borrow().router.policy.name() == "random"
     })
     .await;
     tokio::time::sleep(Duration::from_millis(100)).await;

@@ -12,9 +12,10 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use isotherm_policies::PolicyName;
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
-use isotherm_router::{PolicyName, Push};
+use isotherm_router::Push;
 use isotherm_simulator::{Arrangement, Setup};
 
 use crate::charts::{Charts, GOODPUT_SHARE};

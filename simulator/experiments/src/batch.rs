@@ -7,9 +7,10 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use isotherm_policies::PolicyName;
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
-use isotherm_router::{BatchTier, PolicyName, Push, RouterConfig, Tier, TierRules};
+use isotherm_router::{BatchTier, Push, RouterConfig, Tier, TierRules};
 use isotherm_simulator::prompt::Prompt;
 use isotherm_simulator::scaling::batch::BatchRules;
 use isotherm_simulator::scaling::cluster::{Cluster, Deployment};

@@ -5,7 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use clap::Args;
-use isotherm_router::{ForwardingRule, PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{ForwardingRule, PolicyFactory, Push, QueueLimits, RouterConfig};
 use isotherm_simulator::scaling::trace::Traces;
 use isotherm_simulator::workload::adverse::POOLS;
 use isotherm_simulator::workload::trace::Trace;
@@ -239,9 +240,9 @@ pub(crate) fn published(policy: PolicyName) -> RouterConfig {
 }
 
 /// The shipped configuration with this policy and this rule for pushing, without rejections.
-pub(crate) fn config(policy: PolicyName, push: Push) -> RouterConfig {
+pub(crate) fn config(policy: impl Into<PolicyFactory>, push: Push) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push,
         queue: QueueLimits {
             length_max: 1_000_000,

@@ -9,8 +9,9 @@
 //! let requests wait in the router: only there can DualMap still migrate them.
 
 use isotherm_engine::model::presets::Preset;
+use isotherm_policies::PolicyName;
 use isotherm_report::number::short;
-use isotherm_router::{PolicyName, Push};
+use isotherm_router::Push;
 use isotherm_simulator::{Arrangement, Setup};
 
 use crate::charts::GOODPUT_SHARE;

@@ -5,15 +5,16 @@
 //! paper names no rate: its figures stand beside those of the highest rate at which some configuration still serves 90 %
 //! within the objective.
 
+use isotherm_policies::{Ablation, CandidateRule, DualMap};
 use isotherm_report::number::{percent, short};
 use isotherm_report::{Conclusion, Section, Table};
-use isotherm_router::{Ablation, CandidateRule, ResearchPolicy};
-use isotherm_simulator::Setup;
+use isotherm_router::{PolicyFactory, Push};
+use isotherm_simulator::{Arrangement, Setup};
 
 use crate::charts::{Charts, GOODPUT_SHARE};
-use crate::context::{Context, WorkloadSource, grid};
+use crate::context::{Context, WorkloadSource, config, grid};
 use crate::document::Document;
-use crate::dualmap::{CONVERSATION, DUAL_MAP, REPLICAS, Sweep, arrangement, setup, source};
+use crate::dualmap::{CONVERSATION, DUAL_MAP, REPLICAS, Sweep, setup, source};
 use crate::figures::{ATTAINMENT, CV, HITS, P50, P90};
 use crate::paper::Source;
 use crate::rows::{Panel, highest};
@@ -85,14 +86,18 @@ fn parts(context: &Context, rate: f64, system: &str) -> (Setup, WorkloadSource) 
         MIN_TTFT => CandidateRule::MinTtft,
         _ => CandidateRule::SloAware,
     };
-    let setup = Setup {
-        research: Some(ResearchPolicy::Ablation(Ablation {
-            selection,
-            rebalances: system == WHOLE,
-        })),
-        ..setup(REPLICAS, arrangement(DUAL_MAP))
+    let ablation = Ablation {
+        selection,
+        rebalances: system == WHOLE,
     };
+    let setup = setup(REPLICAS, ablated(ablation));
     (setup, source(context, CONVERSATION, rate))
+}
+
+/// `dual_map` with parts switched off.
+fn ablated(ablation: Ablation) -> Arrangement {
+    let policy = PolicyFactory::new(DUAL_MAP, move |_| Box::new(DualMap::new(ablation)));
+    Arrangement::Router(config(policy, Push::Pending))
 }
 
 /// The highest rate at which the best configuration serves enough within the objective; else the lowest.

@@ -8,9 +8,10 @@
 use std::sync::Arc;
 
 use isotherm_engine::model::presets::Preset;
+use isotherm_policies::PolicyName;
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
-use isotherm_router::{PolicyName, Push};
+use isotherm_router::Push;
 use isotherm_simulator::workload::diurnal;
 use isotherm_simulator::{Arrangement, Network, Outcome, RegionSetup, Setup};
 

@@ -8,10 +8,11 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use isotherm_policies::PolicyName;
 use isotherm_report::number::{percent, short};
 use isotherm_report::{Conclusion, Section, Table};
 use isotherm_router::{
-    InteractiveTier, PolicyName, Push, QueueLimits, QueueOrder, RouterConfig, Tier, TierRules,
+    InteractiveTier, Push, QueueLimits, QueueOrder, RouterConfig, Tier, TierRules,
 };
 use isotherm_simulator::scaling::calibrate::arrivals;
 use isotherm_simulator::workload::rng::SeededRng;

@@ -3,9 +3,10 @@
 //! The US has 120 clients, Europe and Asia 40 each; the replicas are spread evenly. The paper does not name the workload;
 //! here it is WildChat's, with each region's own conversations.
 
+use isotherm_policies::PolicyName;
 use isotherm_report::number::times;
 use isotherm_report::{Conclusion, Section};
-use isotherm_router::{PolicyName, Push};
+use isotherm_router::Push;
 use isotherm_simulator::Arrangement;
 
 use crate::charts::Charts;

@@ -13,8 +13,9 @@
 //! so of the trees, and of the conversations only that both fleets were used.
 
 use isotherm_engine::model::presets::Preset;
+use isotherm_policies::PolicyName;
 use isotherm_report::{Conclusion, Section};
-use isotherm_router::{PolicyName, Push};
+use isotherm_router::Push;
 use isotherm_simulator::{Arrangement, RegionSetup, Setup};
 
 use crate::charts::Charts;

@@ -10,9 +10,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use isotherm_engine::model::Preset;
+use isotherm_policies::PolicyName;
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
-use isotherm_router::{PolicyName, Push, QueueLimits, QueueOrder, RouterConfig, TenantLimits};
+use isotherm_router::{Push, QueueLimits, QueueOrder, RouterConfig, TenantLimits};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::rng::{LogNormal, SeededRng};
 use isotherm_simulator::workload::{RequestClass, Session, Workload};

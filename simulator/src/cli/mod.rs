@@ -10,7 +10,8 @@ use crate::compare::{Plan, Report};
 use crate::telemetry::Telemetry;
 use clap::{ArgGroup, Parser};
 use isotherm_engine::model::Preset;
-use isotherm_router::{PolicyName, Push};
+use isotherm_policies::PolicyName;
+use isotherm_router::Push;
 
 /// Compares routing policies on your own traffic, in virtual time, and says which to use and how many replicas it would save.
 ///

@@ -10,7 +10,7 @@ use crate::workload::catalogue;
 use crate::workload::replay::{PlaybackRate, Replay};
 use crate::{Change, RegionSetup};
 use isotherm_engine::model::Preset;
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 
 use super::Cli;
 

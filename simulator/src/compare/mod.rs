@@ -15,7 +15,8 @@ use core::time::Duration;
 use std::thread::available_parallelism;
 
 use anyhow::ensure;
-use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Push, RouterConfig};
 use serde::{Serialize, Serializer};
 
 pub use fleet::Fleet;
@@ -132,7 +133,7 @@ impl Plan {
         let arrangement = match system {
             System::Oracle => Arrangement::Oracle,
             System::Policy(policy) => Arrangement::Router(RouterConfig {
-                policy,
+                policy: policy.into(),
                 push: self.push,
                 ttft_slo: self.slo,
                 ..RouterConfig::default()

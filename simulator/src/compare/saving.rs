@@ -8,7 +8,7 @@
 //! first token, and at least 98 % of the throughput: a closed loop must not be "in time" by serving it less. The searches halve,
 //! since a smaller fleet is hardly ever better; a run confirms every answer.
 
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use serde::Serialize;
 
 use super::{BASELINE, Comparison, Plan, System};

@@ -6,7 +6,8 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Config;
-use isotherm_router::{PolicyName, QueueLimits, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{QueueLimits, RouterConfig};
 
 use super::profile::{Level, Profile, QUANTILES};
 use crate::LiveRun;
@@ -126,7 +127,7 @@ impl Calibration {
         let seed = self.seed ^ stream.to_bits();
         let workload = arrivals(rate_per_s * REPLICAS as f64, self.length_s, seed);
         let config = RouterConfig {
-            policy,
+            policy: policy.into(),
             queue: QueueLimits {
                 length_max: 1_000_000,
                 wait_max: WAIT_MAX,

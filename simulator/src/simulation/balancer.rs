@@ -30,16 +30,9 @@ pub(super) struct Balancer {
 impl Balancer {
     fn new(region: usize, number: usize, config: RouterConfig, setup: &Setup) -> Self {
         let seed = mix(setup.seed, number as u64);
-        #[cfg(feature = "research")]
-        let router = match setup.research {
-            Some(policy) => Router::with_policy(config, seed, policy),
-            None => Router::new(config, seed),
-        };
-        #[cfg(not(feature = "research"))]
-        let router = Router::new(config, seed);
         Self {
             region,
-            router,
+            router: Router::new(config, seed),
             open: HashMap::new(),
             placements: VecDeque::new(),
             next_request: 0,

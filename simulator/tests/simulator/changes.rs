@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use isotherm_simulator::{Action, Arrangement, Change, Outcome, ReplicaSetup, Setup, run};
 
 use crate::support::{chats, config, engine, run_checked};

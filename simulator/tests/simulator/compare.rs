@@ -8,7 +8,8 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Preset;
-use isotherm_router::{PolicyName, Push};
+use isotherm_policies::PolicyName;
+use isotherm_router::Push;
 use isotherm_simulator::Telemetry;
 use isotherm_simulator::compare::traffic::Traffic;
 use isotherm_simulator::compare::{BASELINE, Comparison, Fleet, Plan, Report, System};

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::AdapterConfig;
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Workload};
 use isotherm_simulator::{Action, Arrangement, Change, Outcome, Setup};

@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Workload};
 use isotherm_simulator::{Arrangement, Outcome, ReplicaSetup, Setup, run};

@@ -3,7 +3,8 @@
 
 use core::time::Duration;
 
-use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Push, QueueLimits, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
 use isotherm_simulator::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup, run};

@@ -1,6 +1,6 @@
 //! Several services over one pool, and engines that another router uses, too.
 
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use isotherm_simulator::{Arrangement, Setup, run};
 
 use crate::support::{chats, config, engine, run_checked};

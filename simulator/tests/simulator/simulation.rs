@@ -2,7 +2,8 @@
 
 use core::time::Duration;
 
-use isotherm_router::{PolicyName, Push, ResearchPolicy, RouterConfig};
+use isotherm_policies::{BlockCost, LMetric, PolicyName, SMetric, TokenLoad};
+use isotherm_router::{PolicyFactory, Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::{Arrangement, Setup, run};
 
@@ -41,28 +42,25 @@ fn every_request_ends_once_under_every_policy() {
     run_checked("oracle", &setup, &workload);
 }
 
-#[cfg(feature = "research")]
 #[test]
 fn every_request_ends_once_under_every_rival() {
     let workload = chats(40, 4);
-    for research in [
-        ResearchPolicy::TokenLoad,
-        ResearchPolicy::LMetric,
-        ResearchPolicy::SMetric,
-        ResearchPolicy::BlockCost,
+    for policy in [
+        PolicyFactory::new("token_load", |_| Box::new(TokenLoad)),
+        PolicyFactory::new("lmetric", |_| Box::new(LMetric)),
+        PolicyFactory::new("smetric", |_| Box::new(SMetric)),
+        PolicyFactory::new("block_cost", |_| Box::new(BlockCost)),
     ] {
         for push in [Push::Pending, Push::Blind] {
             let config = RouterConfig {
                 push,
+                policy: policy.clone(),
                 ..config(PolicyName::LeastOutstanding)
             };
-            let setup = Setup {
-                research: Some(research),
-                ..Setup::one_region(engine(), 3, Arrangement::RegionLocal(config))
-            };
-            let outcome = run_checked(&format!("{research:?} {push:?}"), &setup, &workload);
+            let setup = Setup::one_region(engine(), 3, Arrangement::RegionLocal(config));
+            let outcome = run_checked(&format!("{policy} {push:?}"), &setup, &workload);
             let cached: u32 = outcome.requests.iter().map(|one| one.cached_tokens).sum();
-            assert!(cached > 0, "{research:?} {push:?} finds nothing in caches");
+            assert!(cached > 0, "{policy} {push:?} finds nothing in caches");
         }
     }
 }

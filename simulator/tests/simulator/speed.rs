@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Preset;
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
 use isotherm_simulator::{Arrangement, Setup, run};

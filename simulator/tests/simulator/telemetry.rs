@@ -1,6 +1,7 @@
 //! Telemetry profiles limit what the service sees, and nothing else.
 
-use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Push, RouterConfig};
 use isotherm_simulator::{Arrangement, Outcome, Setup, Telemetry, run};
 
 use crate::support::{chats, config, engine};

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use isotherm_engine::model::Preset;
-use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Push, RouterConfig};
 use isotherm_simulator::workload::{NAMES, Workload, by_name};
 use isotherm_simulator::{Arrangement, Outcome, RegionSetup, Setup};
 

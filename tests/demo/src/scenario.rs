@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use isotherm_harness::{EngineOptions, MODEL, Pool};
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use isotherm_simulator::workload::trace::Trace;
 
 use crate::report::ScenarioSummary;

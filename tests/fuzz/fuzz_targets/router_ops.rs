@@ -7,7 +7,8 @@
 mod support;
 
 use arbitrary::{Result, Unstructured};
-use isotherm_router::{End, PeerReport, PolicyName, PromptCost, Tier};
+use isotherm_policies::PolicyName;
+use isotherm_router::{End, PeerReport, PromptCost, Tier};
 use libfuzzer_sys::fuzz_target;
 use support::naive::Naive;
 use support::naive::ops::{Op, Reach, Server};

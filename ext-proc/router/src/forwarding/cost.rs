@@ -7,7 +7,6 @@
 use core::time::Duration;
 
 use super::target::ForwardTarget;
-use crate::policy::uncached_tokens;
 use crate::pool_state::PoolState;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Reason, Request};
@@ -25,7 +24,7 @@ impl PoolState {
         }
         let local = self.index.deepest(request.fingerprint.blocks(), free);
         let saved =
-            uncached_tokens(request, local.depth) - uncached_tokens(request, target.matched.depth);
+            request.uncached_tokens(local.depth) - request.uncached_tokens(target.matched.depth);
         let saved_s = self.replicas.prefill_of_pool_s(saved);
         saved_s.is_some_and(|saved_s| saved_s > target.estimated_ttft.as_secs_f64())
     }
@@ -40,7 +39,7 @@ impl PoolState {
         let blocks = request.fingerprint.blocks();
         let here = self.index.deepest_of(blocks, preferred);
         let saved =
-            uncached_tokens(request, target.matched.depth) - uncached_tokens(request, here.depth);
+            request.uncached_tokens(target.matched.depth) - request.uncached_tokens(here.depth);
         let wait_s = self.turn_s(preferred) + self.replicas.backlog_s(preferred, self.now);
         let saved_s = self.replicas.prefill_of_pool_s(saved).unwrap_or_default();
         wait_s < target.estimated_ttft.as_secs_f64() + saved_s
@@ -57,7 +56,7 @@ impl PoolState {
         let blocks = request.fingerprint.blocks();
         let local = self.index.deepest(blocks, self.replicas.staying());
         let prefill_s = |depth| {
-            let uncached = uncached_tokens(request, depth);
+            let uncached = request.uncached_tokens(depth);
             self.replicas.prefill_of_pool_s(uncached)
         };
         let is_cheaper = || {

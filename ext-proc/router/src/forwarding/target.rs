@@ -8,7 +8,6 @@ use core::time::Duration;
 use super::peer_table::PeerTable;
 use crate::constant::constants;
 use crate::index::PrefixMatch;
-use crate::policy::uncached_tokens;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{PeerId, PromptCost, Reason, RegionChoice, Request};
 
@@ -81,7 +80,7 @@ impl PeerTable {
         let priced = candidates.iter().filter_map(|slot| {
             let prompt_cost = self.get(slot)?.prompt_cost()?;
             let matched = self.index.deepest_of(blocks, slot);
-            let tokens = uncached_tokens(request, matched.depth);
+            let tokens = request.uncached_tokens(matched.depth);
             let is_warm = request.fingerprint.share_at(matched.depth) >= MATCH_SHARE_MIN.get();
             let reason = if is_warm {
                 Reason::Prefix

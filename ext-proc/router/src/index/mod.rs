@@ -47,9 +47,9 @@ const SHARED_ENTRY_BYTES: usize = 40;
 
 /// The longest prefix of a chain that the index, or one target, holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PrefixMatch {
+pub struct PrefixMatch {
     /// Length in blocks.
-    pub(crate) depth: usize,
+    pub depth: usize,
     node: Option<NodeId>,
 }
 

@@ -26,8 +26,10 @@ use self::forwardable::ForwardableSet;
 use self::held::HeldRequests;
 pub(crate) use self::line::LineRules;
 
-pub(crate) use self::place::{LinePlace, QueueSeq};
-pub(crate) use self::request::{Band, QueuedRequest};
+pub(crate) use self::place::LinePlace;
+pub use self::place::QueueSeq;
+pub(crate) use self::request::Band;
+pub use self::request::QueuedRequest;
 use self::requests::Requests;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
@@ -153,11 +155,6 @@ impl Queue {
     /// All requests, oldest first.
     pub(crate) fn all(&self) -> impl Iterator<Item = &QueuedRequest> + '_ {
         self.queued.iter()
-    }
-
-    /// The requests at or behind a position, oldest first.
-    pub(crate) fn all_from(&self, from: QueueSeq) -> impl Iterator<Item = &QueuedRequest> + '_ {
-        self.queued.range(from..=QueueSeq::LAST)
     }
 
     pub(crate) fn get(&self, seq: QueueSeq) -> Option<&QueuedRequest> {
@@ -387,9 +384,9 @@ mod tests {
 
     #[test]
     fn late_requests_come_behind_the_others() {
-        let config = crate::RouterConfig {
+        let config = crate::config::PoolConfig {
             ttft_slo: core::time::Duration::ZERO,
-            ..crate::RouterConfig::default()
+            ..crate::config::PoolConfig::default()
         };
         let mut queue = Queue::default();
         queue.set_rules(LineRules::new(&config, true), false);

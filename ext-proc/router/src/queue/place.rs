@@ -2,17 +2,18 @@
 
 /// A request's position in the order of arrival.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct QueueSeq(pub(super) u64);
+pub struct QueueSeq(pub(super) u64);
 
 impl QueueSeq {
     /// In front of all requests.
-    pub(crate) const FIRST: Self = Self(0);
+    pub const FIRST: Self = Self(0);
 
     /// Behind all requests.
     pub(crate) const LAST: Self = Self(LinePlace::SEQ_MAX);
 
     /// The position behind this one.
-    pub(crate) const fn next(self) -> Self {
+    #[must_use]
+    pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }

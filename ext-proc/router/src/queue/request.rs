@@ -22,8 +22,9 @@ pub(crate) enum Band {
     Held,
 }
 
+/// A request that waits in the pool's queue.
 #[derive(Clone, Debug)]
-pub(crate) struct QueuedRequest {
+pub struct QueuedRequest {
     pub(crate) seq: QueueSeq,
     /// Position in the line of its band, while the request is in the queue.
     pub(crate) place: LinePlace,
@@ -58,6 +59,30 @@ pub(crate) struct QueuedRequest {
 }
 
 impl QueuedRequest {
+    /// Position in the order of arrival, which identifies the request while it waits.
+    #[must_use]
+    pub const fn seq(&self) -> QueueSeq {
+        self.seq
+    }
+
+    /// The request itself.
+    #[must_use]
+    pub const fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// The only replicas that may serve the request, where the gateway or its adapter restricts them.
+    #[must_use]
+    pub fn pinned(&self) -> Option<&[ReplicaIndex]> {
+        self.pinned.as_deref()
+    }
+
+    /// The replica that the request waits for, although others may be free.
+    #[must_use]
+    pub const fn preferred(&self) -> Option<ReplicaIndex> {
+        self.preferred
+    }
+
     /// Time by which batch work is to be served.
     pub(crate) fn deadline(&self) -> Time {
         let own = self.request.deadline;

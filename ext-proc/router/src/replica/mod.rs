@@ -17,7 +17,6 @@ mod recent_ends;
 mod replicas;
 mod signal_log;
 mod since_probe;
-mod stall_detector;
 mod standing_page;
 mod unbegun;
 mod vital_signs;
@@ -38,10 +37,10 @@ use mean_work::MeanWork;
 use other_requests::OtherRequests;
 pub(crate) use pushes::Pushes;
 use recent_ends::RecentEnds;
-pub(crate) use replicas::{Rank, Replicas};
+pub use replicas::Rank;
+pub(crate) use replicas::Replicas;
 use signal_log::{SignalLog, SourceLog};
 use since_probe::SentSinceProbe;
-use stall_detector::StallDetector;
 use standing_page::StandingPage;
 use unbegun::UnbegunRequests;
 pub(crate) use vital_signs::HANG_TIMEOUT_FACTOR;
@@ -92,7 +91,6 @@ pub(crate) struct Replica {
     /// Sources of the replica's prefill line and of its decode line.
     prompt_sources: SourceLog,
     output_sources: SourceLog,
-    stall: StallDetector,
     signs: VitalSigns,
     page: StandingPage,
     ends: RecentEnds,
@@ -195,7 +193,6 @@ impl Replica {
         self.signs.responded(now.since(claim.at), now);
         self.left_the_queue(claim);
         self.stuck = self.stuck.saturating_sub(1);
-        self.stall.computed(now);
         self.backlog.on_begin(claim, self.token_s(), now);
     }
 

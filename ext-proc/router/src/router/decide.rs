@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::Router;
 use crate::constant::constants;
 use crate::forwarding::{ChosenRegion, ForwardTarget};
-use crate::policy::{Dispatch, Selection, View, least_loaded};
+use crate::policy::{Dispatch, Selection, View};
 use crate::quarantine::Restriction;
 use crate::queue::{Band, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
@@ -239,7 +239,7 @@ impl Router {
 #[cold]
 fn dispatch_least_loaded(view: &View<'_>) -> Option<Dispatch> {
     Some(Dispatch {
-        replica: least_loaded(view, &[])?,
+        replica: view.least_loaded(&[])?,
         reason: Reason::LeastLoaded,
         matched: None,
     })

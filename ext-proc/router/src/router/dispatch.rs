@@ -8,7 +8,7 @@ use super::Router;
 use super::decide::allowed;
 use super::prefill::Prefiller;
 use crate::index::{AnswerKey, Owner, PredictionRecord, PrefixMatch};
-use crate::policy::{Dispatch, PolicyEvent, uncached_tokens};
+use crate::policy::{Dispatch, PolicyEvent};
 use crate::pool_state::InFlightRequest;
 use crate::queue::QueuedRequest;
 use crate::replica::{PushedPrompt, Replica};
@@ -198,7 +198,7 @@ impl Router {
 
     /// Estimated tokens of an earlier answer on the replica, and the tokens that it has to compute.
     fn uncached(&self, request: &Request, depth: usize, replica: ReplicaId) -> (f64, f64) {
-        let (unmatched, answers) = (uncached_tokens(request, depth), &self.pool.answers);
+        let (unmatched, answers) = (request.uncached_tokens(depth), &self.pool.answers);
         let remembered = AnswerKey::matched(request, depth)
             .map_or(0.0, |key| answers.remembered(key, replica, unmatched));
         (remembered, unmatched - answers.expected(remembered))

@@ -2,7 +2,6 @@
 
 use super::Router;
 use super::decide::{AvailableTargets, RoutingDecision, allowed};
-use crate::policy::may_serve;
 use crate::queue::QueueSeq;
 use crate::replica_index::ReplicaSet;
 use crate::{Candidate, Choice, Explanation, Request, Time};
@@ -31,7 +30,7 @@ impl Router {
             .pool
             .replicas
             .all()
-            .filter(|index| may_serve(request, *index, &view))
+            .filter(|index| view.may_serve(request, *index))
             .filter_map(|index| {
                 let replica = self.pool.replicas.get(index)?;
                 let blocks = request.fingerprint.blocks();

@@ -207,7 +207,7 @@ impl Router {
         let (sent, now) = (request.dispatched_at, self.pool.now);
         // An answer without a stream has its first token by now.
         let first_token = usage.ttft.map_or(now, |ttft| sent.after(ttft));
-        self.pool.replicas.computed(slot, first_token);
+        self.on_first_token(slot, first_token);
         if request.is_behind_load {
             return;
         }

@@ -15,7 +15,21 @@ impl Router {
         if news && let Some(tokens) = load.kv_capacity_tokens {
             self.budget(id, tokens);
         }
+        if news
+            && let Some(index) = self.pool.replicas.slot_of(id)
+            && let Some(load) = self.pool.replicas.get(index).and_then(Replica::load)
+        {
+            let sent = sent.min(self.pool.now);
+            self.policy.on_event(PolicyEvent::Probed(index, load, sent));
+        }
         self.observe_silence(id);
+    }
+
+    /// Tells the policy when a replica had a first token.
+    pub(super) fn on_first_token(&mut self, index: Option<ReplicaIndex>, at: Time) {
+        if let Some(index) = index {
+            self.policy.on_event(PolicyEvent::FirstToken(index, at));
+        }
     }
 
     pub(super) fn probe_failed(&mut self, id: ReplicaId) {

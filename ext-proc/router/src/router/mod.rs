@@ -22,7 +22,6 @@ mod learning;
 mod members;
 mod overtaking;
 mod plausibility;
-mod policies;
 mod prefill;
 mod quarantine;
 mod reconfigure;
@@ -42,7 +41,6 @@ use self::feedback::ResponseUsage;
 use self::forward_queued::ForwardCursor;
 use self::gate::BatchGate;
 use self::overtaking::PastSloCredit;
-use self::policies::Policies;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
 use self::serve::{PendingService, Review};
@@ -52,14 +50,17 @@ use crate::policy::Policy;
 use crate::pool_state::PoolState;
 use crate::quarantine::Quarantine;
 use crate::{
-    Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, TenantStatus, Time,
+    Counters, Effect, Event, Placement, PolicyFactory, ReplicaStatus, RouterConfig, Stats,
+    TenantStatus, Time,
 };
 
 /// Routes the requests of one pool.
 #[derive(Debug)]
 pub struct Router {
     pool: PoolState,
-    policy: Policies,
+    policy: Box<dyn Policy>,
+    /// The factory of the policy.
+    factory: PolicyFactory,
     seed: u64,
     review: Review,
     pending_service: PendingService,
@@ -86,14 +87,10 @@ impl Router {
     /// prompts cannot be made to collide.
     #[must_use]
     pub fn new(config: RouterConfig, seed: u64) -> Self {
-        let policy = config.policy.build(seed);
-        Self::build(config, seed, policy)
-    }
-
-    fn build(config: RouterConfig, seed: u64, policy: Box<dyn Policy>) -> Self {
         let mut router = Self {
-            policy: Policies::new(policy),
-            pool: PoolState::new(config, seed),
+            policy: config.policy.build(seed),
+            factory: config.policy.clone(),
+            pool: PoolState::new(config.with_policy(()), seed),
             seed,
             review: Review::default(),
             pending_service: PendingService::default(),
@@ -114,13 +111,6 @@ impl Router {
         };
         router.set_line_rules();
         router
-    }
-
-    /// A router with a policy of experiments.
-    #[cfg(feature = "research")]
-    #[must_use]
-    pub fn with_policy(config: RouterConfig, seed: u64, policy: crate::ResearchPolicy) -> Self {
-        Self::build(config, seed, policy.build())
     }
 
     /// Handles an event. A time before the last one counts as the last one. Events about unknown ids are ignored.
@@ -206,7 +196,6 @@ impl Router {
         let service = self.next_service();
         let is_pending = self.forgetting.is_pending()
             || self.unpinning.is_pending()
-            || self.policy.is_pending()
             || self.has_more_to_forward
             || self.pool.index.has_excess()
             || self.pool.peers.index.has_excess();
@@ -269,7 +258,6 @@ impl Router {
         self.pool.evict_excess();
         self.unpin_more();
         self.reject_expired();
-        self.replace_policy();
         self.advance_gate();
     }
 

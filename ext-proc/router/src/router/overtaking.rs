@@ -11,7 +11,7 @@
 
 use super::Router;
 use crate::constant::constants;
-use crate::policy::{Dispatch, LOOKED_AT_MAX, uncached_tokens};
+use crate::policy::{Dispatch, LOOKED_AT_MAX};
 use crate::queue::{LinePlace, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{Request, Time};
@@ -76,7 +76,7 @@ impl Router {
         }
         let pool = &self.pool;
         let known = pool.index.known(request.fingerprint.blocks());
-        let tokens = uncached_tokens(request, known.depth);
+        let tokens = request.uncached_tokens(known.depth);
         let takes_s = tokens * pool.replicas.fastest().prefill.each_s;
         takes_s > pool.ttft_slo_of(request).as_secs_f64()
     }
@@ -106,7 +106,7 @@ impl Router {
             return;
         };
         let depth = dispatch.matched.map_or(0, |matched| matched.depth);
-        let tokens = uncached_tokens(&queued.request, depth);
+        let tokens = queued.request.uncached_tokens(depth);
         let takes_s = self.pool.replicas.prefill_s(dispatch.replica, tokens);
         self.past_slo_credit.seconds -= takes_s;
     }

@@ -15,7 +15,7 @@
 
 use super::Router;
 use crate::index::{Owner, PrefixMatch};
-use crate::policy::{View, cheapest_prefiller, match_on, uncached_tokens};
+use crate::policy::{PolicyEvent, View};
 use crate::pool_state::{InFlightPrefill, InFlightRequest};
 use crate::replica::{
     ComputedShare, Evidence, PromptMeasurement, PushedPrompt, RequestMeasurement,
@@ -45,7 +45,7 @@ impl Router {
             return None;
         }
         let view = self.pool.view(prefillers);
-        let (replica, matched) = cheapest_prefiller(request, &view)?;
+        let (replica, matched) = view.cheapest_prefiller(request)?;
         Some(Prefiller { replica, matched })
     }
 
@@ -63,7 +63,7 @@ impl Router {
         let (blocks, now, pool) = (request.fingerprint.blocks(), self.pool.now, &mut self.pool);
         let replica = pool.replicas.id_of(index)?;
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
-        let uncached = uncached_tokens(request, matched.depth);
+        let uncached = request.uncached_tokens(matched.depth);
         // The response begins on the request's own replica.
         let prompt = PushedPrompt {
             tokens: uncached,
@@ -102,6 +102,7 @@ impl Router {
         let (claim, permit) = (&request.claim, request.permit);
         pool.replicas.on_begin(request.replica, claim, permit, now);
         if let Some(replica) = pool.replicas.slot_of(request.replica) {
+            self.policy.on_event(PolicyEvent::FirstToken(replica, now));
             pool.index.confirm(replica, &request.recorded);
             if !self.claims.is_empty() {
                 self.claims.confirm(replica, &request.fingerprint);
@@ -150,9 +151,10 @@ impl Router {
         ttft_s: f64,
         first_token: Time,
     ) {
-        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
-        let slot = replicas.slot_of(prefill.replica);
-        replicas.computed(slot, first_token);
+        let now = self.pool.now;
+        let slot = self.pool.replicas.slot_of(prefill.replica);
+        self.on_first_token(slot, first_token);
+        let replicas = &mut self.pool.replicas;
         let uncached = f64::from(prompt_tokens) * prefill.uncached_share;
         let prompt = PromptMeasurement {
             tokens: prefill.ahead_tokens + uncached,
@@ -173,7 +175,7 @@ impl Router {
         replica: ReplicaIndex,
         view: &View<'_>,
     ) -> f64 {
-        let uncached = uncached_tokens(request, match_on(request, replica, view).depth);
-        -self.pool.replicas.ttft_s(replica, uncached, view.now)
+        let uncached = request.uncached_tokens(view.match_on(request, replica).depth);
+        -self.pool.replicas.ttft_s(replica, uncached, view.pool.now)
     }
 }

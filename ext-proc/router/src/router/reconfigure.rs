@@ -1,23 +1,23 @@
 //! A new configuration: replicas, queue and index stay.
 
 use super::Router;
+use crate::policy::PolicyEvent;
 use crate::queue::LineRules;
 use crate::{RouterConfig, Time};
 
 impl Router {
-    /// Replaces the configuration; replicas, queue and index stay. A new policy decides once it knows the pool: at once in a small
-    /// pool, and after some more calls in a large one.
+    /// Replaces the configuration; replicas, queue and index stay. A policy of another name decides from now on.
     pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
-        let is_new = config.policy != self.pool.config.policy;
-        self.pool.config = config;
+        let is_new = config.policy != self.factory;
+        self.factory = config.policy.clone();
+        self.pool.config = config.with_policy(());
         self.pool
             .adapters
             .presume_slots(self.pool.config.adapter_slots);
         self.pool.now = self.pool.now.max(now);
         self.pool.queue.set_now(self.pool.now);
         if is_new {
-            self.policy
-                .replace(self.pool.config.policy.build(self.seed));
+            self.replace_policy();
         }
         self.set_line_rules();
         let limits = self.pool.config.tenants.as_ref();
@@ -35,10 +35,16 @@ impl Router {
         self.serve_queue();
     }
 
-    /// Goes on with the replacement of the policy.
-    pub(super) fn replace_policy(&mut self) {
-        if self.policy.tell_more(&self.pool) {
-            self.set_line_rules();
+    /// Builds the policy of the configuration, which hears of the replicas. It hears of no request that waits: each one counts as an
+    /// arrival when it is next shown, so a reload does no work for a long queue.
+    fn replace_policy(&mut self) {
+        self.policy = self.factory.build(self.seed);
+        // A draining replica may resume.
+        for index in self.pool.replicas.all() {
+            if let Some(replica) = self.pool.replicas.get(index) {
+                let event = PolicyEvent::ReplicaAdded(index, &replica.name);
+                self.policy.on_event(event);
+            }
         }
     }
 

@@ -11,11 +11,12 @@ use super::*;
 use crate::policy::{Dispatch, Selection, View};
 use crate::replica_index::ReplicaIndex;
 use crate::{
-    End, Load, Push, Reason, ReplicaId, Request, RequestId, Scope, ServedBy, SessionKey, Tier,
+    End, Load, PolicyFactory, Push, Reason, ReplicaId, Request, RequestId, Scope, ServedBy,
+    SessionKey, Tier,
 };
 
 /// Sends each session to the replica of its number, and lets it wait for that one while it is busy.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct SessionAffinity;
 
 impl Policy for SessionAffinity {
@@ -30,6 +31,21 @@ impl Policy for SessionAffinity {
         } else {
             Selection::WaitFor(replica)
         })
+    }
+
+    fn score(&self, _request: &Request, _replica: ReplicaIndex, _view: &View<'_>) -> f64 {
+        0.0
+    }
+}
+
+/// The least a policy has to say.
+#[derive(Debug)]
+struct LeastLoaded;
+
+impl Policy for LeastLoaded {
+    fn select_replica(&self, _request: &Request, view: &View<'_>) -> Option<Selection> {
+        let replica = view.least_loaded(&[])?;
+        Some(Selection::to(replica, Reason::LeastLoaded, None))
     }
 
     fn score(&self, _request: &Request, _replica: ReplicaIndex, _view: &View<'_>) -> f64 {
@@ -64,12 +80,13 @@ fn affinity_pair() -> Router {
 }
 
 /// A pool of this many replicas under a policy.
-fn pool(replicas: u32, push: Push, policy: impl Policy + 'static) -> Router {
+fn pool(replicas: u32, push: Push, policy: impl Policy + Clone + Sync + 'static) -> Router {
     let config = RouterConfig {
+        policy: PolicyFactory::new("of the test", move |_| Box::new(policy.clone())),
         push,
         ..RouterConfig::default()
     };
-    let mut router = Router::build(config, 0, Box::new(policy));
+    let mut router = Router::new(config, 0);
     for id in 0..replicas {
         let name = format!("r{id}");
         let replica = ReplicaId(id);

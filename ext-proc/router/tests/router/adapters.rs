@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    AdapterKey, AdapterReport, AdapterState, Event, PolicyName, Push, Reason, ReplicaId, Request,
-    RouterConfig,
+    AdapterKey, AdapterReport, AdapterState, Event, Push, Reason, ReplicaId, Request, RouterConfig,
 };
 
 fn config(policy: PolicyName) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push: Push::Blind,
         adapter_load: Duration::from_millis(500),
         ..RouterConfig::default()

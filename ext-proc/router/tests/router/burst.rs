@@ -4,7 +4,8 @@
 use crate::support::engine::{SMALL_GPU, Shape};
 use crate::support::pool::{Report, Task, run};
 use crate::support::request;
-use isotherm_router::{PolicyName, Push, QueueLimits, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Push, QueueLimits, RouterConfig};
 
 /// Twice the longest time that the requests in an engine's queue wait together: the speed of the engines is learned on the way.
 const QUEUED_MAX_MS: u64 = 3_200;
@@ -35,7 +36,7 @@ fn shapes() -> Vec<(&'static str, Shape)> {
 
 fn config(policy: PolicyName, push: Push) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push,
         queue: QueueLimits {
             wait_max: core::time::Duration::from_secs(3_600),

@@ -2,7 +2,8 @@
 
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{Availability, End, PolicyName, Push, ReplicaId, RouterConfig, ServedBy};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Availability, End, Push, ReplicaId, RouterConfig, ServedBy};
 
 const HOLE: u32 = 0;
 /// More requests than a black hole may get in a row.
@@ -11,7 +12,7 @@ const MANY: u64 = 40;
 /// Two replicas that never have enough, so that only failures decide who gets requests.
 fn script() -> Script {
     let config = RouterConfig {
-        policy: PolicyName::LeastOutstanding,
+        policy: PolicyName::LeastOutstanding.into(),
         push: Push::Blind,
         ..RouterConfig::default()
     };
@@ -98,7 +99,7 @@ fn one_bad_request_that_a_client_repeats_opens_no_breaker_and_different_ones_do(
     }
     let mut different = Script::new(
         RouterConfig {
-            policy: PolicyName::LeastOutstanding,
+            policy: PolicyName::LeastOutstanding.into(),
             push: Push::Outstanding { max: 64 },
             ..RouterConfig::default()
         },

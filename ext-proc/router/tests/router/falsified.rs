@@ -1,9 +1,8 @@
 //! Clients that claim prompts which no engine computes: what others use stays as it is.
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{
-    End, Event, PolicyName, Push, Request, RequestId, RouterConfig, ServedBy, TenantId,
-};
+use isotherm_policies::PolicyName;
+use isotherm_router::{End, Event, Push, Request, RequestId, RouterConfig, ServedBy, TenantId};
 
 const REPLICAS: u32 = 4;
 const VICTIMS: u64 = 8;
@@ -24,7 +23,7 @@ impl Pool {
     /// A pool whose replicas hold the victims' prompts.
     fn with_victims() -> Self {
         let config = RouterConfig {
-            policy: PolicyName::PrefixTree,
+            policy: PolicyName::PrefixTree.into(),
             push: Push::Blind,
             ..RouterConfig::default()
         };

@@ -8,9 +8,10 @@ use crate::support::home::{
 };
 use crate::support::script::Script;
 use crate::support::{forwarded_request, request, traveller};
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Choice, End, Event, PeerAvailability, PeerId, PeerReport, PolicyName, Push, QueueLimits,
-    Reason, RejectReason, ReplicaId, Request, RouterConfig, ServedBy, Time,
+    Choice, End, Event, PeerAvailability, PeerId, PeerReport, Push, QueueLimits, Reason,
+    RejectReason, ReplicaId, Request, RouterConfig, ServedBy, Time,
 };
 
 #[test]
@@ -118,7 +119,7 @@ fn without_a_match_the_peer_with_the_least_queue_and_round_trip_is_selected() {
 #[test]
 fn a_ring_of_peers_keeps_a_session_together() {
     let ring = RouterConfig {
-        policy: PolicyName::ConsistentHash,
+        policy: PolicyName::ConsistentHash.into(),
         ..config()
     };
     let mut script = full_with(ring, 1);

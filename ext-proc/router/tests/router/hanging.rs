@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Availability, Effect, EngineCounters, Event, Load, PolicyName, Push, ReplicaId, Request,
-    RequestId, RouterConfig, Total,
+    Availability, Effect, EngineCounters, Event, Load, Push, ReplicaId, Request, RequestId,
+    RouterConfig, Total,
 };
 
 const REPLICAS: u32 = 4;
@@ -34,7 +35,7 @@ struct Pool {
 impl Pool {
     fn new(push: Push, has_counters: bool) -> Self {
         let config = RouterConfig {
-            policy: PolicyName::RoundRobin,
+            policy: PolicyName::RoundRobin.into(),
             push,
             ..RouterConfig::default()
         };

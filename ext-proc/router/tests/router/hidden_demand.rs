@@ -8,9 +8,9 @@ use std::time::Duration;
 use crate::support::request;
 use crate::support::script::Script;
 use isotherm_fingerprint::Fingerprint;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Effect, End, Event, PolicyName, Push, Request, RequestId, RouterConfig, ServedBy, TenantId,
-    TenantLimits,
+    Effect, End, Event, Push, Request, RequestId, RouterConfig, ServedBy, TenantId, TenantLimits,
 };
 
 /// Clients of each tenant, each with one request at a time.
@@ -62,7 +62,7 @@ fn blocks(id: u64) -> Vec<u64> {
 impl World {
     fn new(limits: TenantLimits, hidden: Hidden) -> Self {
         let config = RouterConfig {
-            policy: PolicyName::LeastOutstanding,
+            policy: PolicyName::LeastOutstanding.into(),
             push: Push::Outstanding { max: 2 },
             tenants: Some(limits),
             // The replicas are probed once.

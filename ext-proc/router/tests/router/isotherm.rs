@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    End, Event, PolicyName, Push, Reason, ReplicaId, Request, RequestId, RouterConfig, ServedBy,
+    End, Event, Push, Reason, ReplicaId, Request, RequestId, RouterConfig, ServedBy,
 };
 
 fn script(push: Push, replicas: u32) -> Script {
     let config = RouterConfig {
-        policy: PolicyName::Isotherm,
+        policy: PolicyName::Isotherm.into(),
         push,
         ..RouterConfig::default()
     };

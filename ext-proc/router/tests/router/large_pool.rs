@@ -1,12 +1,12 @@
 //! Bounded events in a large pool with a long queue: what one event leaves over is due at once, and nothing is lost by that.
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::support::script::Script;
 use crate::support::{request, serves_in_order, traveller};
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Effect, Event, IndexLimits, Load, PeerReport, PolicyName, Push, QueueLimits, Reason,
-    RejectReason, ReplicaId, Request, Role, RouterConfig,
+    Effect, Event, IndexLimits, Load, PeerReport, Push, QueueLimits, Reason, RejectReason,
+    ReplicaId, Request, Role, RouterConfig,
 };
 
 const WAITING: u64 = 3_000;
@@ -19,7 +19,7 @@ const EVICTED_MAX: u64 = 1_024;
 /// Replicas take one request each.
 fn config(policy: PolicyName) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push: Push::Outstanding { max: 1 },
         queue: QueueLimits {
             length_max: 100_000,
@@ -235,68 +235,28 @@ fn less_memory_for_the_index_evicts_in_bounded_calls() {
 }
 
 #[test]
-fn a_new_policy_learns_a_large_pool_in_bounded_calls_and_decides_after_them() {
+fn a_new_policy_decides_at_once_in_a_large_pool_with_a_long_queue() {
     let config = config(PolicyName::RoundRobin);
     let mut script = Script::new(config.clone(), 200);
     for id in 0..WAITING + 200 {
         script.arrive(request(id, id, &[id]));
     }
     script.effects();
-    let dual_map = RouterConfig {
-        policy: PolicyName::DualMap,
-        ..config
-    };
-    script.router.reconfigure(script.now, dual_map);
-    script.finish(0);
-    let (_, first) = script.dispatches().remove(0);
-    assert_eq!(
-        first.reason,
-        Reason::Turn,
-        "the old policy decides until then"
-    );
-    let calls = effects_of_calls(&mut script).len();
-    // One for sixteen replicas, or for 64 requests.
-    assert!((50..80).contains(&calls), "{calls}");
-    script.finish(1);
-    let (_, next) = script.dispatches().remove(0);
-    assert_eq!(next.reason, Reason::Ring);
-}
-
-#[test]
-fn a_new_policy_knows_the_replicas_that_join_while_it_learns_the_pool() {
-    let config = config(PolicyName::RoundRobin);
-    let mut script = Script::new(config.clone(), 200);
-    for id in 0..WAITING {
-        script.arrive(request(id, id, &[id]));
+    for (freed, policy, reason) in [
+        (0, PolicyName::DualMap, Reason::Spread),
+        (1, PolicyName::ConsistentHash, Reason::Ring),
+        (2, PolicyName::LeastOutstanding, Reason::LeastLoaded),
+    ] {
+        let config = RouterConfig {
+            policy: policy.into(),
+            ..config.clone()
+        };
+        script.router.reconfigure(script.now, config);
+        assert_eq!(script.dispatches().len(), 0, "all replicas are busy");
+        script.finish(freed);
+        let (_, next) = script.dispatches().remove(0);
+        assert_eq!(next.reason, reason, "{policy}");
     }
-    let ring = RouterConfig {
-        policy: PolicyName::ConsistentHash,
-        ..config
-    };
-    script.router.reconfigure(script.now, ring);
-    script.add(300);
-    for _ in 0..20 {
-        script.router.handle_timeout(script.now);
-    }
-    assert_eq!(
-        script.router.poll_timeout(),
-        Some(script.now),
-        "it was told of all replicas, and not of all requests"
-    );
-    script.add(301);
-    effects_of_calls(&mut script);
-    for id in 0..WAITING {
-        script.finish(id);
-    }
-    script.probe_all(300..302);
-    script.effects();
-    let mut used = BTreeSet::new();
-    for id in WAITING..2 * WAITING {
-        script.arrive(request(id, id, &[id]));
-        used.extend(script.sent().into_iter().map(|(_, replica)| replica));
-        script.finish(id);
-    }
-    assert!(used.contains(&300) && used.contains(&301), "{used:?}");
 }
 
 #[test]

@@ -3,9 +3,10 @@ use std::time::Duration;
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    End, EngineCounters, Event, Load, PolicyName, Push, ReplicaId, RequestId, RouterConfig,
-    ServedBy, Signals, Source, Total,
+    End, EngineCounters, Event, Load, Push, ReplicaId, RequestId, RouterConfig, ServedBy, Signals,
+    Source, Total,
 };
 
 /// An engine that computes a prompt token in 0.5 ms behind 50 ms, and writes one in 30 ms.
@@ -208,7 +209,7 @@ fn times_to_first_token_alone_teach_the_prefill_line() {
 #[test]
 fn a_missing_count_of_cached_tokens_is_a_zero_once_the_replica_has_named_one() {
     let config = RouterConfig {
-        policy: PolicyName::PrefixTree,
+        policy: PolicyName::PrefixTree.into(),
         ..blind()
     };
     let mut script = Script::new(config, 1);
@@ -235,7 +236,7 @@ fn a_missing_count_of_cached_tokens_is_a_zero_once_the_replica_has_named_one() {
 #[test]
 fn a_prompt_of_two_densities_is_no_false_hit() {
     let config = RouterConfig {
-        policy: PolicyName::PrefixTree,
+        policy: PolicyName::PrefixTree.into(),
         ..blind()
     };
     let mut script = Script::new(config, 1);
@@ -365,7 +366,7 @@ fn counters_of_several_processes_teach_nothing() {
 #[test]
 fn the_load_of_a_probe_with_nothing_pending_caps_the_backlog() {
     let config = RouterConfig {
-        policy: PolicyName::MinTtft,
+        policy: PolicyName::MinTtft.into(),
         ..RouterConfig::default()
     };
     let mut script = Script::new(config, 1);

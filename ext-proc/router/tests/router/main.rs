@@ -15,12 +15,9 @@
 
 mod aborted;
 mod adapters;
-mod affinity;
 mod believing;
 mod between_probes;
 mod burst;
-mod cache_aware;
-mod conformance;
 mod failing;
 mod falsified;
 mod forwarding;
@@ -50,6 +47,5 @@ mod tiers;
 mod timeouts;
 mod waiting;
 mod warmth;
-mod weighing;
 mod without_metrics;
 mod worth;

@@ -6,7 +6,8 @@
 use crate::support::naive::Naive;
 use crate::support::naive::ops::{Op, Reach, Server};
 use crate::support::naive::tiers::{PoolRules, RequestTags};
-use isotherm_router::{End, PeerReport, PolicyName, PromptCost, Tier};
+use isotherm_policies::PolicyName;
+use isotherm_router::{End, PeerReport, PromptCost, Tier};
 use proptest::prelude::*;
 
 /// Random operations, as often as they matter.

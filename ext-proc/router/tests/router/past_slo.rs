@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{Effect, Event, PolicyName, Push, Request, RequestId, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Effect, Event, Push, Request, RequestId, RouterConfig};
 
 const REPLICAS: u32 = 4;
 /// Milliseconds in which a replica serves a request.
@@ -63,7 +64,7 @@ impl Outcome {
 /// Two minutes in which conversations saturate the pool, and a long prompt arrives every `every` steps.
 fn saturated(every: u64) -> Outcome {
     let config = RouterConfig {
-        policy: PolicyName::Isotherm,
+        policy: PolicyName::Isotherm.into(),
         push: Push::Outstanding { max: 1 },
         ..RouterConfig::default()
     };

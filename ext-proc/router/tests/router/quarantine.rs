@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Availability, Effect, End, PolicyName, Push, RejectReason, ReplicaId, Request, RequestId,
-    RouterConfig, ServedBy, TenantId,
+    Availability, Effect, End, Push, RejectReason, ReplicaId, Request, RequestId, RouterConfig,
+    ServedBy, TenantId,
 };
 
 const PERIOD_MS: u64 = 120_000;
@@ -16,7 +17,7 @@ const DEADLY: &[u64] = &[6, 6, 6];
 
 fn script(push: Push) -> Script {
     let config = RouterConfig {
-        policy: PolicyName::LeastOutstanding,
+        policy: PolicyName::LeastOutstanding.into(),
         push,
         quarantine: Duration::from_millis(PERIOD_MS),
         ..RouterConfig::default()
@@ -172,7 +173,7 @@ fn a_period_of_zero_turns_quarantines_off() {
     let mut script = script(Push::Blind);
     let config = RouterConfig {
         quarantine: Duration::ZERO,
-        policy: PolicyName::LeastOutstanding,
+        policy: PolicyName::LeastOutstanding.into(),
         push: Push::Blind,
         ..RouterConfig::default()
     };

@@ -3,8 +3,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::support::script::Script;
 use crate::support::{BLOCK_BYTES, prompt, request};
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    End, EngineCounters, Event, PolicyName, ReplicaId, RequestId, RouterConfig, ServedBy, Time,
+    End, EngineCounters, Event, ReplicaId, RequestId, RouterConfig, ServedBy, Time,
 };
 
 /// Conversations that go on in turn.
@@ -38,7 +39,7 @@ struct World {
 impl World {
     fn new(has_usage: bool) -> Self {
         let config = RouterConfig {
-            policy: PolicyName::PrefixTree,
+            policy: PolicyName::PrefixTree.into(),
             push: isotherm_router::Push::Blind,
             ..RouterConfig::default()
         };

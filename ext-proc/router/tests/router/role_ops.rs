@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{
-    End, Event, PolicyName, Push, ReplicaId, RequestId, Role, RouterConfig, ServedBy,
-};
+use isotherm_policies::PolicyName;
+use isotherm_router::{End, Event, Push, ReplicaId, RequestId, Role, RouterConfig, ServedBy};
 use proptest::prelude::*;
 
 const REPLICAS: u32 = 5;
@@ -63,7 +62,7 @@ struct World {
 impl World {
     fn new(policy: PolicyName, push: Push) -> Self {
         let config = RouterConfig {
-            policy,
+            policy: policy.into(),
             push,
             ..RouterConfig::default()
         };

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Availability, Choice, Decision, End, Event, Load, PolicyName, Push, ReplicaId, ReplicaStatus,
-    Request, RequestId, Role, RouterConfig, ServedBy,
+    Availability, Choice, Decision, End, Event, Load, Push, ReplicaId, ReplicaStatus, Request,
+    RequestId, Role, RouterConfig, ServedBy,
 };
 
 /// Decode replicas of [`pool`].
@@ -16,7 +17,7 @@ const PREFILLS: [u32; 2] = [2, 3];
 
 fn pool(policy: PolicyName, push: Push) -> Script {
     let config = RouterConfig {
-        policy,
+        policy: policy.into(),
         push,
         ..RouterConfig::default()
     };

@@ -3,14 +3,14 @@
 use crate::support::script::Script;
 use crate::support::siblings::{pair, placements, share};
 use crate::support::{BLOCK_BYTES, request, traveller};
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Availability, Event, PeerReport, Placement, PolicyName, Push, RegionRules, ReplicaId,
-    RouterConfig, Target,
+    Availability, Event, PeerReport, Placement, Push, RegionRules, ReplicaId, RouterConfig, Target,
 };
 
 fn config() -> RouterConfig {
     RouterConfig {
-        policy: PolicyName::PrefixTree,
+        policy: PolicyName::PrefixTree.into(),
         push: Push::Outstanding { max: 100 },
         region: RegionRules {
             share: true,

@@ -4,9 +4,10 @@ use std::time::Duration;
 use crate::support::request;
 use crate::support::script::Script;
 use crate::support::siblings::{pair, share};
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    End, Event, Load, Placement, PolicyName, Push, RegionRules, ReplicaId, RequestId, RouterConfig,
-    ServedBy, Target,
+    End, Event, Load, Placement, Push, RegionRules, ReplicaId, RequestId, RouterConfig, ServedBy,
+    Target,
 };
 
 /// An engine that computes a prompt token in 0.4 ms behind 50 ms.
@@ -15,7 +16,7 @@ const FIRST_S: f64 = 0.05;
 
 fn config(policy: PolicyName) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push: Push::Blind,
         region: RegionRules {
             share: true,

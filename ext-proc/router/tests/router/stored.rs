@@ -3,9 +3,9 @@
 use crate::support::home::{any, full, roomy, taken};
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    End, Event, PolicyName, Push, ReplicaId, Request, RequestId, ResponseKey, RouterConfig,
-    ServedBy, TenantId,
+    End, Event, Push, ReplicaId, Request, RequestId, ResponseKey, RouterConfig, ServedBy, TenantId,
 };
 
 const A: TenantId = TenantId(1);
@@ -14,7 +14,7 @@ const B: TenantId = TenantId(2);
 /// Replicas that take one request each, in turns.
 fn script(replicas: u32) -> Script {
     let config = RouterConfig {
-        policy: PolicyName::RoundRobin,
+        policy: PolicyName::RoundRobin.into(),
         push: Push::Outstanding { max: 1 },
         ..RouterConfig::default()
     };

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Effect, Load, PolicyName, Push, RejectReason, Request, RouterConfig, TenantId, TenantLimits,
-    TenantStatus,
+    Effect, Load, Push, RejectReason, Request, RouterConfig, TenantId, TenantLimits, TenantStatus,
 };
 
 const A: u64 = 1;
@@ -22,7 +22,7 @@ const UNBOUNDED: TenantLimits = TenantLimits {
 
 fn script(tenants: TenantLimits) -> Script {
     let config = RouterConfig {
-        policy: PolicyName::LeastOutstanding,
+        policy: PolicyName::LeastOutstanding.into(),
         push: Push::Outstanding { max: 1 },
         tenants: Some(tenants),
         ..RouterConfig::default()
@@ -111,7 +111,7 @@ fn a_tenant_never_has_more_in_flight_than_it_may_have() {
 #[test]
 fn a_tenant_that_bursts_gets_no_more_than_its_share_of_a_busy_pool() {
     let config = RouterConfig {
-        policy: PolicyName::LeastOutstanding,
+        policy: PolicyName::LeastOutstanding.into(),
         push: Push::Blind,
         tenants: Some(TenantLimits {
             share_max: Some(0.6),

@@ -6,10 +6,11 @@ use std::time::Duration;
 use crate::support::home::roomy;
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    BatchTier, Effect, Event, Load, PolicyName, Push, QueueLimits, QueueOrder, RegionChoice,
-    RegionRules, RejectReason, ReleaseReason, Request, RequestId, RouterConfig, Scope, Tier,
-    TierRules, WorkClass,
+    BatchTier, Effect, Event, Load, Push, QueueLimits, QueueOrder, RegionChoice, RegionRules,
+    RejectReason, ReleaseReason, Request, RequestId, RouterConfig, Scope, Tier, TierRules,
+    WorkClass,
 };
 
 const SLO: Duration = Duration::from_secs(5);
@@ -19,7 +20,7 @@ const CAPACITY: u64 = 1_000_000;
 
 fn config(policy: PolicyName, batch: BatchTier) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push: Push::Outstanding { max: 4 },
         tiers: Some(TierRules {
             batch,

@@ -2,8 +2,9 @@
 
 use crate::support::request;
 use crate::support::script::Script;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Availability, End, Event, PolicyName, Push, ReplicaId, RequestId, RouterConfig, ServedBy,
+    Availability, End, Event, Push, ReplicaId, RequestId, RouterConfig, ServedBy,
 };
 
 const SLOW: u32 = 0;
@@ -12,7 +13,7 @@ const MANY: u64 = 60;
 /// Three replicas that never have enough, so that only failures decide who gets requests.
 fn script() -> Script {
     let config = RouterConfig {
-        policy: PolicyName::LeastOutstanding,
+        policy: PolicyName::LeastOutstanding.into(),
         push: Push::Blind,
         ..RouterConfig::default()
     };

@@ -2,12 +2,13 @@
 
 use crate::support::request;
 use crate::support::script::Script;
-use isotherm_router::{PolicyName, Push, ReplicaId, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Push, ReplicaId, RouterConfig};
 
 #[test]
 fn a_replica_is_as_warm_as_the_recent_prefixes_that_it_alone_holds() {
     let config = RouterConfig {
-        policy: PolicyName::RoundRobin,
+        policy: PolicyName::RoundRobin.into(),
         push: Push::Blind,
         ..RouterConfig::default()
     };

@@ -109,7 +109,7 @@ fn describe(
     queued_for: Duration,
     summary: &RequestSummary,
 ) -> String {
-    let policy = pool.config().borrow().router.policy;
+    let policy = pool.config().borrow().router.policy.clone();
     let matched = f64::from(matched_bytes) / f64::from(summary.prompt_bytes.max(1));
     let queued_ms = queued_for.as_millis();
     // Writing to a String cannot fail.

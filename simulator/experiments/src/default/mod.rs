@@ -20,8 +20,9 @@ pub(crate) mod ranking;
 
 use std::sync::Arc;
 
+use isotherm_policies::PolicyName;
 use isotherm_report::Section;
-use isotherm_router::{PolicyName, Push, RouterConfig};
+use isotherm_router::{Push, RouterConfig};
 use isotherm_simulator::Arrangement;
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::workload::standard::{Standard, standard};
@@ -108,7 +109,7 @@ fn systems() -> Vec<(String, Arrangement)> {
 /// As the service ships it, but for the policy and the rule: a request that waits too long is refused, and counts as failed.
 fn shipped(policy: PolicyName, push: Push) -> Arrangement {
     Arrangement::Router(RouterConfig {
-        policy,
+        policy: policy.into(),
         push,
         ..RouterConfig::default()
     })

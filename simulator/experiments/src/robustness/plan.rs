@@ -67,7 +67,6 @@ impl Plan {
                         group: group(workload.name, telemetry),
                         setup: Setup {
                             telemetry,
-                            research: system.research,
                             ..workload.setup(0, system.arrangement)
                         },
                         system: system.name,

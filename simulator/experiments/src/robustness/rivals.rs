@@ -1,8 +1,7 @@
 //! The systems: the default policy, and every rival with each push rule that may be its best.
 
-use isotherm_router::{
-    CacheAwareRules, MissRule, PolicyName, Push, ResearchPolicy, RouterConfig, ScorerWeights,
-};
+use isotherm_policies::{BlockCost, EndpointScorers, LMetric, PolicyName, SMetric, TokenLoad};
+use isotherm_router::{CacheAwareRules, MissRule, Policy, PolicyFactory, Push, RouterConfig};
 use isotherm_simulator::Arrangement;
 
 use super::OURS;
@@ -20,43 +19,28 @@ const GATEWAY: CacheAwareRules = CacheAwareRules {
 };
 
 /// Rivals of 2026, which no configuration names: llm-d's default since August, LMetric, SMetric, and Dynamo's router.
-const RIVALS: [(&str, ResearchPolicy); 4] = [
-    ("llm-d-token-load", ResearchPolicy::TokenLoad),
-    ("lmetric", ResearchPolicy::LMetric),
-    ("smetric", ResearchPolicy::SMetric),
-    ("dynamo", ResearchPolicy::BlockCost),
+const RIVALS: [Rival; 4] = [
+    ("llm-d-token-load", |_| Box::new(TokenLoad)),
+    ("lmetric", |_| Box::new(LMetric)),
+    ("smetric", |_| Box::new(SMetric)),
+    ("dynamo", |_| Box::new(BlockCost)),
 ];
+/// llm-d's default scorers until August 2026.
+const SCORERS: Rival = ("llm-d", |_| Box::<EndpointScorers>::default());
+
+/// A policy that no configuration names.
+type Rival = (&'static str, fn(u64) -> Box<dyn Policy>);
 
 /// A system under test.
 #[derive(Clone)]
 pub(super) struct System {
     pub(super) name: String,
     pub(super) arrangement: Arrangement,
-    /// A policy of experiments, instead of the configured one.
-    pub(super) research: Option<ResearchPolicy>,
 }
 
 impl System {
-    fn new(name: String, arrangement: Arrangement) -> Self {
-        Self {
-            name,
-            arrangement,
-            research: None,
-        }
-    }
-
-    /// A policy of experiments.
-    fn research(name: String, arrangement: Arrangement, policy: ResearchPolicy) -> Self {
-        Self {
-            research: Some(policy),
-            ..Self::new(name, arrangement)
-        }
-    }
-
-    /// llm-d's default scorers until August 2026.
-    fn llm_d(name: String, arrangement: Arrangement) -> Self {
-        let policy = ResearchPolicy::Scorers(ScorerWeights::default());
-        Self::research(name, arrangement, policy)
+    const fn new(name: String, arrangement: Arrangement) -> Self {
+        Self { name, arrangement }
     }
 }
 
@@ -73,20 +57,12 @@ pub(super) fn systems(regions: usize) -> Vec<System> {
             }
         }
     }
-    // The configured policy is replaced; without forwarding, as an endpoint picker serves its own pool.
-    for push in [Push::Blind, Push::Pending, OUTSTANDING] {
-        let arrangement = Arrangement::RegionLocal(config(PolicyName::LeastOutstanding, push));
-        systems.push(System::llm_d(
-            format!("llm-d / {}", rule(push)),
-            arrangement,
-        ));
-    }
-    for (rival, policy) in RIVALS {
-        for push in [Push::Blind, Push::Pending] {
-            let name = format!("{rival} / {}", rule(push));
-            let arrangement = Arrangement::RegionLocal(config(PolicyName::LeastOutstanding, push));
-            systems.push(System::research(name, arrangement, policy));
-        }
+    // Without forwarding, as an endpoint picker serves its own pool.
+    let scorers = [Push::Blind, Push::Pending, OUTSTANDING].map(|push| (SCORERS, push));
+    for ((rival, build), push) in scorers.into_iter().chain(rivals()) {
+        let name = format!("{rival} / {}", rule(push));
+        let config = config(PolicyFactory::new(rival, build), push);
+        systems.push(System::new(name, Arrangement::RegionLocal(config)));
     }
     for push in [Push::Blind, Push::Pending] {
         let name = format!("sglang-gateway / {}", rule(push));
@@ -108,35 +84,32 @@ fn central() -> Vec<System> {
         (PolicyName::DualMap, Push::Pending),
         (PolicyName::LeastOutstanding, Push::Blind),
     ];
-    let arrangement = |policy, push| Arrangement::Central {
-        config: config(policy, push),
-        region: 0,
+    let system = |name: &str, policy, push| {
+        let arrangement = Arrangement::Central {
+            config: config(policy, push),
+            region: 0,
+        };
+        System::new(format!("central {name} / {}", rule(push)), arrangement)
     };
-    let systems = policies.map(|(policy, push)| {
-        let name = format!("central {policy} / {}", rule(push));
-        System::new(name, arrangement(policy, push))
-    });
-    let llm_d = [Push::Blind, Push::Pending].map(|push| {
-        let name = format!("central llm-d / {}", rule(push));
-        System::llm_d(name, arrangement(PolicyName::LeastOutstanding, push))
-    });
-    let rivals = RIVALS.into_iter().flat_map(|(rival, policy)| {
-        [Push::Blind, Push::Pending].map(|push| {
-            let name = format!("central {rival} / {}", rule(push));
-            System::research(
-                name,
-                arrangement(PolicyName::LeastOutstanding, push),
-                policy,
-            )
-        })
-    });
+    let systems = policies.map(|(policy, push)| system(policy.as_ref(), policy.into(), push));
+    let scorers = [Push::Blind, Push::Pending].map(|push| (SCORERS, push));
+    let rivals = scorers.into_iter().chain(rivals());
+    let rivals =
+        rivals.map(|((rival, build), push)| system(rival, PolicyFactory::new(rival, build), push));
     let arrangement = Arrangement::Central {
         config: gateway(Push::Blind),
         region: 0,
     };
     let gateway = System::new("central sglang-gateway / blind".to_owned(), arrangement);
-    let systems = systems.into_iter().chain(llm_d);
-    systems.chain(rivals).chain([gateway]).collect()
+    let systems = systems.into_iter().chain(rivals);
+    systems.chain([gateway]).collect()
+}
+
+/// Every rival with both push rules.
+fn rivals() -> impl Iterator<Item = (Rival, Push)> {
+    let pushes = [Push::Blind, Push::Pending];
+    let rivals = RIVALS.into_iter();
+    rivals.flat_map(move |rival| pushes.map(|push| (rival, push)))
 }
 
 /// SGLang's gateway.
@@ -148,9 +121,9 @@ fn gateway(push: Push) -> RouterConfig {
 }
 
 /// The shipped configuration but for the policy and the push rule: a request that waits too long is refused.
-fn config(policy: PolicyName, push: Push) -> RouterConfig {
+fn config(policy: impl Into<PolicyFactory>, push: Push) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push,
         ..RouterConfig::default()
     }

@@ -15,8 +15,8 @@ mod runs;
 
 use core::time::Duration;
 
+use isotherm_policies::PolicyName;
 use isotherm_report::Section;
-use isotherm_router::PolicyName;
 
 use self::conclusions::{best, choices, conclusions, paper};
 use self::runs::{chats, over_lengths, over_limits, over_thoughts, trees};

@@ -3,7 +3,8 @@
 use core::time::Duration;
 
 use isotherm_engine::model::presets::Preset;
-use isotherm_router::{PolicyName, Push};
+use isotherm_policies::PolicyName;
+use isotherm_router::Push;
 
 use super::{
     BLIND, CHATS, CLIENTS, LENGTH, LIMITED, PENDING, POLICIES, REPLICAS, SGLANG, SYSTEMS,

@@ -5,7 +5,8 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use isotherm_engine::model::{Config, Preset};
-use isotherm_router::{PolicyName, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::RouterConfig;
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
 use isotherm_simulator::{Outcome, Setup, run};
@@ -16,7 +17,7 @@ pub fn engine() -> Config {
 
 pub fn config(policy: PolicyName) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         ..RouterConfig::default()
     }
 }

@@ -15,7 +15,8 @@ use std::time::Instant;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use isotherm_bench_core::body::{chat, extract, wanted};
 use isotherm_bench_core::load::{Kind, Load, config};
-use isotherm_router::{Effect, End, PolicyName, Request};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Effect, End, Request};
 
 /// The service's.
 #[global_allocator]

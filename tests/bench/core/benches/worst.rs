@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use isotherm_bench_core::Load;
 use isotherm_bench_core::worst::{SCENARIOS, Scenario};
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 
 /// The service's.
 #[global_allocator]

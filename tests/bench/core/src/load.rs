@@ -8,10 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    AdapterKey, Effect, End, Event, IndexLimits, PeerId, PeerReport, PolicyName, Push, QueueLimits,
-    RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope, ServedBy, SessionKey,
-    TenantId, TenantLimits, Tier, TierRules, Time,
+    AdapterKey, Effect, End, Event, IndexLimits, PeerId, PeerReport, PolicyFactory, Push,
+    QueueLimits, RegionRules, ReplicaId, Request, RequestId, Router, RouterConfig, Scope, ServedBy,
+    SessionKey, TenantId, TenantLimits, Tier, TierRules, Time,
 };
 
 use crate::numbers::{Numbers, mix};
@@ -52,7 +53,7 @@ struct Conversation {
 /// A router, and the state of its clients.
 #[derive(Debug)]
 pub struct Load {
-    pub(crate) policy: PolicyName,
+    pub(crate) policy: PolicyFactory,
     pub(crate) router: Router,
     numbers: Numbers,
     pub(crate) now: u64,
@@ -71,7 +72,7 @@ impl Load {
     #[must_use]
     pub fn new(config: RouterConfig, replicas: u32, nodes: usize) -> Self {
         let mut load = Self {
-            policy: config.policy,
+            policy: config.policy.clone(),
             router: Router::new(config, 1),
             numbers: Numbers::new(1),
             now: 1,
@@ -371,9 +372,9 @@ impl Load {
 
 /// Configuration of the benches. Probes never become stale, because none are sent.
 #[must_use]
-pub fn config(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
+pub fn config(policy: impl Into<PolicyFactory>, index_bytes_max: usize) -> RouterConfig {
     RouterConfig {
-        policy,
+        policy: policy.into(),
         push: Push::Outstanding { max: 100 },
         index: IndexLimits {
             bytes_max: index_bytes_max,

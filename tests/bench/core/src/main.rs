@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 use isotherm_bench_core::Work;
 use isotherm_bench_core::load::{Kind, Load, config};
 use isotherm_bench_core::units::{UNITS, Unit};
-use isotherm_router::{End, PolicyName};
+use isotherm_policies::PolicyName;
+use isotherm_router::End;
 
 fn main() -> ExitCode {
     let Some(name) = std::env::args().nth(1) else {

@@ -1,7 +1,8 @@
 //! Steps of a router, one by one: what a bench of single events needs of a [`Load`].
 
 use isotherm_router::{
-    AdapterKey, Effect, Event, Load as ReplicaLoad, PolicyName, ReplicaId, RequestId, Scope, Time,
+    AdapterKey, Effect, Event, Load as ReplicaLoad, PolicyFactory, ReplicaId, RequestId, Scope,
+    Time,
 };
 
 use crate::load::Load;
@@ -62,8 +63,8 @@ impl Load {
         RequestId(self.next_request.saturating_sub(1))
     }
 
-    pub(crate) const fn policy(&self) -> PolicyName {
-        self.policy
+    pub(crate) fn policy(&self) -> PolicyFactory {
+        self.policy.clone()
     }
 
     /// Lets all further requests name this adapter.

@@ -6,7 +6,8 @@ use core::hint::black_box;
 use std::collections::VecDeque;
 
 use isotherm_fingerprint::Fingerprint;
-use isotherm_router::{End, PolicyName, Request};
+use isotherm_policies::PolicyName;
+use isotherm_router::{End, Request};
 
 use crate::body;
 use crate::load::{Kind, Load, config};

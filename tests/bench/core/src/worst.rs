@@ -7,7 +7,8 @@ mod pools;
 
 use core::time::Duration;
 
-use isotherm_router::{Event, PolicyName, ReplicaId, RouterConfig};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Event, ReplicaId, RouterConfig};
 
 use crate::load::Load;
 
@@ -124,9 +125,10 @@ pub const SCENARIOS: [Scenario; 16] = [
         },
     ),
     scenario("the policy changes", pools::waiting, |load, n| {
-        let other = match load.policy() {
-            PolicyName::DualMap => PolicyName::Isotherm,
-            _ => PolicyName::DualMap,
+        let other = if load.policy() == PolicyName::DualMap.into() {
+            PolicyName::Isotherm
+        } else {
+            PolicyName::DualMap
         };
         let config = pools::config_of(other, INDEX_BYTES);
         (n == 0).then_some(Input::Configuration(config))

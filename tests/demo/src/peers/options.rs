@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use isotherm_engine::model::Preset;
 use isotherm_harness::peers::PythonRouter;
 use isotherm_harness::{EngineOptions, MODEL, Pool};
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use isotherm_simulator::workload::conversation;
 use isotherm_simulator::workload::trace::Trace;
 

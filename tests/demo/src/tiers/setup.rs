@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use isotherm_harness::envoy::edit_filter;
 use isotherm_harness::{EngineOptions, MODEL, Pool, StackBuilder};
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ impl TierSetup {
         };
         let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
         let scheme = Scheme {
-            policy: PolicyName::Isotherm,
+            policy: PolicyName::Isotherm.into(),
             push: Push::Pending,
         };
         let tiers = self.tiers();

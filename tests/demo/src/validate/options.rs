@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use isotherm_engine::model::Preset;
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use isotherm_simulator::workload::conversation;
 use isotherm_simulator::workload::replay::{PlaybackRate, Replay};
 use isotherm_simulator::workload::trace::Trace;

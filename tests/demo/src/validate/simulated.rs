@@ -55,7 +55,7 @@ pub(super) fn run(plan: &ValidationPlan, scheme: Scheme, real: &RealRun) -> Simu
 
 fn setup(plan: &ValidationPlan, scheme: Scheme) -> Setup {
     let config = RouterConfig {
-        policy: scheme.policy,
+        policy: scheme.policy.into(),
         push: match scheme.push {
             Push::Pending => RouterPush::Pending,
             Push::Outstanding => RouterPush::Outstanding {

@@ -12,8 +12,8 @@ use isotherm_e2e::browser::{Page, VIEWS};
 use isotherm_e2e::{Client, MODEL, WAIT_MAX, admin, engines, permit, send};
 use isotherm_harness::tools::output_directory;
 use isotherm_harness::{Stack, wait_for};
+use isotherm_policies::PolicyName;
 use isotherm_report::Format;
-use isotherm_router::PolicyName;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 

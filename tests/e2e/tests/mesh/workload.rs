@@ -5,7 +5,7 @@ use std::time::Duration;
 use isotherm_demo::mesh::{MeshRun, run_standalone};
 use isotherm_demo::scenario::{DemoOptions, ReplicaOptions, Scenario, Scheme};
 use isotherm_demo::workload::{Chat, OutputLength};
-use isotherm_router::PolicyName;
+use isotherm_policies::PolicyName;
 use tokio::sync::OnceCell;
 
 const REPLICAS: u16 = 4;

@@ -15,7 +15,7 @@ use super::query::{CandidateQuery, MatchCost};
 use crate::Request;
 use crate::constant::constants;
 use crate::index::PrefixMatch;
-use crate::policy::{View, filter_eligible, may_serve, uncached_tokens};
+use crate::policy::View;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 constants! {
@@ -70,6 +70,7 @@ impl CandidateSearch<'_> {
         let mut rounds = DEPTHS_MAX.get();
         while rounds > 0 {
             let matched = view
+                .pool
                 .index
                 .deepest_within(blocks, &unseen.longest, &unseen.replicas);
             unseen.longest = matched;
@@ -83,7 +84,7 @@ impl CandidateSearch<'_> {
                 if self.is_settled_for(&unseen.replicas) {
                     return None;
                 }
-                unseen.longest = view.index.shorter(&matched);
+                unseen.longest = view.pool.index.shorter(&matched);
             }
         }
         Some(unseen)
@@ -99,7 +100,7 @@ impl CandidateSearch<'_> {
     ) -> bool {
         let view = self.cost_model.view;
         let match_cost = MatchCost::of(matched, self.query, view);
-        let holders = view.index.all_targets(&matched);
+        let holders = view.pool.index.all_targets(&matched);
         let mut unseen_holders = holders.filter(|holder| unseen.set(*holder, false));
         let Some(mut first) = unseen_holders.next() else {
             return false;
@@ -136,7 +137,7 @@ impl CandidateSearch<'_> {
 
     /// Whether none of these replicas can cost less, since none holds even the landmark. Cheaper than a search for the next match.
     fn is_settled_for(&self, unseen: &ReplicaSet) -> bool {
-        let index = &self.cost_model.view.index;
+        let index = &self.cost_model.view.pool.index;
         self.query.landmark.is_some_and(|landmark| {
             self.is_settled(landmark.depth.saturating_sub(1)) && !index.any_has(&landmark, unseen)
         })
@@ -149,7 +150,10 @@ impl CandidateSearch<'_> {
             && !self.priced.contains(&replica)
         {
             let blocks = query.request.fingerprint.blocks();
-            let matched = view.index.deepest_of_within(blocks, &query.known, replica);
+            let matched = view
+                .pool
+                .index
+                .deepest_of_within(blocks, &query.known, replica);
             self.price(replica, &MatchCost::of(matched, query, view));
         }
     }
@@ -164,9 +168,10 @@ impl CandidateSearch<'_> {
         let unseen_holders = holders.intersection(&unseen.replicas);
         let load = self
             .cost_model
-            .load_of_prompt(uncached_tokens(query.request, unseen.longest.depth));
+            .load_of_prompt(query.request.uncached_tokens(unseen.longest.depth));
         for replica in load.least_loaded(unseen_holders.iter(), view).replicas() {
             let matched = view
+                .pool
                 .index
                 .deepest_of_within(blocks, &unseen.longest, replica);
             self.price(replica, &MatchCost::of(matched, query, view));
@@ -176,9 +181,9 @@ impl CandidateSearch<'_> {
     fn price_least_loaded(&mut self, unseen: &Unseen) {
         let (query, view) = (self.query, self.cost_model.view);
         let blocks = query.request.fingerprint.blocks();
-        let least = view.replicas.by_load().take(LEAST_LOADED_MAX.get());
+        let least = view.pool.replicas.by_load().take(LEAST_LOADED_MAX.get());
         let idle = least.filter(|replica| unseen.replicas.contains(*replica));
-        let uncached = uncached_tokens(query.request, unseen.longest.depth);
+        let uncached = query.request.uncached_tokens(unseen.longest.depth);
         let load = self.cost_model.load_of_prompt(uncached);
         let mut match_cost: Option<MatchCost> = None;
         let mut least_loaded = load.least_loaded(idle.take(COMPARED_MAX), view);
@@ -188,6 +193,7 @@ impl CandidateSearch<'_> {
         }
         for replica in least_loaded.replicas() {
             let matched = view
+                .pool
                 .index
                 .deepest_of_within(blocks, &unseen.longest, replica);
             let same = match_cost.filter(|match_cost| match_cost.matched == matched);
@@ -230,10 +236,13 @@ pub(super) fn still_preferred(
 ) -> Option<ReplicaIndex> {
     let view = cost_model.view;
     let replica = preferred.filter(|replica| {
-        cost_model.busy.contains(*replica) && may_serve(query.request, *replica, view)
+        cost_model.busy.contains(*replica) && view.may_serve(query.request, *replica)
     })?;
     let blocks = query.request.fingerprint.blocks();
-    let matched = view.index.deepest_of_within(blocks, &query.known, replica);
+    let matched = view
+        .pool
+        .index
+        .deepest_of_within(blocks, &query.known, replica);
     let match_cost = MatchCost::of(matched, query, view);
     price_after_wait(query, replica, &match_cost, cost_model, cost_max)?;
     Some(replica)
@@ -248,9 +257,9 @@ pub(super) fn affinity_replica(
     cost_max: f64,
 ) -> Option<CandidateCost> {
     let view = cost_model.view;
-    let busy = &*filter_eligible(query.request, &cost_model.busy, view);
+    let busy = &*view.eligible(query.request, &cost_model.busy);
     let blocks = query.request.fingerprint.blocks();
-    let matched = view.index.deepest_within(blocks, longest, busy);
+    let matched = view.pool.index.deepest_within(blocks, longest, busy);
     let soonest = query.after_turn(cost_model.least_turn_s);
     if cost_model.lower_bound(&soonest, matched.depth) >= cost_max {
         return None;
@@ -269,12 +278,12 @@ pub(super) fn affinity_replica(
         least_loaded.for_each(|replica| price(replica, &match_cost));
     }
     if let Some(holders) = query.adapter_holders(view) {
-        let load = cost_model.load_of_prompt(uncached_tokens(query.request, matched.depth));
+        let load = cost_model.load_of_prompt(query.request.uncached_tokens(matched.depth));
         for replica in load
             .least_loaded(holders.intersection(busy).iter(), view)
             .replicas()
         {
-            let matched = view.index.deepest_of_within(blocks, &matched, replica);
+            let matched = view.pool.index.deepest_of_within(blocks, &matched, replica);
             price(replica, &MatchCost::of(matched, query, view));
         }
     }
@@ -289,6 +298,6 @@ fn price_after_wait(
     cost_model: &CostModel<'_>,
     cost_max: f64,
 ) -> Option<CandidateCost> {
-    let waiting = query.after_turn(cost_model.view.turn_s(replica));
+    let waiting = query.after_turn(cost_model.view.pool.turn_s(replica));
     cost_model.price_below(&waiting, replica, match_cost, Some(cost_max))
 }

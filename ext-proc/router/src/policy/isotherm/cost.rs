@@ -7,7 +7,7 @@ use crate::Push;
 use crate::adapters::AdapterCost;
 use crate::constant::constants;
 use crate::index::PrefixMatch;
-use crate::policy::{View, rank};
+use crate::policy::View;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::{Objective, WaitState};
 
@@ -86,10 +86,10 @@ impl<'a> CostModel<'a> {
     pub(super) fn new(view: &'a View<'a>) -> Self {
         Self {
             view,
-            busy: view.replicas.trusted().without(view.candidates),
-            waiting_per_replica: view.queue.waiting_len() as f64
-                / view.replicas.staying().len().max(1) as f64,
-            affinity_weight: affinity_weight(view.cached_share.computed_per_cached()),
+            busy: view.pool.replicas.trusted().without(view.candidates),
+            waiting_per_replica: view.pool.queue.waiting_len() as f64
+                / view.pool.replicas.staying().len().max(1) as f64,
+            affinity_weight: affinity_weight(view.pool.cached_share.computed_per_cached()),
             least_turn_s: 0.0,
         }
     }
@@ -108,13 +108,13 @@ impl<'a> CostModel<'a> {
     /// second than a second costs a late request, and for no longer than it takes to compute.
     pub(super) fn stalls_too_many(&self, candidate: &CandidateCost, timing: WaitState) -> bool {
         let work_s = candidate.times.work_s;
-        let (Some(service_s), true) = (self.view.service_s, timing.waited_s < work_s) else {
+        let (Some(service_s), true) = (self.view.pool.service_s, timing.waited_s < work_s) else {
             return false;
         };
-        let answers = f64::from(rank(self.view, candidate.replica).outstanding());
+        let answers = f64::from(self.view.rank(candidate.replica).outstanding());
         let saved_s = STALL_WEIGHT.get() * work_s * answers;
         let lost_s = service_s.max(work_s) * marginal_lateness(f64::INFINITY, timing.objective);
-        self.view.config.push != Push::Blind && saved_s > lost_s
+        self.view.pool.config.push != Push::Blind && saved_s > lost_s
     }
 
     /// The time that computing a prompt takes from the requests that wait, in seconds.
@@ -124,14 +124,17 @@ impl<'a> CostModel<'a> {
 
     /// Finds the least turn of the busy replicas, which takes longer than the price of one request.
     pub(super) fn find_least_turn(&mut self) {
-        let turns = self.busy.iter().map(|replica| self.view.turn_s(replica));
+        let turns = self
+            .busy
+            .iter()
+            .map(|replica| self.view.pool.turn_s(replica));
         self.least_turn_s = turns.reduce(f64::min).unwrap_or_default();
     }
 
     /// Prices a replica, after a lookup of the prefix that it holds.
     pub(super) fn price(&self, query: &CandidateQuery<'_>, replica: ReplicaIndex) -> CandidateCost {
         let blocks = query.request.fingerprint.blocks();
-        let index = &self.view.index;
+        let index = &self.view.pool.index;
         let matched = index.deepest_of_within(blocks, &query.known, replica);
         let match_cost = MatchCost::of(matched, query, self.view);
         let tokens = match_cost.uncached_on(replica, query, self.view);
@@ -142,7 +145,7 @@ impl<'a> CostModel<'a> {
     /// Prices a replica for a prompt of so many tokens, none of which the replica caches.
     pub(super) fn price_unheld(&self, replica: ReplicaIndex, tokens: f64) -> CandidateCost {
         let prompt = PromptWork::here(tokens);
-        let timing = WaitState::new(self.view.common_objective());
+        let timing = WaitState::new(self.view.pool.common_objective());
         let adapter = AdapterCost::default();
         self.price_work(replica, PrefixMatch::default(), prompt, timing, adapter)
     }
@@ -173,16 +176,16 @@ impl<'a> CostModel<'a> {
         adapter: AdapterCost,
     ) -> CandidateCost {
         let view = self.view;
-        let replicas = &view.replicas;
+        let replicas = &view.pool.replicas;
         // An engine computes nothing while it loads an adapter.
         let work_s = replicas.prefill_s(replica, prompt.tokens) + adapter.load_s;
-        let service_s = view.service_s.unwrap_or_default();
+        let service_s = view.pool.service_s.unwrap_or_default();
         let memory_s = replicas.memory_wait_s(replica, prompt.uncached, service_s);
-        let computed_s = replicas.ttft_s(replica, prompt.tokens, view.now)
+        let computed_s = replicas.ttft_s(replica, prompt.tokens, view.pool.now)
             + prompt.remote_s
             + adapter.wait_s
             + adapter.load_s;
-        let outstanding = f64::from(rank(view, replica).outstanding());
+        let outstanding = f64::from(view.rank(replica).outstanding());
         let times = PromptTimes {
             work_s,
             ttft_s: computed_s + MEMORY_WAIT_FACTOR.get() * memory_s,
@@ -218,10 +221,10 @@ impl<'a> CostModel<'a> {
     /// The least cost of this work on a prompt, wherever it is done.
     fn least_cost(&self, prompt: PromptWork, timing: WaitState) -> f64 {
         let view = self.view;
-        let latency = view.replicas.fastest();
+        let latency = view.pool.replicas.fastest();
         let work_s = prompt.tokens * latency.prefill.each_s;
         let ttft_s = latency.prefill.fixed_s + work_s + prompt.remote_s;
-        let outstanding = f64::from(view.replicas.least_outstanding());
+        let outstanding = f64::from(view.pool.replicas.least_outstanding());
         let times = PromptTimes {
             work_s,
             ttft_s,
@@ -229,7 +232,7 @@ impl<'a> CostModel<'a> {
         };
         let terms = CostTerms {
             times,
-            pool_work_s: prompt.tokens * view.replicas.latency().prefill.each_s,
+            pool_work_s: prompt.tokens * view.pool.replicas.latency().prefill.each_s,
             slot_s: 0.0,
             outstanding,
         };

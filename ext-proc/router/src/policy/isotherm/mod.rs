@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 
 use super::{
     DelayedRequests, Dispatch, LOOKED_AT_BY_AFFINITY_MAX, LOOKED_AT_MAX, NextRequest, Policy,
-    PolicyRules, RegionCosts, Selection, View, filter_eligible, uncached_tokens,
+    PolicyRules, RegionCosts, Selection, View,
 };
 use crate::constant::constants;
 use crate::queue::{QueueSeq, QueuedRequest};
@@ -33,7 +33,7 @@ constants! {
 }
 
 #[derive(Debug)]
-pub(super) struct Isotherm;
+pub(crate) struct Isotherm;
 
 impl Policy for Isotherm {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
@@ -61,14 +61,15 @@ impl Policy for Isotherm {
     ) -> Option<NextRequest> {
         let mut cost_model = CostModel::new(view);
         cost_model.find_least_turn();
-        let mut others = view.replicas.trusted().clone();
+        let mut others = view.pool.replicas.trusted().clone();
         others.set(replica, false);
         let mut best: Option<(f64, NextRequest)> = None;
         let is_alone = view.candidates.len() == 1;
         let queued: SmallVec<[_; LOOKED_AT_MAX + LOOKED_AT_BY_AFFINITY_MAX]> = queued.collect();
         let hints = queued.iter();
-        view.index
-            .prefetch_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
+        let hints = hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get()));
+        let index = &view.pool.index;
+        index.prefetch_hints(hints);
         for (seq, queued) in queued {
             let query = CandidateQuery::of_queued(queued, view);
             let (waited_s, objective) = (query.timing.waited_s, query.timing.objective);
@@ -79,8 +80,8 @@ impl Policy for Isotherm {
                 continue;
             }
             let blocks = query.request.fingerprint.blocks();
-            let elsewhere = filter_eligible(query.request, &others, view);
-            let matched_elsewhere = view.index.deepest_within(blocks, &query.known, &elsewhere);
+            let elsewhere = view.eligible(query.request, &others);
+            let matched_elsewhere = index.deepest_within(blocks, &query.known, &elsewhere);
             let affinity = affinity_replica(&query, &matched_elsewhere, &cost_model, here.cost);
             if let Some(affinity) = affinity {
                 delayed.push((seq, affinity.replica));
@@ -90,7 +91,7 @@ impl Policy for Isotherm {
                 continue;
             }
             // The next best replica is priced with this one's load, without an answer or the session.
-            let tokens = uncached_tokens(query.request, matched_elsewhere.depth);
+            let tokens = query.request.uncached_tokens(matched_elsewhere.depth);
             let adapter = query.adapter_cost_among(&elsewhere, view);
             let (matched, work) = (matched_elsewhere, query.work(tokens));
             let elsewhere = cost_model.price_work(replica, matched, work, query.timing, adapter);
@@ -114,14 +115,17 @@ impl Policy for Isotherm {
     /// The least loaded holder of the longest prefix, or else the replica that served the session last.
     fn find_affinity(&self, queued: &QueuedRequest, view: &View<'_>) -> Option<ReplicaIndex> {
         let query = CandidateQuery::of_queued(queued, view);
-        let trusted = filter_eligible(query.request, view.replicas.trusted(), view);
+        let trusted = view.eligible(query.request, view.pool.replicas.trusted());
         let blocks = query.request.fingerprint.blocks();
-        let matched = view.index.deepest_within(blocks, &query.known, &trusted);
+        let matched = view
+            .pool
+            .index
+            .deepest_within(blocks, &query.known, &trusted);
         if matched.depth == 0 {
             return query.session_at.filter(|at| trusted.contains(*at));
         }
         let holders = some_holders(&matched, query.request, &trusted, view);
-        holders.min_by_key(|holder| view.replicas.rank(*holder))
+        holders.min_by_key(|holder| view.pool.replicas.rank(*holder))
     }
 
     /// The negated cost, in seconds.

@@ -26,8 +26,8 @@ impl PromptLoad {
     )]
     #[inline]
     fn rank(&self, replica: ReplicaIndex, view: &View<'_>) -> Rank {
-        let rank = view.replicas.rank(replica);
-        let backlog_s = view.replicas.backlog_s(replica, view.now);
+        let rank = view.pool.replicas.rank(replica);
+        let backlog_s = view.pool.replicas.backlog_s(replica, view.pool.now);
         let load_s = backlog_s + self.per_request_s * f64::from(rank.outstanding());
         rank.with_load((load_s * 1e6) as u32)
     }
@@ -49,7 +49,7 @@ impl PromptLoad {
 impl CostModel<'_> {
     /// The comparison by load for a prompt with so many tokens to compute, at the pool's speed.
     pub(super) fn load_of_prompt(&self, tokens: f64) -> PromptLoad {
-        let token_s = self.view.replicas.latency().prefill.each_s;
+        let token_s = self.view.pool.replicas.latency().prefill.each_s;
         PromptLoad {
             per_request_s: token_s * tokens,
         }

@@ -4,7 +4,7 @@ use crate::Request;
 use crate::adapters::AdapterCost;
 use crate::constant::constants;
 use crate::index::{AnswerKey, PrefixMatch};
-use crate::policy::{View, cheapest_prefiller, uncached_tokens};
+use crate::policy::View;
 use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
@@ -64,7 +64,7 @@ impl PromptWork {
 
 impl RemotePrefill {
     fn of(request: &Request, view: &View<'_>) -> Option<Self> {
-        let prefillers = view.replicas.prefillers();
+        let prefillers = view.pool.replicas.prefillers();
         if prefillers.is_empty() {
             return None;
         }
@@ -72,11 +72,11 @@ impl RemotePrefill {
             candidates: prefillers,
             ..*view
         };
-        let (replica, matched) = cheapest_prefiller(request, &view)?;
-        let uncached = uncached_tokens(request, matched.depth);
+        let (replica, matched) = view.cheapest_prefiller(request)?;
+        let uncached = request.uncached_tokens(matched.depth);
         Some(Self {
-            tokens_min: f64::from(view.config.prefill_tokens_min),
-            takes_s: view.replicas.ttft_s(replica, uncached, view.now),
+            tokens_min: f64::from(view.pool.config.prefill_tokens_min),
+            takes_s: view.pool.replicas.ttft_s(replica, uncached, view.pool.now),
         })
     }
 
@@ -94,16 +94,16 @@ impl<'a> CandidateQuery<'a> {
         let blocks = request.fingerprint.blocks();
         // These lookups wait for memory, but not for each other. Most requests return to the last replica of their session.
         if let Some(session) = request.session {
-            view.sessions.prefetch(session);
+            view.pool.sessions.prefetch(session);
         }
-        view.index.prefetch_known(blocks);
+        view.pool.index.prefetch_known(blocks);
         let session_at = last_of_session(request, view);
         if let Some(replica) = session_at {
-            view.replicas.prefetch(replica);
-            view.index.prefetch_target(replica);
+            view.pool.replicas.prefetch(replica);
+            view.pool.index.prefetch_target(replica);
         }
-        let landmark = view.index.landmark(blocks);
-        let known = view.index.find_known(blocks);
+        let landmark = view.pool.index.landmark(blocks);
+        let known = view.pool.index.find_known(blocks);
         Self {
             request,
             timing: view.timing,
@@ -119,7 +119,7 @@ impl<'a> CandidateQuery<'a> {
         let request = &queued.request;
         let session_at = last_of_session(request, view);
         let blocks = request.fingerprint.blocks();
-        let known = view.index.known_from_hint(blocks, queued.known.get());
+        let known = view.pool.index.known_from_hint(blocks, queued.known.get());
         queued.known.set(known);
         Self {
             request,
@@ -158,7 +158,7 @@ impl<'a> CandidateQuery<'a> {
 
     /// Cost of the request's adapter on a replica, and of the loads that are under way there.
     pub(super) fn adapter_cost(&self, replica: ReplicaIndex, view: &View<'_>) -> AdapterCost {
-        view.adapter_cost(replica, self.request.adapter)
+        view.pool.adapter_cost(replica, self.request.adapter)
     }
 
     /// A lower bound on the cost of the request's adapter on these replicas.
@@ -167,23 +167,23 @@ impl<'a> CandidateQuery<'a> {
         if self.request.adapter.is_none() || self.adapter_holders(view).is_some_and(is_held) {
             return AdapterCost::default();
         }
-        AdapterCost::of_free_slot(view.adapter_load_s())
+        AdapterCost::of_free_slot(view.pool.adapter_load_s())
     }
 
     /// A lower bound on the tokens that a replica with at most `depth` blocks has to compute.
     pub(super) fn uncached_at_least(&self, depth: usize, view: &View<'_>) -> f64 {
-        let uncached = uncached_tokens(self.request, depth);
+        let uncached = self.request.uncached_tokens(depth);
         let unseen = self
             .session_at
-            .map_or(0.0, |_| view.sessions.affinity_share());
-        (uncached - view.answers.expected_at_most(uncached)) * (1.0 - unseen)
+            .map_or(0.0, |_| view.pool.sessions.affinity_share());
+        (uncached - view.pool.answers.expected_at_most(uncached)) * (1.0 - unseen)
     }
 }
 
 /// The replica that served the request's session last.
 fn last_of_session(request: &Request, view: &View<'_>) -> Option<ReplicaIndex> {
-    let replica = view.sessions.last(request.session?)?;
-    view.replicas.slot_of(replica)
+    let replica = view.pool.sessions.last(request.session?)?;
+    view.pool.replicas.slot_of(replica)
 }
 
 /// Lookups that are the same for all replicas with the same match.
@@ -200,10 +200,15 @@ pub(super) struct MatchCost {
 
 impl MatchCost {
     pub(super) fn of(matched: PrefixMatch, query: &CandidateQuery<'_>, view: &View<'_>) -> Self {
-        let uncached = uncached_tokens(query.request, matched.depth);
+        let uncached = query.request.uncached_tokens(matched.depth);
         let answer = AnswerKey::matched(query.request, matched.depth)
-            .and_then(|key| view.answers.at(key, uncached))
-            .and_then(|(at, held)| Some((view.replicas.slot_of(at)?, view.answers.expected(held))));
+            .and_then(|key| view.pool.answers.at(key, uncached))
+            .and_then(|(at, held)| {
+                Some((
+                    view.pool.replicas.slot_of(at)?,
+                    view.pool.answers.expected(held),
+                ))
+            });
         Self {
             matched,
             uncached,
@@ -222,12 +227,13 @@ impl MatchCost {
         let answer = self.answer.filter(|(at, _)| *at == replica);
         let answer = answer.map_or(0.0, |(_, expected)| expected);
         let unseen = if query.session_at == Some(replica) {
-            view.sessions.affinity_share()
+            view.pool.sessions.affinity_share()
         } else {
             0.0
         };
         let uncached = (self.uncached - answer) * (1.0 - unseen);
-        view.replicas
+        view.pool
+            .replicas
             .uncached_on(replica, uncached, self.matched_tokens)
     }
 }

@@ -21,7 +21,7 @@ constants! {
 impl RegionCosts for Isotherm {
     fn prompt_cost(&self, view: &View<'_>) -> Option<PromptCost> {
         let cost_model = CostModel::without_affinity(view);
-        let fewest = view.replicas.by_load().take(COMPARED_MAX);
+        let fewest = view.pool.replicas.by_load().take(COMPARED_MAX);
         let load = cost_model.load_of_prompt(PRICED_TOKENS.get());
         let priced = load.least_loaded(fewest, view).replicas();
         let priced = priced.map(|replica| cost_model.price_unheld(replica, PRICED_TOKENS.get()));
@@ -41,7 +41,10 @@ impl RegionCosts for Isotherm {
         }
         let query = CandidateQuery::new(request, view);
         let blocks = request.fingerprint.blocks();
-        let matched = view.index.deepest_of_within(blocks, &query.known, replica);
+        let matched = view
+            .pool
+            .index
+            .deepest_of_within(blocks, &query.known, replica);
         let tokens = MatchCost::of(matched, &query, view).uncached_on(replica, &query, view);
         let parts = parts(replica, &CostModel::without_affinity(view));
         Some(self.cost_there(&parts, tokens, wait_s, view))
@@ -56,13 +59,13 @@ impl RegionCosts for Isotherm {
 
 /// Whether the parts leave out a cost of this pool: prefill replicas compute a part of its prompts.
 fn has_unpriced_prefill(view: &View<'_>) -> bool {
-    !view.replicas.prefillers().is_empty()
+    !view.pool.replicas.prefillers().is_empty()
 }
 
 /// The cost of a prompt that the replica does not hold, in parts.
 #[expect(clippy::cast_possible_truncation, reason = "seconds for a message")]
 fn parts(replica: ReplicaIndex, cost_model: &CostModel<'_>) -> PromptCost {
-    let objective = cost_model.view.common_objective();
+    let objective = cost_model.view.pool.common_objective();
     let empty = cost_model.price_unheld(replica, 0.0);
     let whole = cost_model.price_unheld(replica, PRICED_TOKENS.get());
     let others_s = |candidate: &CandidateCost| {

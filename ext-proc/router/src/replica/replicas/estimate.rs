@@ -1,7 +1,5 @@
 //! Estimates that policies use: queued prefill, time to first token, decode time. [`crate::replica`] learns the models.
 
-use core::time::Duration;
-
 use super::{LatencyModel, Replica, Replicas};
 use crate::constant::constants;
 use crate::replica_index::ReplicaIndex;
@@ -181,21 +179,6 @@ impl Replicas {
     pub(crate) fn latency_of_id(&self, id: ReplicaId) -> &LatencyModel {
         let slot = self.slot_of(id);
         slot.map_or(&self.speed.model, |slot| self.latency_of(slot))
-    }
-
-    /// Registers the time of a first token.
-    pub(crate) fn computed(&mut self, slot: Option<ReplicaIndex>, at: Time) {
-        if let Some(replica) = slot.and_then(|slot| self.get_mut(slot)) {
-            replica.stall.computed(at);
-        }
-    }
-
-    /// Time for which requests have waited inside a replica that began none; zero if none waits.
-    pub(crate) fn stalled_for(&self, slot: ReplicaIndex, now: Time) -> Duration {
-        self.get(slot)
-            .and_then(|replica| replica.stall.stalled_since())
-            .map(|since| now.since(since))
-            .unwrap_or_default()
     }
 
     fn latency_of(&self, slot: ReplicaIndex) -> &LatencyModel {

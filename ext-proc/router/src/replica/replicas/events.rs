@@ -94,7 +94,6 @@ impl Replicas {
             };
             replica.on_pending(load.pending, sent);
             replica.since_probe.on_probe(sent);
-            replica.stall.on_probe(&load, sent);
             replica.age(pool, now);
             let since = replica.since_probe.own_since(sent);
             let own = replica.outstanding.saturating_sub(since);

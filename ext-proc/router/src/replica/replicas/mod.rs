@@ -18,10 +18,10 @@ use super::{
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
-/// Order by load: the load, sequence number of the last dispatch, and replica index, packed into one number. The load is the
+/// Order of replicas by load: the load, sequence number of the last dispatch, and replica index, packed into one number. The load is the
 /// number of requests at the replica, those of other services included, or what a policy estimates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Rank(u128);
+pub struct Rank(u128);
 
 /// Position of the load in a [`Rank`].
 const LOAD_BIT: u32 = 80;
@@ -49,8 +49,10 @@ impl Rank {
         ReplicaIndex(self.0 as u16)
     }
 
+    /// Requests at the replica.
     #[expect(clippy::cast_possible_truncation, reason = "the highest part")]
-    pub(crate) const fn outstanding(self) -> u32 {
+    #[must_use]
+    pub const fn outstanding(self) -> u32 {
         (self.0 >> LOAD_BIT) as u32
     }
 }

@@ -9,7 +9,7 @@ use crate::queue::{QueueSeq, QueuedRequest};
 const REPLICAS: u32 = 1_000;
 
 /// Counts the requests that it considers. Each waits for the replica of its session.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct QuestionCounter(Arc<AtomicUsize>);
 
 impl QuestionCounter {

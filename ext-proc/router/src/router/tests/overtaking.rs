@@ -38,7 +38,7 @@ fn a_request_that_has_waited_half_of_the_longest_wait_goes_to_a_free_replica() {
 }
 
 /// Serves the newest request first.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct NewestFirst;
 
 impl Policy for NewestFirst {

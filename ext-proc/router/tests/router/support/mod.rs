@@ -20,7 +20,8 @@ pub mod world;
 use std::sync::Arc;
 
 use isotherm_fingerprint::{BlockHash, Fingerprint};
-use isotherm_router::{PeerId, PolicyName, Request, RequestId, Scope, SessionKey, Tier};
+use isotherm_policies::PolicyName;
+use isotherm_router::{PeerId, Request, RequestId, Scope, SessionKey, Tier};
 
 /// Overtake limit in a small pool.
 pub const OVERTAKES_MAX: u32 = 64;

@@ -1,8 +1,9 @@
 //! Pools at the beginning of a scenario, and the events that make them.
 
 use isotherm_fingerprint::Fingerprint;
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    AdapterKey, End, EngineCounters, Event, PeerId, PolicyName, Push, QueueLimits, ReplicaId,
+    AdapterKey, End, EngineCounters, Event, PeerId, PolicyFactory, Push, QueueLimits, ReplicaId,
     Request, RequestId, RouterConfig, Scope, ServedBy, Time,
 };
 
@@ -15,7 +16,7 @@ const LISTERS: u32 = 100;
 const PROMPTS_OF_ONE: u32 = 1_500;
 
 /// Configuration with the service's bounds of waits and of memory, and replicas that take one request each.
-pub(super) fn config_of(policy: PolicyName, index_bytes_max: usize) -> RouterConfig {
+pub(super) fn config_of(policy: impl Into<PolicyFactory>, index_bytes_max: usize) -> RouterConfig {
     RouterConfig {
         push: Push::Outstanding { max: 1 },
         queue: QueueLimits {

@@ -133,7 +133,7 @@ impl Naive {
             let waits = all.find(|request| self.is_eligible(request, status.id))?;
             Some((waits.id, status.id))
         });
-        if serves_in_order(self.config.policy) {
+        if serves_in_order(self.policy()) {
             assert_eq!(beside, None, "waits for nothing");
         } else if beside.is_some() {
             let next = self.router.poll_timeout();

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Choice, Decision, Effect, Event, PolicyName, QueueOrder, RejectReason, ReplicaId, Request,
-    RequestId, Scope, Tier,
+    Choice, Decision, Effect, Event, QueueOrder, RejectReason, ReplicaId, Request, RequestId,
+    Scope, Tier,
 };
 
 use super::super::serves_in_order;
@@ -48,7 +49,7 @@ impl Naive {
                     placed += 1;
                     self.dispatched(id, &decision);
                     // A request at its overtake limit goes before the arriving one, and changes the outcome for it.
-                    foretold.take_if(|_| !serves_in_order(self.config.policy));
+                    foretold.take_if(|_| !serves_in_order(self.policy()));
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
                 Effect::Hung { replica, .. } => {
@@ -80,7 +81,7 @@ impl Naive {
         let limit = RejectReason::TenantLimit;
         let waits = matches!(choice, Choice::Wait { .. })
             || matches!(choice, Choice::Reject { reason } if *reason == limit);
-        waits && !serves_in_order(self.config.policy)
+        waits && !serves_in_order(self.policy())
     }
 
     /// Removes a waiting request; returns the earlier ones that could have been dispatched instead.
@@ -104,7 +105,7 @@ impl Naive {
 
     /// A request goes to a replica that these could have gone to, who came before it.
     fn pass_over(&self, id: RequestId, older: &[(RequestId, Since)]) {
-        let policy = self.config.policy;
+        let policy = self.policy();
         assert!(
             older.is_empty() || !self.serves_by_rank(),
             "{older:?} came before {id:?}"

@@ -11,9 +11,8 @@ pub mod tiers;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use isotherm_router::{
-    Effect, Event, PolicyName, ReplicaId, Request, RequestId, Router, RouterConfig, Time,
-};
+use isotherm_policies::PolicyName;
+use isotherm_router::{Effect, Event, ReplicaId, Request, RequestId, Router, RouterConfig, Time};
 
 use self::ops::Op;
 use self::peers::{Peers, Since};
@@ -47,10 +46,14 @@ pub struct Naive {
 }
 
 impl Naive {
+    fn policy(&self) -> PolicyName {
+        self.config.policy.name().parse().unwrap()
+    }
+
     /// A pool of three replicas under this policy, whose responses tell how long they took, or do not.
     pub fn new(policy: PolicyName, tells_times: bool) -> Self {
         let mut config = RouterConfig {
-            policy,
+            policy: policy.into(),
             ..RouterConfig::default()
         };
         config.region.share = true;

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    End, Event, Eviction, ForwardingRule, IndexLimits, PeerReport, PolicyName, Push, QueueLimits,
-    RegionRules, ReplicaId, RouterConfig,
+    End, Event, Eviction, ForwardingRule, IndexLimits, PeerReport, Push, QueueLimits, RegionRules,
+    ReplicaId, RouterConfig,
 };
 
 use super::Naive;
@@ -311,7 +312,7 @@ impl Naive {
                     false => ForwardingRule::Cost,
                 };
                 self.config = RouterConfig {
-                    policy: PolicyName::ALL[policy % PolicyName::ALL.len()],
+                    policy: PolicyName::ALL[policy % PolicyName::ALL.len()].into(),
                     push: match push {
                         0 => Push::Blind,
                         1 | 2 => Push::Outstanding { max: *push },

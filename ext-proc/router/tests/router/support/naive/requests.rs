@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    Choice, End, EngineCounters, Event, Load, PeerId, PolicyName, RejectReason, ReplicaId, Request,
-    RequestId, Scope, ServedBy, Time,
+    Choice, End, EngineCounters, Event, Load, PeerId, RejectReason, ReplicaId, Request, RequestId,
+    Scope, ServedBy, Time,
 };
 
 use super::super::{request, serves_in_order};
@@ -81,10 +82,10 @@ impl Naive {
         let at = self.waiting.partition_point(behind);
         self.waiting.insert(at, (resolved, since));
         // An explanation does not know how long one that has come back has been on its way.
-        let waits_matter = self.tells_times || !serves_in_order(self.config.policy);
+        let waits_matter = self.tells_times || !serves_in_order(self.policy());
         let is_known = since.arrived == self.now || !waits_matter;
         // Under `dual_map`, an arrival first assigns queued requests whose candidate has failed to another one.
-        let moves_others = self.config.policy == PolicyName::DualMap && self.waiting.len() > 1;
+        let moves_others = self.policy() == PolicyName::DualMap && self.waiting.len() > 1;
         // What is held may be released in the same event, before or after the arrival.
         let is_held = |(_, since): &(Request, Since)| since.held;
         let moves_others = moves_others || self.waiting.iter().any(is_held);

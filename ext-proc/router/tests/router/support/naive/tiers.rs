@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use isotherm_policies::PolicyName;
 use isotherm_router::{
-    BatchTier, InteractiveTier, PolicyName, QueueOrder, ReplicaId, Request, RouterConfig, TenantId,
+    BatchTier, InteractiveTier, QueueOrder, ReplicaId, Request, RouterConfig, TenantId,
     TenantLimits, Tier, TierRules, Time, WorkClass,
 };
 
@@ -202,7 +203,7 @@ impl Naive {
         let late_by = self.now.since(due);
         let has_left = |left: Duration| self.now.after(left) >= due;
         match self.config.queue.order {
-            QueueOrder::Auto if self.config.policy == PolicyName::Isotherm => {
+            QueueOrder::Auto if self.policy() == PolicyName::Isotherm => {
                 (u8::from(due <= self.now), key, place)
             }
             QueueOrder::Auto | QueueOrder::Fcfs => (0, 0, place),
@@ -217,7 +218,7 @@ impl Naive {
 
     /// Whether the router serves exactly in the order of [`Self::rank`].
     pub(super) fn serves_by_rank(&self) -> bool {
-        serves_in_order(self.config.policy)
+        serves_in_order(self.policy())
     }
 
     /// Share of the memory in use, as the last probes told it; `None` where some replica does not tell.
