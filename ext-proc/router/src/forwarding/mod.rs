@@ -6,6 +6,7 @@ mod cost;
 mod forwarded;
 mod peer;
 mod peer_table;
+mod pushes;
 mod target;
 mod window;
 
