@@ -256,11 +256,11 @@ mod tests {
         let mut server = Server::default();
         server.push_of_sibling(60_000.0, at(1));
         server.push(10_000.0, at(1));
-        server.ledger.keep_of_siblings(1);
+        server.ledger.settle_siblings(1, Time::ZERO);
         server.probe(0, at(3));
         let left = server.tokens(at(3));
         assert!(near(left, 50_000.0), "two seconds are computed: {left}");
-        server.ledger.keep_of_siblings(0);
+        server.ledger.settle_siblings(0, Time::ZERO);
         server.probe(0, at(3));
         let left = server.tokens(at(3));
         assert!(near(left, 10_000.0), "the sibling's has ended: {left}");

@@ -170,25 +170,20 @@ impl Ledger {
         }
     }
 
-    /// Forgets the siblings' requests before a time whose prompts are computed.
-    pub(super) fn forget_siblings(&mut self, before: Time) {
-        if self.counts.siblings > 0 {
-            let before = before.min(self.probed.before(GAUGE_LAG_MAX.get()));
-            let is_old = |row: &Row| row.is_of_sibling && row.has_begun && row.sent_at < before;
-            self.rows.retain(|row| !is_old(row));
-            self.recount();
+    /// Marks all prompts of siblings as computed but this number of the newest, since the others have ended. Forgets those before a time
+    /// that the next probe cannot concern.
+    pub(super) fn settle_siblings(&mut self, most: u32, before: Time) {
+        if self.counts.siblings == 0 {
+            return;
         }
-    }
-
-    /// Marks all prompts of siblings as computed but this number of the newest, since a probe shows that they have ended.
-    pub(super) fn keep_of_siblings(&mut self, most: u32) {
-        if self.counts.siblings > 0 {
-            let rows = self.rows.iter_mut().rev();
-            let waiting = rows.filter(|row| row.is_of_sibling && !row.has_begun);
-            let ended = waiting.skip(usize::try_from(most).unwrap_or(usize::MAX));
-            ended.for_each(|row| row.has_begun = true);
-            self.recount();
-        }
+        let rows = self.rows.iter_mut().rev();
+        let waiting = rows.filter(|row| row.is_of_sibling && !row.has_begun);
+        let ended = waiting.skip(usize::try_from(most).unwrap_or(usize::MAX));
+        ended.for_each(|row| row.has_begun = true);
+        let before = before.min(self.probed.before(GAUGE_LAG_MAX.get()));
+        let is_old = |row: &Row| row.is_of_sibling && row.has_begun && row.sent_at < before;
+        self.rows.retain(|row| !is_old(row));
+        self.recount();
     }
 
     /// Forgets all siblings' requests, since the replica has none.
@@ -241,6 +236,11 @@ impl Ledger {
     /// Whether each request of this service that the last probe may show as pending has begun or ended, and it shows no others.
     pub(super) const fn has_admitted_pending(&self) -> bool {
         self.is_pending_own && self.counts.own_waiting == self.counts.own_unprobed
+    }
+
+    /// Dispatch of the newest row.
+    pub(super) fn last_sent(&self) -> Option<Time> {
+        self.rows.back().map(|row| row.sent_at)
     }
 
     /// Dispatch of the last request whose response has begun.

@@ -99,8 +99,8 @@ impl OtherRequests {
             }
             None => ledger.siblings_since(now.before(service)),
         };
-        ledger.keep_of_siblings(self.count);
-        ledger.forget_siblings(now.before(service.max(GAUGE_LAG_MAX.get())));
+        let old = now.before(service.max(GAUGE_LAG_MAX.get()));
+        ledger.settle_siblings(self.count, old);
     }
 }
 

@@ -105,8 +105,8 @@ impl Replicas {
     /// Prefetches what [`Self::on_dispatch`] reads of a replica.
     pub(crate) fn prefetch(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
-            black_box((replica.ledger.waiting().next().is_some(), replica.draining));
-            black_box((replica.outstanding(), replica.probed));
+            black_box((replica.ledger.last_sent(), replica.outstanding()));
+            black_box((replica.draining, replica.probed));
         }
     }
 
