@@ -14,7 +14,7 @@ use crate::index::{
     Answers, CachedShare, PredictionRecord, PrefixIndex, Sessions, StoredResponses,
 };
 use crate::queue::{Queue, QueueSeq};
-use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
+use crate::replica::{BreakerPermit, Replicas, RowId};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{TenantSlot, TenantTable};
 use crate::{
@@ -91,7 +91,7 @@ pub(crate) struct PoolState {
 pub(crate) struct InFlightRequest {
     pub(crate) replica: ReplicaId,
     pub(crate) permit: BreakerPermit,
-    pub(crate) claim: BacklogClaim,
+    pub(crate) row: RowId,
     pub(crate) dispatched_at: Time,
     /// Whether the response has begun.
     pub(crate) has_begun: bool,
@@ -140,7 +140,7 @@ pub(crate) struct InFlightRequest {
 pub(crate) struct InFlightPrefill {
     pub(crate) replica: ReplicaId,
     pub(crate) permit: BreakerPermit,
-    pub(crate) claim: BacklogClaim,
+    pub(crate) row: RowId,
     pub(crate) recorded: PredictionRecord,
     /// Estimated prompt tokens that the replica had to compute first.
     pub(crate) ahead_tokens: f64,
@@ -208,14 +208,6 @@ impl PoolState {
             .set_rules(self.config.region, of(shares.peers), self.now);
     }
 
-    /// Registers the memory that a dispatched request needs, where its use between probes decides anything, here or at a peer.
-    pub(crate) fn occupy(&mut self, replica: ReplicaIndex, uncached_tokens: f64) {
-        if self.config.tiers.is_some() || !self.peers.is_empty() {
-            let tokens = uncached_tokens + self.replicas.output_tokens();
-            self.replicas.occupy(replica, tokens, self.now);
-        }
-    }
-
     /// The entry of a tenant whose request arrives.
     pub(crate) fn track_tenant(&mut self, id: TenantId) -> TenantSlot {
         self.tenants.track(id, self.config.tenants.as_ref())
@@ -272,18 +264,12 @@ impl PoolState {
         replicas.on_sibling_push(replica, tokens, service, self.now);
     }
 
-    /// Applies a probe; returns whether it is newer than the last one.
-    pub(crate) fn on_probe(&mut self, replica: ReplicaId, load: Load, sent: Time) -> bool {
+    /// Applies a probe: the load that it showed, or none if the replica answered it without metrics. Returns whether it is newer than
+    /// the last one.
+    pub(crate) fn on_probe(&mut self, replica: ReplicaId, load: Option<Load>, sent: Time) -> bool {
         let service = self.service();
         let replicas = &mut self.replicas;
         replicas.on_probe(replica, load, sent, service, self.now)
-    }
-
-    /// Applies a probe that the replica answered without metrics.
-    pub(crate) fn answered_without_metrics(&mut self, replica: ReplicaId, sent: Time) {
-        let service = self.service();
-        let replicas = &mut self.replicas;
-        replicas.answered_without_metrics(replica, sent, service, self.now);
     }
 
     /// Cost of an adapter on a replica, and of the loads that are under way there.

@@ -9,6 +9,7 @@ mod cost;
 mod forwarded;
 mod peer;
 mod peer_table;
+mod pushes;
 mod target;
 mod window;
 

@@ -6,9 +6,10 @@
 
 use core::time::Duration;
 
+use super::pushes::Pushes;
 use super::window::ReportWindow;
 use crate::constant::constants;
-use crate::replica::{Breaker, BreakerPermit, Evidence, Pushes};
+use crate::replica::{Breaker, BreakerPermit, Evidence};
 use crate::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost, RegionRules, Time};
 
 constants! {

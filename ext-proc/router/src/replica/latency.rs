@@ -80,45 +80,19 @@ impl LatencyFit {
         }
     }
 
-    fn model(&self, presumed: Presumption) -> LatencyModel {
-        let Presumption { model, weights } = presumed;
-        let [prefill, decode] = weights;
+    /// The lines: fitted to the presumed ones, which count more where the ratios that counters showed scale them.
+    fn model(&self, counted: SpeedRatios) -> LatencyModel {
+        let line = |fit: &DecayingLeastSquares, line: LinearModel, at: f64, ratio: Option<f64>| {
+            let scaled = ratio.map(|ratio| (line.scaled(ratio), COUNTED_WEIGHT.get()));
+            let (presumed, weight) = scaled.unwrap_or((line, PRESUMED_WEIGHT.get()));
+            fit.line(presumed, at, weight)
+        };
+        let LatencyModel { prefill, decode } = LatencyModel::default();
         let model = LatencyModel {
-            prefill: self.prefill.line(model.prefill, PREFILL_AT.get(), prefill),
-            decode: self.decode.line(model.decode, DECODE_AT.get(), decode),
+            prefill: line(&self.prefill, prefill, PREFILL_AT.get(), counted.prefill),
+            decode: line(&self.decode, decode, DECODE_AT.get(), counted.decode),
         };
         model.bounded()
-    }
-}
-
-/// The model that holds before any request is measured, and the weight of each of its lines.
-#[derive(Clone, Copy, Debug)]
-struct Presumption {
-    model: LatencyModel,
-    weights: [f64; 2],
-}
-
-impl Presumption {
-    fn of(model: LatencyModel) -> Self {
-        Self {
-            model,
-            weights: [PRESUMED_WEIGHT.get(); 2],
-        }
-    }
-}
-
-impl SpeedRatios {
-    fn scale(self, presumed: Presumption) -> Presumption {
-        let weight =
-            |ratio: Option<f64>| ratio.map_or(PRESUMED_WEIGHT.get(), |_| COUNTED_WEIGHT.get());
-        let by = |line: LinearModel, ratio: Option<f64>| ratio.map_or(line, |by| line.scaled(by));
-        Presumption {
-            model: LatencyModel {
-                prefill: by(presumed.model.prefill, self.prefill),
-                decode: by(presumed.model.decode, self.decode),
-            },
-            weights: [weight(self.prefill), weight(self.decode)],
-        }
     }
 }
 
@@ -189,8 +163,7 @@ impl PoolLatency {
     }
 
     fn refresh(&mut self) {
-        let presumed = Presumption::of(LatencyModel::default());
-        self.model = self.fit.model(self.counted.scale(presumed));
+        self.model = self.fit.model(self.counted);
     }
 }
 

@@ -4,9 +4,9 @@
 //! gauge counts as it is.
 
 use super::{Replica, Replicas};
+use crate::ReplicaId;
 use crate::constant::constants;
 use crate::replica_index::ReplicaIndex;
-use crate::{ReplicaId, Time};
 
 constants! {
     /// The largest capacity with which a replica counts in its pool, in multiples of the harmonic mean of all capacities.
@@ -24,21 +24,14 @@ pub(crate) struct MemoryUse {
 }
 
 impl Replica {
-    /// Registers the tokens that a dispatched request needs memory for.
-    fn occupy(&mut self, tokens: u32, now: Time) {
-        self.sent_tokens.add(now, tokens);
-        let probed = self.probe.map_or(Time::ZERO, |(_, sent)| sent);
-        self.sent_tokens.forget_before(probed);
-    }
-
     /// Memory in use; `None` where the engine shows nothing of it.
     #[expect(clippy::cast_precision_loss, reason = "numbers of tokens")]
     pub(crate) fn memory_use(&self) -> Option<MemoryUse> {
-        let (load, sent) = self.probe.filter(|_| self.has_metrics())?;
+        let load = self.load()?;
         let usage = load.kv_usage.map(f64::from);
         let usage = usage.filter(|usage| usage.is_finite())?;
         let capacity_tokens = load.kv_capacity_tokens.filter(|tokens| *tokens > 0);
-        let sent = f64::from(self.sent_tokens.since(sent));
+        let sent = self.ledger.unprobed_tokens();
         let added = capacity_tokens.map_or(0.0, |capacity| sent / capacity as f64);
         Some(MemoryUse {
             share: usage.max(0.0) + added,
@@ -48,13 +41,6 @@ impl Replica {
 }
 
 impl Replicas {
-    /// Registers the tokens that a request needs memory for, which is sent to a replica now.
-    pub(crate) fn occupy(&mut self, slot: ReplicaIndex, tokens: f64, now: Time) {
-        if let Some(replica) = self.get_mut(slot) {
-            replica.occupy(whole(tokens), now);
-        }
-    }
-
     /// Capacity of a replica's KV cache in tokens, if the engine tells it.
     pub(crate) fn kv_capacity_tokens(&self, id: ReplicaId) -> Option<u64> {
         let replica = self.slot_of(id).and_then(|slot| self.get(slot))?;
@@ -105,13 +91,4 @@ impl Replicas {
             capacity_tokens: are_told.then_some(all as u64),
         })
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a number of tokens; saturates"
-)]
-const fn whole(tokens: f64) -> u32 {
-    tokens as u32
 }

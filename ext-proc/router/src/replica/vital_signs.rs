@@ -34,44 +34,35 @@ struct FirstByteTimes {
     total: u16,
 }
 
+/// Upper bounds of the buckets of [`FirstByteTimes`], in seconds.
+fn bounds_s() -> impl Iterator<Item = f64> {
+    let next = |bound: &f64| Some(bound * core::f64::consts::SQRT_2);
+    core::iter::successors(Some(BUCKET_MIN_S), next).take(BUCKETS)
+}
+
 impl FirstByteTimes {
     fn add(&mut self, took: Duration) {
-        let mut bound_s = BUCKET_MIN_S;
         let took_s = took.as_secs_f64();
-        let mut place = 0;
-        while took_s > bound_s && place + 1 < BUCKETS {
-            bound_s *= core::f64::consts::SQRT_2;
-            place += 1;
-        }
-        if let Some(bucket) = self.buckets.get_mut(place) {
+        let place = bounds_s().position(|bound_s| took_s <= bound_s);
+        if let Some(bucket) = self.buckets.get_mut(place.unwrap_or(BUCKETS - 1)) {
             *bucket += 1;
             self.total += 1;
         }
         if self.total >= TIMES_MAX {
-            self.total = 0;
-            for bucket in &mut self.buckets {
-                *bucket /= 2;
-                self.total += *bucket;
-            }
+            self.buckets = self.buckets.map(|count| count / 2);
+            self.total = self.buckets.iter().sum();
         }
     }
 
     /// Upper bound of the 99th percentile; `None` before the first time.
     fn p99(&self) -> Option<Duration> {
-        let above_max = self.total / 100;
-        let (mut above, mut bound_s) = (0, BUCKET_MIN_S);
-        let mut bounds = [0.0; BUCKETS];
-        for bound in &mut bounds {
-            *bound = bound_s;
-            bound_s *= core::f64::consts::SQRT_2;
-        }
-        for (count, bound) in self.buckets.iter().zip(bounds).rev() {
-            above += count;
-            if above > above_max {
-                return Some(Duration::from_secs_f64(bound));
-            }
-        }
-        None
+        let mut above = self.total;
+        let mut buckets = self.buckets.iter().zip(bounds_s());
+        let (_, bound_s) = buckets.find(|(count, _)| {
+            above -= *count;
+            self.total > 0 && above <= self.total / 100
+        })?;
+        Some(Duration::from_secs_f64(bound_s))
     }
 }
 

@@ -38,16 +38,15 @@ impl Router {
         (decision.class, decision.queued_for) = (class, self.pool.now.since(queued.arrived));
         let (prefiller, prompt) = self.split_prefill(&request, work.uncached);
         let (now, pool) = (self.pool.now, &mut self.pool);
-        pool.occupy(index, work.uncached);
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
-        let Some((permit, claim)) = pool.replicas.on_dispatch(index, prompt, now) else {
+        let Some((permit, row)) = pool.replicas.on_dispatch(index, prompt, now) else {
             return;
         };
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
         let followed_session = self.record_session(&request, replica);
         let is_behind_load = self.use_adapter(index, request.adapter);
         let outstanding = self.pool.replicas.get(index).map_or(1, Replica::requests);
-        let recorded = self.record_prompt(&request, index, replica, &work.matched, claim.tokens);
+        let recorded = self.record_prompt(&request, index, replica, &work.matched, prompt.tokens);
         let matched_bytes = decision.matched_bytes;
         decision.prefiller = prefill.as_ref().map(|prefill| prefill.replica);
         self.announce(&request, decision);
@@ -56,7 +55,7 @@ impl Router {
         let in_flight = InFlightRequest {
             replica,
             permit,
-            claim,
+            row,
             dispatched_at: now,
             has_begun: false,
             is_streamed: false,
@@ -101,6 +100,7 @@ impl Router {
         let prefiller = self.select_prefiller(request, uncached, prefillers);
         let prompt = PushedPrompt {
             tokens: if prefiller.is_some() { 0.0 } else { uncached },
+            memory_tokens: uncached + self.pool.replicas.output_tokens(),
             is_stream: request.wants_stream,
         };
         (prefiller, prompt)

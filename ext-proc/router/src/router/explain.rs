@@ -12,12 +12,12 @@ impl Router {
         let now = self.pool.now.max(now);
         let queued = self.queued(request.clone(), QueueSeq::LAST, self.pool.now, false);
         let request = &queued.request;
-        let replicas = self.pool.replicas.available_at(now);
+        let replicas = self.pool.replicas.available_at(true, now);
         let at = AvailableTargets {
             replicas: &replicas,
             peers: &self.pool.peers.available_at(now),
         };
-        let prefillers = self.pool.replicas.prefillers_at(now);
+        let prefillers = self.pool.replicas.available_at(false, now);
         let choice = self.choice(self.decide(&queued, at), request, &prefillers);
         let peers = if request.tried().is_some() {
             self.pool.peers.candidates(now, request)
@@ -40,7 +40,7 @@ impl Router {
                     name: replica.name.clone(),
                     role: replica.role,
                     matched_bytes: request.fingerprint.bytes_at(matched.depth),
-                    outstanding: replica.outstanding,
+                    outstanding: replica.outstanding(),
                     pending: replica.load().map(|load| load.pending),
                     availability: self.pool.replicas.availability(index, now)?,
                     adapter: request

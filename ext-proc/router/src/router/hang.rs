@@ -33,7 +33,7 @@ struct SilentRequests {
 impl Router {
     /// Registers a probe that a replica answered without metrics.
     pub(super) fn answered_without_metrics(&mut self, id: ReplicaId, sent: Time) {
-        self.pool.answered_without_metrics(id, sent);
+        self.pool.on_probe(id, None, sent);
         self.observe_silence(id);
     }
 
@@ -92,7 +92,7 @@ impl Router {
             if self.pool.replicas.is_of_epoch(replica, request.permit) {
                 let oldest = found.oldest_unbegun.unwrap_or(request.dispatched_at);
                 found.oldest_unbegun = Some(oldest.min(request.dispatched_at));
-                found.tokens_max = found.tokens_max.max(request.claim.tokens);
+                found.tokens_max = found.tokens_max.max(request.uncached_tokens);
             }
         }
         found

@@ -11,7 +11,7 @@ use crate::{Load, PeerId, PeerReport, ReplicaId, Role, Time};
 
 impl Router {
     pub(super) fn on_probe(&mut self, id: ReplicaId, load: Load, sent: Time) {
-        let news = self.pool.on_probe(id, load, sent);
+        let news = self.pool.on_probe(id, Some(load), sent);
         if news && let Some(tokens) = load.kv_capacity_tokens {
             self.budget(id, tokens);
         }

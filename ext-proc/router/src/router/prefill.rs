@@ -67,9 +67,10 @@ impl Router {
         // The response begins on the request's own replica.
         let prompt = PushedPrompt {
             tokens: uncached,
+            memory_tokens: 0.0,
             is_stream: false,
         };
-        let (permit, claim) = pool.replicas.claim(index, prompt, now)?;
+        let (permit, row) = pool.replicas.claim(index, prompt, now)?;
         let recorded = pool
             .index
             .claim_of(Owner::of(request.tenant), blocks, index, &matched);
@@ -79,7 +80,7 @@ impl Router {
         Some(Box::new(InFlightPrefill {
             replica,
             permit,
-            claim,
+            row,
             recorded,
             ahead_tokens,
             uncached_share: 1.0 - request.fingerprint.share_at(matched.depth).clamp(0.0, 1.0),
@@ -99,8 +100,8 @@ impl Router {
         }
         self.tier_counts
             .first_token(request.tier, now <= request.due);
-        let (claim, permit) = (&request.claim, request.permit);
-        pool.replicas.on_begin(request.replica, claim, permit, now);
+        let (row, permit) = (request.row, request.permit);
+        pool.replicas.on_begin(request.replica, row, permit, now);
         if let Some(replica) = pool.replicas.slot_of(request.replica) {
             self.policy.on_event(PolicyEvent::FirstToken(replica, now));
             pool.index.confirm(replica, &request.recorded);
@@ -114,7 +115,7 @@ impl Router {
                 pool.index.confirm(replica, &prefill.recorded);
             }
             pool.replicas
-                .prefill_ended(prefill.replica, &prefill.claim, ComputedShare::Whole, now);
+                .prefill_ended(prefill.replica, prefill.row, ComputedShare::Whole, now);
         }
     }
 
@@ -128,7 +129,7 @@ impl Router {
     ) {
         let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
         if !prefill.is_computed {
-            replicas.prefill_ended(prefill.replica, &prefill.claim, computed, now);
+            replicas.prefill_ended(prefill.replica, prefill.row, computed, now);
         }
         replicas.prefill_judged(prefill.replica, prefill.permit, evidence, now);
     }

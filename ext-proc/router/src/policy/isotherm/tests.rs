@@ -42,6 +42,7 @@ enum Op {
 fn streamed(tokens: f64) -> PushedPrompt {
     PushedPrompt {
         tokens,
+        memory_tokens: 0.0,
         is_stream: true,
     }
 }
@@ -151,7 +152,7 @@ impl Pool {
                     kv_capacity_tokens: Some(10_000),
                     ..Load::default()
                 };
-                pool.on_probe(id, load, pool.now);
+                pool.on_probe(id, Some(load), pool.now);
             }
         }
     }

@@ -6,8 +6,8 @@ use core::time::Duration;
 use super::{CostInputs, Rank, Replicas};
 use crate::pool_state::InFlightRequest;
 use crate::replica::{
-    Backlog, BacklogClaim, BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits,
-    OtherRequests, PushedPrompt, Replica, ReplicaLatency, SourceLog,
+    BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits, PushedPrompt, Replica,
+    ReplicaLatency, RowId,
 };
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Load, ReplicaId, Role, Time};
@@ -61,53 +61,25 @@ impl Replicas {
     }
 
     pub(crate) fn change_role(&mut self, id: ReplicaId, role: Role, now: Time) {
-        if let Some(slot) = self.slot_of(id) {
-            self.prefillers.set(slot, false);
-        }
         self.change(id, now, |replica| replica.role = role);
     }
 
-    /// Applies a probe; returns whether it is newer than the last one. A request occupies a replica for about `service`.
+    /// Applies a probe: the load that it showed, or none if the replica answered it without metrics. Returns whether it is newer than
+    /// the last one. A request occupies a replica for about `service`.
     pub(crate) fn on_probe(
         &mut self,
         id: ReplicaId,
-        load: Load,
+        load: Option<Load>,
         sent: Time,
         service: Duration,
         now: Time,
     ) -> bool {
-        let mut news = false;
+        let mut is_newer = false;
         let pool = self.speed.model;
         self.change(id, now, |replica| {
-            // Probe replies overtake each other, and load reports belong to requests sent long ago.
-            let sent = sent.min(now);
-            if replica.last_probed().is_some_and(|last| sent < last) {
-                return;
-            }
-            news = true;
-            replica.without_metrics = None;
-            let load = replica.believed(load, sent, service);
-            let known = replica.probe.and_then(|(load, _)| load.kv_capacity_tokens);
-            let load = Load {
-                kv_capacity_tokens: load.kv_capacity_tokens.or(known),
-                ..load
-            };
-            replica.on_pending(load.pending, sent);
-            replica.since_probe.on_probe(sent);
-            replica.age(pool, now);
-            let since = replica.since_probe.own_since(sent);
-            let own = replica.outstanding.saturating_sub(since);
-            replica.others.on_probe(&load, sent, own, service, now);
-            replica.backlog.keep_of_siblings(replica.others.count());
-            let token_s = replica.token_s();
-            replica.backlog.on_probe(load.pending, sent, token_s);
-            replica.sent_tokens.forget_before(sent);
-            let memory = replica.probe.and_then(|(load, _)| load.kv_usage);
-            replica.signs.on_memory(memory, load.kv_usage, now);
-            replica.probe = Some((load, sent));
-            replica.failed = false;
+            is_newer = replica.on_probe(load, sent, service, pool, now);
         });
-        news
+        is_newer
     }
 
     /// Takes in the counters of a replica's engine; returns what they tell.
@@ -123,40 +95,18 @@ impl Replicas {
     /// Registers that the process of a replica is a new one: it has nothing queued, and its speed is not known yet.
     pub(crate) fn on_restart(&mut self, id: ReplicaId, now: Time) {
         let pool = self.speed.model;
-        self.change(id, now, |replica| {
-            replica.backlog = Backlog::default();
-            replica.others = OtherRequests::default();
-            replica.speed = ReplicaLatency::new(pool);
-            replica.prompt_sources = SourceLog::default();
-            replica.output_sources = SourceLog::default();
-            replica.counted = None;
-            replica.hit_discount = 0.0;
-            replica.false_hits = FalseHits::default();
-        });
-    }
-
-    /// Applies a probe that the replica answered without metrics.
-    pub(crate) fn answered_without_metrics(
-        &mut self,
-        id: ReplicaId,
-        sent: Time,
-        service: Duration,
-        now: Time,
-    ) {
-        self.change(id, now, |replica| {
-            replica.answered_without_metrics(sent.min(now), service, now);
-        });
+        self.change(id, now, |replica| replica.on_restart(pool, now));
     }
 
     pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| replica.failed = true);
+        self.change(id, now, |replica| replica.has_probe_failed = true);
     }
 
     /// Prefetches what [`Self::on_dispatch`] reads of a replica.
     pub(crate) fn prefetch(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
-            black_box((replica.since_probe.last(), replica.backlog.last_push()));
-            black_box((replica.outstanding, replica.draining, &replica.probe));
+            black_box((replica.ledger.last_sent(), replica.outstanding()));
+            black_box((replica.draining, replica.probed));
         }
     }
 
@@ -166,7 +116,7 @@ impl Replicas {
         slot: ReplicaIndex,
         prompt: PushedPrompt,
         now: Time,
-    ) -> Option<(BreakerPermit, BacklogClaim)> {
+    ) -> Option<(BreakerPermit, RowId)> {
         self.work.add(self.prefill_s(slot, prompt.tokens), now);
         self.claim(slot, prompt, now)
     }
@@ -179,19 +129,15 @@ impl Replicas {
         slot: ReplicaIndex,
         prompt: PushedPrompt,
         now: Time,
-    ) -> Option<(BreakerPermit, BacklogClaim)> {
+    ) -> Option<(BreakerPermit, RowId)> {
         self.turn += 1;
         let turn = self.turn;
         let pool = self.speed.model;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
             replica.age(pool, now);
-            replica.outstanding += 1;
             replica.turn = turn;
-            replica.since_probe.on_push(now);
-            let claim = replica.backlog.on_push(prompt, replica.token_s(), now);
-            replica.unbegun.on_push(&claim);
-            sent = Some((replica.breaker.sent(now), claim));
+            sent = Some(replica.on_push(prompt, now));
         });
         sent
     }
@@ -212,28 +158,23 @@ impl Replicas {
             // A prompt that a prefill replica computes counts among the arrivals of the pool with its request.
             self.work.add(takes_s, now);
         }
-        self.occupy(slot, tokens + self.output_tokens, now);
+        let prompt = PushedPrompt {
+            tokens,
+            memory_tokens: tokens + self.output_tokens,
+            is_stream: false,
+        };
         self.turn += 1;
         let turn = self.turn;
         self.change_slot(slot, now, |replica| {
             replica.age(pool, now);
             replica.turn = turn;
-            replica.since_probe.on_sibling_push(now);
-            replica.others.on_push(service, now);
-            let token_s = replica.token_s();
-            replica.backlog.on_sibling_push(tokens, token_s, now);
+            replica.on_sibling_push(prompt, service, now);
         });
     }
 
     /// Registers that the response to a request begins.
-    pub(crate) fn on_begin(
-        &mut self,
-        id: ReplicaId,
-        claim: &BacklogClaim,
-        permit: BreakerPermit,
-        now: Time,
-    ) {
-        self.change(id, now, |replica| replica.on_begin(claim, permit, now));
+    pub(crate) fn on_begin(&mut self, id: ReplicaId, row: RowId, permit: BreakerPermit, now: Time) {
+        self.change(id, now, |replica| replica.on_begin(row, permit, now));
     }
 
     /// Registers the end of a request and its verdict. `computed` says what became of the prompt if the response had not
@@ -245,20 +186,20 @@ impl Replicas {
         computed: ComputedShare,
         now: Time,
     ) {
-        let claim = &request.claim;
-        let computed = Some(computed).filter(|_| !request.has_begun);
         self.change(request.replica, now, |replica| {
-            replica.end_prompt(claim, computed, now);
+            let ended = replica.on_end(request.row, computed, now);
             replica.breaker.on_end(request.permit, evidence, now);
-            if evidence == Evidence::Success {
+            if let Some(ended) = ended
+                && evidence == Evidence::Success
+            {
                 replica.ends.add(false);
-                if claim.is_stream {
-                    replica.unbegun.on_answer(request.is_streamed);
+                if ended.prompt.is_stream {
+                    replica.on_answer(request.is_streamed);
                 }
-                if request.has_begun {
+                if ended.has_begun {
                     replica.signs.add_sign(now);
                 } else {
-                    replica.signs.responded(now.since(claim.at), now);
+                    replica.signs.responded(now.since(ended.sent_at), now);
                 }
             }
         });
@@ -273,7 +214,7 @@ impl Replicas {
         let ends = replica.ends;
         self.all().filter(|peer| *peer != slot).any(|peer| {
             self.get(peer).is_some_and(|peer| {
-                let is_known = !peer.ends.is_empty() || peer.outstanding > 0;
+                let is_known = !peer.ends.is_empty() || peer.outstanding() > 0;
                 is_known && peer.ends.refuses_less_than(ends)
             })
         })
@@ -283,12 +224,12 @@ impl Replicas {
     pub(crate) fn prefill_ended(
         &mut self,
         id: ReplicaId,
-        claim: &BacklogClaim,
+        row: RowId,
         computed: ComputedShare,
         now: Time,
     ) {
         self.change(id, now, |replica| {
-            replica.end_prompt(claim, Some(computed), now);
+            replica.on_end(row, computed, now);
         });
     }
 

@@ -168,7 +168,9 @@ impl Replicas {
         {
             replica.age(pool, now);
             if replica.others.is_decaying() {
-                self.change_slot(slot, now, |replica| replica.others.refresh(now));
+                self.change_slot(slot, now, |replica| {
+                    replica.others.refresh(&mut replica.ledger, now);
+                });
             } else {
                 self.update_cost_inputs(slot);
             }

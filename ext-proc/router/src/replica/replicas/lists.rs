@@ -3,9 +3,9 @@
 //! An event changes one replica. The replica is removed from the sets, changed, and inserted where it belongs.
 
 use super::{CostInputs, Rank, Replicas};
-use crate::replica::{AvailabilityRules, Replica};
+use crate::replica::{Capacity, CapacityRules, Replica};
 use crate::replica_index::ReplicaIndex;
-use crate::{Availability, Push, ReplicaId, Time};
+use crate::{Push, ReplicaId, Time};
 
 impl Replicas {
     /// Applies the timers that are due: stale probes and trials.
@@ -24,7 +24,7 @@ impl Replicas {
         probe_stale_after: core::time::Duration,
         now: Time,
     ) {
-        let rules = AvailabilityRules {
+        let rules = CapacityRules {
             push,
             probe_stale_after,
             ..self.rules
@@ -53,20 +53,18 @@ impl Replicas {
         self.update_panic_mode(now);
     }
 
-    /// Inserts a replica into the sets, and sets its timer.
+    /// Inserts a replica into the sets, and sets its timer. A prefill replica is in a set of its own, so no request is dispatched to it.
     pub(super) fn list(&mut self, slot: ReplicaIndex, now: Time) {
         let rules = self.rules;
         let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
             return;
         };
-        if !replica.role.has_requests() {
-            return self.list_prefiller(slot, now);
-        }
-        let unhealthy = replica.unhealthy_reason(&rules, now);
-        let by_health = replica.health_availability(unhealthy, &rules, now);
-        let availability = by_health.unwrap_or_else(|| replica.push_availability(&rules, now));
-        let open = availability == Availability::Available;
-        let healthy = !replica.draining && unhealthy.is_none();
+        let capacity = replica.capacity(&rules, now);
+        let is_open = matches!(capacity, Capacity::Free(_));
+        let has_requests = replica.role.has_requests();
+        let is_staying = has_requests && !replica.draining;
+        let is_healthy = is_staying && replica.probe_fault(&rules, now).is_none();
+        let is_proven = is_healthy && replica.breaker.is_closed();
         let rank = Rank::new(replica.requests(), replica.turn, slot);
         if let Some(place) = self.ranks.get_mut(slot.index()) {
             *place = rank;
@@ -75,41 +73,17 @@ impl Replicas {
             *place = CostInputs::of(replica);
             self.latency_bound.lower(place);
         }
-        self.staying.set(slot, !replica.draining);
-        self.healthy.set(slot, healthy);
-        self.proven
-            .set(slot, healthy && replica.breaker.is_closed());
-        if self.available.set(slot, open) && open {
+        self.staying.set(slot, is_staying);
+        self.healthy.set(slot, is_healthy);
+        self.proven.set(slot, is_proven);
+        self.prefillers.set(slot, is_open && !has_requests);
+        if is_open && has_requests && self.available.set(slot, true) {
             self.by_load.insert(rank);
             self.freed.push(slot);
-            replica.listed_capacity = replica.free_capacity(&rules, now);
+            replica.listed_capacity = capacity.free();
             self.free_capacity += u64::from(replica.listed_capacity);
         }
-        let next = replica.next_change(&rules, now);
-        let old = core::mem::replace(&mut replica.timer, next);
-        self.set_timer(slot, old, next);
-    }
-
-    /// Inserts a prefill replica into the set of those. It is in none of the others, so no request is dispatched to it.
-    #[cold]
-    fn list_prefiller(&mut self, slot: ReplicaIndex, now: Time) {
-        let rules = self.rules;
-        let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
-            return;
-        };
-        let is_open = replica.prefill_availability(&rules, now) == Availability::Available;
-        if let Some(place) = self.ranks.get_mut(slot.index()) {
-            *place = Rank::new(replica.requests(), replica.turn, slot);
-        }
-        if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
-            *place = CostInputs::of(replica);
-            self.latency_bound.lower(place);
-        }
-        for set in [&mut self.staying, &mut self.healthy, &mut self.proven] {
-            set.set(slot, false);
-        }
-        self.prefillers.set(slot, is_open);
-        let next = replica.next_change(&rules, now);
+        let next = replica.next_change(capacity, &rules, now);
         let old = core::mem::replace(&mut replica.timer, next);
         self.set_timer(slot, old, next);
     }
@@ -140,7 +114,7 @@ impl Replicas {
     /// under `blind`, unhealthy ones only while a healthy one exists.
     pub(super) fn update_panic_mode(&mut self, now: Time) {
         loop {
-            let rules = AvailabilityRules {
+            let rules = CapacityRules {
                 is_probe_panic: self.rules.push == Push::Blind && self.healthy.is_empty(),
                 is_breaker_panic: !self.healthy.is_empty() && self.proven.is_empty(),
                 ..self.rules
@@ -154,7 +128,7 @@ impl Replicas {
     }
 
     /// Replaces the rules. When panic mode ends, each open breaker admits a trial at once.
-    fn apply_rules(&mut self, rules: AvailabilityRules, now: Time) {
+    fn apply_rules(&mut self, rules: CapacityRules, now: Time) {
         let has_recovered = self.rules.is_breaker_panic && !self.proven.is_empty();
         let all: Vec<ReplicaIndex> = self.all().collect();
         for slot in &all {

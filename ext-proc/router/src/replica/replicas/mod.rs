@@ -12,9 +12,8 @@ mod silence;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::estimate::{CostInputs, LatencyBound};
-use super::{
-    AvailabilityRules, CounterSums, LatencyModel, MeanWork, PoolLatency, Replica, SignalLog,
-};
+pub(crate) use self::silence::Silence;
+use super::{CapacityRules, CounterSums, LatencyModel, MeanWork, PoolLatency, Replica, SignalLog};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
@@ -59,7 +58,7 @@ impl Rank {
 
 #[derive(Debug, Default)]
 pub(crate) struct Replicas {
-    rules: AvailabilityRules,
+    rules: CapacityRules,
     replicas: Vec<Option<Replica>>,
     slots: BTreeMap<ReplicaId, ReplicaIndex>,
     staying: ReplicaSet,
@@ -96,10 +95,10 @@ pub(crate) struct Replicas {
 impl Replicas {
     pub(crate) fn new(push: Push, probe_stale_after: core::time::Duration) -> Self {
         Self {
-            rules: AvailabilityRules {
+            rules: CapacityRules {
                 push,
                 probe_stale_after,
-                ..AvailabilityRules::default()
+                ..CapacityRules::default()
             },
             output_tokens: estimate::OUTPUT_TOKENS.get(),
             ..Self::default()
@@ -111,24 +110,14 @@ impl Replicas {
         &self.available
     }
 
-    /// Available replicas at a time for which the sets were not updated; for explanations.
-    pub(crate) fn available_at(&self, now: Time) -> ReplicaSet {
+    /// Available replicas, or available prefill replicas, at a time for which the sets were not updated; for explanations.
+    pub(crate) fn available_at(&self, has_requests: bool, now: Time) -> ReplicaSet {
         let mut available = ReplicaSet::default();
         for slot in self.all() {
-            let open = self.availability(slot, now) == Some(Availability::Available);
-            available.set(slot, open && self.has_requests(slot));
+            let is_open = self.availability(slot, now) == Some(Availability::Available);
+            available.set(slot, is_open && self.has_requests(slot) == has_requests);
         }
         available
-    }
-
-    /// Available prefill replicas at a time for which the sets were not updated; for explanations.
-    pub(crate) fn prefillers_at(&self, now: Time) -> ReplicaSet {
-        let mut prefillers = ReplicaSet::default();
-        for slot in self.all() {
-            let open = self.availability(slot, now) == Some(Availability::Available);
-            prefillers.set(slot, open && !self.has_requests(slot));
-        }
-        prefillers
     }
 
     /// Whether requests are dispatched to a replica.
@@ -164,11 +153,11 @@ impl Replicas {
     /// Whether a replica is available, or why not.
     pub(crate) fn availability(&self, slot: ReplicaIndex, now: Time) -> Option<Availability> {
         self.get(slot)
-            .map(|replica| replica.availability(&self.rules, now))
+            .map(|replica| replica.capacity(&self.rules, now).availability())
     }
 
     pub(crate) fn any_healthy(&self) -> bool {
-        let unproven = |slot| self.get(slot).is_none_or(|r| r.last_probed().is_none());
+        let unproven = |slot| self.get(slot).is_none_or(|r| r.probed.is_none());
         match self.rules.push {
             Push::Pending => self.healthy.iter().any(|slot| !unproven(slot)),
             Push::Outstanding { .. } | Push::Blind => !self.healthy.is_empty(),

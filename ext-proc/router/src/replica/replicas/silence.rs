@@ -3,9 +3,20 @@
 use core::time::Duration;
 
 use super::Replicas;
-use crate::replica::{BreakerPermit, Replica, Silence};
+use crate::replica::{BreakerPermit, Replica};
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, ReplicaId, Time};
+
+/// Silence of a replica that has requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Silence {
+    /// Time without a sign of life, as far as observed.
+    pub(crate) lasts: Duration,
+    /// Whether a healthy replica would have shown a sign while it writes answers.
+    pub(crate) is_certain: bool,
+    /// Whether the engine claims to run requests, and its counters stand still.
+    pub(crate) are_counters_frozen: bool,
+}
 
 impl Replica {
     /// The silence of the replica, while its circuit breaker is not open already.
@@ -22,8 +33,8 @@ impl Replica {
             .is_some_and(|running| running > 0);
         Some(Silence {
             lasts: on_trial.map_or(observed, |on_trial| on_trial.min(observed)),
-            is_certain: has_live_counters || self.failed,
-            are_counters_frozen: has_live_counters && !self.failed && claims_to_run,
+            is_certain: has_live_counters || self.has_probe_failed,
+            are_counters_frozen: has_live_counters && !self.has_probe_failed && claims_to_run,
         })
     }
 }
@@ -36,7 +47,7 @@ impl Replicas {
         if !replica.role.has_requests() {
             return None;
         }
-        let is_idle = replica.outstanding == 0;
+        let is_idle = replica.outstanding() == 0;
         let is_due = replica.signs.observe(is_idle, gap_max, now);
         is_due.then(|| replica.silence(now)).flatten()
     }

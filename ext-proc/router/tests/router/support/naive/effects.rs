@@ -167,7 +167,6 @@ impl Naive {
         replica.sent.extend(blocks.iter().map(|block| block.hash));
         replica.outstanding += 1;
         replica.pushes.push(self.now);
-        replica.unbegun += 1;
         let flight = InFlightRequest {
             replica: decision.replica,
             request,

@@ -39,8 +39,6 @@ pub(super) struct Replica {
     pub(super) siblings: Vec<Time>,
     /// When the response to one of its requests began, or ended without having begun.
     pub(super) begins: Vec<Time>,
-    /// Requests whose responses have not begun.
-    pub(super) unbegun: usize,
     /// Unbegun requests that the last probe shows as pending, if it shows no others.
     pub(super) shown: usize,
     /// From when on its pushes count against what it may be sent before the next probe.
@@ -101,7 +99,6 @@ impl Replica {
     /// The response to a request of this time begins.
     pub(super) fn begun(&mut self, at: Time, now: Time) {
         self.begins.push(now);
-        self.unbegun -= 1;
         let Some((sent, pending)) = &mut self.probe else {
             return;
         };

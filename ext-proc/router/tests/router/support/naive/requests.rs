@@ -276,6 +276,11 @@ impl Naive {
     ) {
         let late = self.now.as_nanos().saturating_sub(late_ms * 1_000_000);
         let sent = Time::from_nanos(late);
+        let flights = self.in_flight.values();
+        let is_older = |flight: &&InFlightRequest| {
+            flight.replica == replica && !flight.has_begun && flight.at < sent
+        };
+        let older = flights.filter(is_older).count();
         let state = self.replicas.get_mut(&replica).unwrap();
         let load = Load {
             pending,
@@ -291,8 +296,6 @@ impl Naive {
             state.without_metrics = None;
             state.usage = tells_all.then_some(usage);
             let after = |times: &[Time], from| times.iter().filter(|at| **at >= from).count();
-            let since = after(&state.pushes, sent) - after(&state.siblings, sent);
-            let older = state.unbegun.saturating_sub(since);
             let is_ours = after(&state.siblings, sent.before(SETTLE)) == 0;
             let is_explained = is_ours && (1..=older).contains(&(pending as usize));
             state.shown = if is_explained { older } else { 0 };

@@ -12,7 +12,7 @@ const GROUPS_MAX: usize = 1024;
 
 /// Recent dispatches to one target, oldest first.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Pushes {
+pub(super) struct Pushes {
     groups: VecDeque<Group>,
 }
 
@@ -24,12 +24,12 @@ struct Group {
 }
 
 impl Pushes {
-    pub(crate) fn push(&mut self, now: Time) {
+    pub(super) fn push(&mut self, now: Time) {
         self.add(now, 1);
     }
 
     /// Counts so many: requests, or their tokens.
-    pub(crate) fn add(&mut self, now: Time, count: u32) {
+    pub(super) fn add(&mut self, now: Time, count: u32) {
         if let Some(group) = self.groups.back_mut()
             && now < group.first.after(GROUP)
         {
@@ -51,12 +51,8 @@ impl Pushes {
         });
     }
 
-    pub(crate) fn last(&self) -> Option<Time> {
-        self.groups.back().map(|group| group.last)
-    }
-
     /// Number of dispatches at or after a time. A group that spans the time counts whole: too many is the safe side.
-    pub(crate) fn since(&self, time: Time) -> u32 {
+    pub(super) fn since(&self, time: Time) -> u32 {
         self.groups
             .iter()
             .rev()
@@ -65,7 +61,7 @@ impl Pushes {
             .fold(0, u32::saturating_add)
     }
 
-    pub(crate) fn forget_before(&mut self, time: Time) {
+    pub(super) fn forget_before(&mut self, time: Time) {
         while self.groups.front().is_some_and(|group| group.last < time) {
             self.groups.pop_front();
         }
