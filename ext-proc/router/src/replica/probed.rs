@@ -33,7 +33,9 @@ impl Replica {
             None if self.streams >= STREAMS_MIN.get() => self.ledger.stuck(now),
             _ => 0,
         };
-        self.age(pool, now);
+        if load.is_some() {
+            self.age(pool, now);
+        }
         let (pending, token_s) = (load.map_or(self.stuck, |load| load.pending), self.token_s());
         self.backlog.on_probe(&self.ledger, pending, sent, token_s);
         (self.probed, self.has_probe_failed) = (Some(sent), false);
