@@ -83,7 +83,7 @@ enum Chore {
     /// Plays a trace or a workload against every policy in the simulator (`--help` for its options)
     #[command(disable_help_flag = true)]
     Sim(ForwardedArguments),
-    /// Runs an experiment after a paper in the simulator, or `all` of them, and writes CSV, JSON and HTML to
+    /// Runs an experiment after a paper in the simulator, or `all` of them, and writes a page, CSV and JSON to
     /// target/experiments (`--help` for its options)
     #[command(disable_help_flag = true)]
     Experiment(ForwardedArguments),

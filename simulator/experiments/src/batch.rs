@@ -88,7 +88,7 @@ pub(crate) fn run(context: &Context) -> Document {
             "Batch done: before the last interactive request is sent.".into(),
         ],
         conclusions: conclusions(&rows, &shares),
-        sections: vec![Section::new("Shares of batch requests").table(table(&rows, &shares))],
+        sections: vec![Section::new("Shares of batch requests").table(table(&rows))],
         rows,
         ..Document::default()
     }
@@ -252,54 +252,43 @@ fn conclusions(rows: &Rows, shares: &[f64]) -> Vec<Conclusion> {
     let shares = shares.iter().filter(|share| **share > 0.0);
     for (&share, system) in shares.flat_map(|share| [(share, SYSTEM), (share, PAPER)]) {
         let panel = rows.at(GROUP, share);
-        let name = format!("{} batch requests, {system}", percent(share));
+        let case = format!("{} batch requests, {system}", percent(share));
         let slower = panel.mean(system, P90) / alone;
         let p90 = Conclusion::claim(
-            format!("{name}: the interactive p90 is at most 1.05 of that without batch requests"),
+            "the interactive p90 is at most 1.05 of that without batch requests",
             slower <= 1.05,
         );
-        conclusions.push(p90.measured(format!(
+        let p90 = p90.measured(format!(
             "{} ({} s; without tiers {})",
             times(slower),
             panel.shown(system, P90),
             times(panel.mean(NO_TIERS, P90) / alone)
-        )));
+        ));
         let done = panel.mean(system, DONE) / panel.mean(system, ORACLE);
         let served = Conclusion::claim(
-            format!("{name}: at least 0.9 of the batch requests that the oracle serves"),
+            "at least 0.9 of the batch requests that the oracle serves",
             done >= 0.9,
         );
-        conclusions.push(served.measured(format!(
+        let served = served.measured(format!(
             "{} ({} of {})",
             times(done),
             panel.shown(system, DONE),
             panel.shown(system, ORACLE)
-        )));
-        let missed = Conclusion::claim(
-            format!("{name}: no deadline is missed"),
-            panel.mean(system, MISSED) == 0.0,
-        );
-        conclusions.push(missed.measured(format!("{} missed", panel.shown(system, MISSED))));
+        ));
+        let is_kept = panel.mean(system, MISSED) == 0.0;
+        let missed = Conclusion::claim("no deadline is missed", is_kept)
+            .measured(format!("{} missed", panel.shown(system, MISSED)));
+        conclusions.extend([p90, served, missed].map(|claim| claim.in_case(&case)));
     }
     conclusions
 }
 
-fn table(rows: &Rows, shares: &[f64]) -> Table {
-    let columns = [
-        "batch share, system",
-        P90.name,
-        DONE.name,
-        ORACLE.name,
-        MISSED.name,
-    ];
-    let cells = shares
-        .iter()
-        .flat_map(|share| SYSTEMS.map(|system| (*share, system)));
-    Table::new(columns).with_rows(cells.map(|(share, system)| {
-        let panel = rows.at(GROUP, share);
-        let shown = [P90, DONE, ORACLE, MISSED].map(|figure| panel.shown(system, figure));
-        core::iter::once(format!("{}, {system}", percent(share)))
-            .chain(shown)
-            .collect::<Vec<_>>()
-    }))
+fn table(rows: &Rows) -> Table {
+    let figures = [P90, DONE, ORACLE, MISSED];
+    let shown = figures.map(|figure| figure.name);
+    let columns = ["share of batch requests", "system"]
+        .into_iter()
+        .chain(shown);
+    rows.table("share of batch requests", &figures)
+        .headline(&columns.collect::<Vec<_>>(), |row| row.text(2) == SYSTEM)
 }

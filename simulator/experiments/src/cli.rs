@@ -15,7 +15,7 @@ use crate::{registry, workloads};
 /// Default directory of reports; `cargo xtask` sets it.
 const OUTPUT: &str = "ISOTHERM_OUTPUT";
 
-/// Runs an experiment after a paper and writes its report: CSV, JSON, HTML.
+/// Runs an experiment after a paper and writes its report: a page, CSV, JSON.
 #[derive(Parser, Clone, Debug)]
 #[command(
     name = "isotherm-sim experiment",
@@ -36,7 +36,7 @@ pub struct Arguments {
     /// -16, -17, sageserve-a, scaling-weeks and fidelity; without it, their synthetic twins
     #[arg(long, value_name = "DIRECTORY")]
     pub traces: Option<PathBuf>,
-    /// Also writes NAME.md with the command, the commit, the date and the machine into this directory, such as docs/results
+    /// Also writes the page, with the command, the commit, the date and the machine, and its tables into this directory, such as docs/results
     #[arg(long, value_name = "DIRECTORY")]
     pub markdown: Option<PathBuf>,
     /// Directory of the reports [default: target/experiments]

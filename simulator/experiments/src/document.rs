@@ -1,5 +1,5 @@
 //! The result of an experiment, and the files in which it is written: `data.csv` (a line for each run), `data.json` (the
-//! runs, the paper's numbers and the conclusions), `report.html`.
+//! runs, the paper's numbers and the conclusions), and the page of results with its tables.
 
 use std::path::{Path, PathBuf};
 
@@ -45,26 +45,29 @@ impl Document {
         }
     }
 
-    /// Writes the three files into a directory of the experiment's name; returns the path of the page.
+    /// Writes the files into a directory of the experiment's name; returns the path of the page.
     pub(crate) fn write(&self, output: &Path) -> anyhow::Result<PathBuf> {
-        let names = [
-            ("data.csv", Format::Csv),
-            ("data.json", Format::Json),
-            ("report.html", Format::Html),
-        ];
-        let [_, _, page] = self.report()?.write(&output.join(self.name), names)?;
+        let directory = output.join(self.name);
+        let report = self.report()?;
+        let names = [("data.csv", Format::Csv), ("data.json", Format::Json)];
+        report.write(&directory, names)?;
+        let page = directory.join(self.page_name());
+        report.write_page(&page)?;
         Ok(page)
+    }
+
+    fn page_name(&self) -> String {
+        format!("{}.md", self.page.unwrap_or(self.name))
     }
 
     /// Writes the result page with the circumstances of the run, which the other files leave out to be the same bytes every time.
     pub(crate) fn write_markdown(&self, directory: &Path) -> anyhow::Result<PathBuf> {
-        let facts = RunFacts::collect("cargo xtask");
-        let name = format!("{}.md", self.page.unwrap_or(self.name));
         let report = Report {
-            facts: Some(facts),
+            facts: Some(RunFacts::collect("cargo xtask")),
             ..self.report()?
         };
-        let [path] = report.write(directory, [(name.as_str(), Format::Markdown)])?;
+        let path = directory.join(self.page_name());
+        report.write_page(&path)?;
         Ok(path)
     }
 
@@ -74,28 +77,11 @@ impl Document {
         let paper = Section::new("Figures of the paper and of this run").table(table(&self.paper));
         let sections = [about, paper].into_iter().chain(self.sections.clone());
         let report = Report {
-            footer: format!(
-                "`cargo xtask experiment {}` repeats the runs; the same seed gives the same figures. Simulated: the routing core \
-                 as shipped, the engine model of simulator/engine, clients and network in virtual time.",
-                self.name
-            ),
-            rows: self.rows.table(),
+            rows: self.rows.runs(),
             ..Report::new(self.title, sections)
         };
         report.with_data(self)
     }
-}
-
-/// Writes a page that links the reports of several experiments.
-pub(crate) fn write_index(output: &Path, documents: &[Document]) -> anyhow::Result<PathBuf> {
-    let section = |document: &Document| {
-        Section::new(document.title)
-            .link(format!("{}/report.html", document.name))
-            .conclusions(document.conclusions.clone())
-    };
-    let report = Report::new("Isotherm: experiments", documents.iter().map(section));
-    let [path] = report.write(output, [("index.html", Format::Html)])?;
-    Ok(path)
 }
 
 #[cfg(test)]
@@ -128,14 +114,12 @@ mod tests {
 
     #[test]
     fn the_page_compares_with_the_papers_figures_and_marks_missed_claims() {
-        let page = document().report().unwrap().render(Format::Html).unwrap();
-        let has = |text: &str| assert!(page.contains(text), "{text}");
-        has("A &lt;tiny&gt; one");
-        has("1.27 ×");
-        has("1.05 ×");
-        has("Does not hold: ");
-        has("below");
-        has("A paper, Figure 9");
+        let page = document().report().unwrap().page("tiny").markdown;
+        let has = |text: &str| assert!(page.contains(text), "{text} in {page}");
+        has("# A <tiny> one");
+        has("| gain | 1.27 × | 1.05 × | below |");
+        has("[tiny-figures-of-the-paper.csv]");
+        has("**Does not hold:** It gains.");
         let text = document().report().unwrap().text();
         let words: Vec<&str> = text.split_whitespace().collect();
         assert!(
@@ -162,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_writes_three_files_a_result_page_and_an_index() {
+    fn an_experiment_writes_its_runs_and_a_page_with_the_circumstances_where_it_is_asked_to() {
         let output = std::env::temp_dir().join(format!("isotherm-document-{}", std::process::id()));
         let page = document().write(&output).unwrap();
         let read = |name: &str| fs::read_to_string(page.with_file_name(name)).unwrap();
@@ -171,11 +155,10 @@ mod tests {
         assert_eq!(json["rows"][0]["summary"]["throughput_tokens_per_s"], 10.0);
         assert_eq!(json["paper"][0]["paper"]["unit"], "times");
         assert_eq!(json["findings"][0]["holds"], false);
+        assert!(!read("tiny.md").contains("- Commit: `"));
         let result = document().write_markdown(&output).unwrap();
         let markdown = fs::read_to_string(result).unwrap();
         assert!(markdown.contains("- Commit: `") && markdown.contains("| gain | 1.27 ×"));
-        let index = fs::read_to_string(write_index(&output, &[document()]).unwrap()).unwrap();
-        assert!(index.contains(r#"href="tiny/report.html""#));
         fs::remove_dir_all(output).unwrap();
     }
 }

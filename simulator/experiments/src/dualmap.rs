@@ -14,7 +14,6 @@ use isotherm_report::number::short;
 use isotherm_router::Push;
 use isotherm_simulator::{Arrangement, Setup};
 
-use crate::charts::GOODPUT_SHARE;
 use crate::context::{Context, WorkloadSource, config, grid};
 use crate::figures::ATTAINMENT;
 use crate::rows::{Panel, Rows, highest};
@@ -37,6 +36,8 @@ pub(crate) const TOOLS: &str = "Tool&Agent";
 pub(crate) const GROUPS: [&str; 2] = [CONVERSATION, TOOLS];
 
 pub(crate) const REPLICAS: usize = 8;
+/// Share of requests within the SLO that makes goodput.
+pub(crate) const GOODPUT_SHARE: f64 = 0.9;
 
 /// The arrangement of a system.
 pub(crate) fn arrangement(system: &str) -> Arrangement {

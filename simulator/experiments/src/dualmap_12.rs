@@ -7,17 +7,15 @@
 use core::time::Duration;
 
 use isotherm_engine::model::presets::Preset;
-use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines, Plot};
 use isotherm_report::number::{percent, short};
-use isotherm_report::{Conclusion, Section};
+use isotherm_report::{Conclusion, Section, Table};
 use isotherm_simulator::setup::{Action, Change, SLO};
-use isotherm_simulator::{Outcome, ReplicaSetup, Sample, Setup};
+use isotherm_simulator::{Outcome, ReplicaSetup, Setup};
 
-use crate::charts::GOODPUT_SHARE;
 use crate::context::{Case, Context, WorkloadSource, grid};
 use crate::document::Document;
 use crate::dualmap::{
-    AFFINITY, DUAL_MAP, ISOTHERM, LEAST_LOADED, PUSHING, TOOLS, arrangement, setup,
+    AFFINITY, DUAL_MAP, GOODPUT_SHARE, ISOTHERM, LEAST_LOADED, PUSHING, TOOLS, arrangement, setup,
 };
 use crate::explain;
 use crate::paper::Source;
@@ -60,8 +58,11 @@ pub(crate) fn run(context: &Context) -> Document {
     });
     let (rows, runs): (Vec<_>, Vec<_>) = runs.into_iter().unzip();
     let (rows, runs) = (Rows(rows), Runs(runs));
-    let mut sections: Vec<Section> = [UP, DOWN].map(|group| section(group, &runs)).into();
-    sections.push(Section::detail("Whole runs").table(explain::table(&rows)));
+    let windows = Section::detail("Share within the SLO by windows, first seed");
+    let sections = vec![
+        windows.table(windows_table(&runs)),
+        Section::detail("Whole runs").table(explain::table(&rows, "")),
+    ];
     Document {
         about: vec![format!(
             "{TOOLS} (tools and agents) on replicas of Llama-3.1-8B on two A100. Up: {} requests/s on 4 replicas, 4 more after {} s. Down: {} requests/s on 8 \
@@ -115,7 +116,7 @@ fn conclusions(runs: &Runs<'_>, seeds: usize) -> Vec<Conclusion> {
     }));
     if seeds > 1 {
         conclusions.push(Conclusion::note(format!(
-            "Shares are means of {seeds} seeds; the curves are those of the first."
+            "Shares are means of {seeds} seeds; the windows are those of the first."
         )));
     }
     conclusions
@@ -180,75 +181,24 @@ fn attainment(outcome: &Outcome, from: Duration, to: Duration) -> f64 {
     within.count() as f64 / sent.count() as f64
 }
 
-fn section(group: &str, runs: &Runs<'_>) -> Section {
-    let event = match group {
-        UP => (MORE_AT.as_secs_f64(), "four replicas join".to_owned()),
-        _ => (LESS_AT.as_secs_f64(), "the first of four leaves".to_owned()),
-    };
-    let chart = |title: String, caption: &str, lines: Vec<Curve>, y_name: &str, reference| {
-        let plot = Lines {
-            lines,
-            x_name: "seconds".into(),
-            y_name: y_name.into(),
-            reference,
-            events: vec![event.clone()],
-            ..Lines::default()
-        };
-        Chart::new(title, caption, SYSTEMS, Plot::Lines(plot))
-    };
-    // A curve is of the first seed.
-    let run_of = |system: &str| runs.outcomes(group, system).next();
-    let shares = SYSTEMS.iter().enumerate().filter_map(|(series, system)| {
-        let points = attainments(run_of(system)?);
-        Some(curve(series, points))
-    });
-    let mut charts = vec![chart(
-        format!("{group}: share within the SLO"),
-        "By colour as above.",
-        shares.collect(),
-        "share within 5 s",
-        Some((GOODPUT_SHARE, "90 %".to_owned())),
-    )];
-    for system in [DUAL_MAP, ISOTHERM] {
-        charts.extend(run_of(system).map(|outcome| {
-            chart(
-                format!("{group}: prompt tokens to be computed, {system}"),
-                "A line for each replica, in any colour.",
-                (0..MANY)
-                    .map(|replica| curve(replica, backlog(outcome, replica)))
-                    .collect(),
-                "pending prefill tokens",
-                None,
-            )
-        }));
+/// The share within the SLO in each window of the first seed.
+fn windows_table(runs: &Runs<'_>) -> Table {
+    let mut table = Table::new(["group", "from, s"].into_iter().chain(SYSTEMS));
+    for group in [UP, DOWN] {
+        for from in (0..LENGTH.as_secs()).step_by(WINDOW.as_secs() as usize) {
+            let start = Duration::from_secs(from);
+            let shares = SYSTEMS.map(|system| {
+                let first = runs.outcomes(group, system).next();
+                first.map_or_else(String::new, |outcome| {
+                    percent(attainment(outcome, start, start + WINDOW))
+                })
+            });
+            table.push(
+                [group.to_owned(), from.to_string()]
+                    .into_iter()
+                    .chain(shares),
+            );
+        }
     }
-    Section::detail(group).charts(charts)
-}
-
-fn curve(series: usize, points: Vec<(f64, f64)>) -> Curve {
-    Curve {
-        series,
-        points,
-        style: CurveStyle::Plain,
-    }
-}
-
-/// Share within the SLO by windows.
-fn attainments(outcome: &Outcome) -> Vec<(f64, f64)> {
-    let starts = (0..LENGTH.as_secs()).step_by(WINDOW.as_secs() as usize);
-    let starts = starts.map(Duration::from_secs);
-    starts
-        .map(|from| (from.as_secs_f64(), attainment(outcome, from, from + WINDOW)))
-        .collect()
-}
-
-/// Pending prefill tokens of a replica over time.
-fn backlog(outcome: &Outcome, replica: usize) -> Vec<(f64, f64)> {
-    let samples = outcome.samples.iter().filter(|sample| sample.at <= LENGTH);
-    let point = |sample: &Sample| {
-        let mut replicas = sample.replicas.iter();
-        let load = replicas.find(|load| load.replica as usize == replica)?;
-        Some((sample.at.as_secs_f64(), load.pending_prefill_tokens as f64))
-    };
-    samples.filter_map(point).collect()
+    table
 }

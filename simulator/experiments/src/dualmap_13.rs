@@ -7,10 +7,11 @@
 use isotherm_report::number::{short, times};
 use isotherm_report::{Conclusion, Section, Table};
 
-use crate::charts::{Charts, GOODPUT_SHARE};
 use crate::context::{Case, Context};
 use crate::document::Document;
-use crate::dualmap::{BASELINES, DUAL_MAP, PUSHING, SYSTEMS, TOOLS, arrangement, setup};
+use crate::dualmap::{
+    BASELINES, DUAL_MAP, GOODPUT_SHARE, PUSHING, SYSTEMS, TOOLS, arrangement, setup,
+};
 use crate::figures::Figure;
 use crate::paper::Source;
 use crate::row::Row;
@@ -44,7 +45,6 @@ pub(crate) fn run(context: &Context) -> Document {
         search(context, system, *size, *seed)
     }));
     let mean = |size| rows.at(TOOLS, size).mean(DUAL_MAP, GOODPUT);
-    let charts = Charts::new(&rows, &SYSTEMS);
     Document {
         about: vec![format!(
             "Tools and agents on 8 to 32 replicas (Llama-3.1-8B on two A100 each), {REQUESTS_EACH} requests for each replica. Goodput: the highest rate with \
@@ -57,12 +57,7 @@ pub(crate) fn run(context: &Context) -> Document {
             &[mean(32.0) / mean(8.0)],
         )],
         conclusions: conclusions(&rows),
-        sections: vec![
-            Section::detail("Figure 13a")
-                .text("A straight line is linear growth.")
-                .charts(charts.lines(TOOLS, "replicas", &[GOODPUT]))
-                .table(table(&rows)),
-        ],
+        sections: vec![Section::detail("Figure 13a").table(table(&rows))],
         rows,
         ..Document::default()
     }

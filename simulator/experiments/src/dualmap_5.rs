@@ -11,10 +11,9 @@ use isotherm_report::{Conclusion, Section, Table};
 use isotherm_router::{PolicyFactory, Push};
 use isotherm_simulator::{Arrangement, Setup};
 
-use crate::charts::{Charts, GOODPUT_SHARE};
 use crate::context::{Context, WorkloadSource, config, grid};
 use crate::document::Document;
-use crate::dualmap::{CONVERSATION, DUAL_MAP, REPLICAS, Sweep, setup, source};
+use crate::dualmap::{CONVERSATION, DUAL_MAP, GOODPUT_SHARE, REPLICAS, Sweep, setup, source};
 use crate::figures::{ATTAINMENT, CV, HITS, P50, P90};
 use crate::paper::Source;
 use crate::rows::{Panel, highest};
@@ -39,7 +38,6 @@ pub(crate) fn run(context: &Context) -> Document {
     let panel = sweep.at(telling_rate(sweep));
     // Relative saving of a configuration against another.
     let less = |ours, theirs, figure| [1.0 - panel.ratio(ours, theirs, figure)];
-    let charts = Charts::new(&rows, &SYSTEMS);
     Document {
         about: vec![format!(
             "{REPLICAS} replicas (Llama-3.1-8B on two A100 each), conversations, pending requests wait in the router. All five hash the prefix to the same two \
@@ -67,12 +65,8 @@ pub(crate) fn run(context: &Context) -> Document {
         sections: vec![
             Section::detail("Five configurations over the rate")
                 .text(format!("The table is of {} requests/s.", short(panel.x)))
-                .charts(charts.lines(
-                    CONVERSATION,
-                    "requests/s",
-                    &[P50, P90, HITS, CV, ATTAINMENT],
-                ))
-                .table(table(sweep, panel)),
+                .table(table(sweep, panel))
+                .table(rows.table("requests/s", &[P50, P90, HITS, CV, ATTAINMENT])),
         ],
         rows,
         ..Document::default()

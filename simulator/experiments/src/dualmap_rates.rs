@@ -3,16 +3,14 @@
 //! Balance is the coefficient of variation of the replicas' pending prefill tokens (the paper's equation 1), sampled once a
 //! second, mean over the samples with pending tokens.
 
-use isotherm_report::chart::{Chart, Curve, CurveStyle, Lines, Plot};
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
 
-use crate::charts::{Charts, GOODPUT_SHARE};
 use crate::context::Context;
 use crate::document::Document;
 use crate::dualmap::{
-    AFFINITY, BASELINES, CONVERSATION, DUAL_MAP, GROUPS, ISOTHERM, LEAST_LOADED, PUSHING, REPLICAS,
-    SYSTEMS, Sweep, TOOLS, over_rate,
+    AFFINITY, BASELINES, CONVERSATION, DUAL_MAP, GOODPUT_SHARE, GROUPS, ISOTHERM, LEAST_LOADED,
+    PUSHING, REPLICAS, SYSTEMS, Sweep, TOOLS, over_rate,
 };
 use crate::explain;
 use crate::figures::{ATTAINMENT, CV, E2E_P50, E2E_P90, Figure, HITS, P50, P90};
@@ -29,8 +27,8 @@ fn sweeps(rows: &Rows) -> [Sweep<'_>; 2] {
 }
 
 fn lines(sweep: Sweep<'_>, figures: &[Figure]) -> Section {
-    let charts = Charts::new(sweep.rows, &SYSTEMS);
-    Section::detail(sweep.group).charts(charts.lines(sweep.group, "requests/s", figures))
+    let rows = sweep.rows.filtered(|row| row.group == sweep.group);
+    Section::detail(sweep.group).table(rows.table("requests/s", figures))
 }
 
 /// Figure 1: cache hits against load balance.
@@ -63,30 +61,11 @@ pub(crate) fn figure_1(context: &Context) -> Document {
         )],
         conclusions: panels.into_iter().flat_map(hits_and_balance).collect(),
         sections: vec![
-            Section::detail("Hits and balance")
-                .text("To the left: even load. Up: warm caches.")
-                .charts(panels.map(trade_off).into())
-                .table(explain::table(&rows)),
+            Section::detail("Hits and balance").table(explain::table(&rows, "requests/s")),
         ],
         rows,
         ..Document::default()
     }
-}
-
-fn trade_off(panel: Panel<'_>) -> Chart {
-    let point = |(series, system): (usize, &&str)| Curve {
-        series,
-        style: CurveStyle::Dotted,
-        points: vec![(panel.mean(system, CV), panel.mean(system, HITS))],
-    };
-    let plot = Lines {
-        lines: SYSTEMS.iter().enumerate().map(point).collect(),
-        x_name: CV.name.to_owned(),
-        y_name: HITS.name.to_owned(),
-        ..Lines::default()
-    };
-    let title = format!("{}, {} requests/s", panel.group, short(panel.x));
-    Chart::new(title, "", SYSTEMS, Plot::Lines(plot))
 }
 
 fn hits_and_balance(panel: Panel<'_>) -> [Conclusion; 3] {
@@ -220,7 +199,7 @@ pub(crate) fn figure_4(context: &Context) -> Document {
     let rows = over_rate(context);
     let section = |sweep: Sweep<'_>| {
         let of_group = rows.filtered(|row| row.group == sweep.group);
-        lines(sweep, &[P50, P90, E2E_P50, E2E_P90]).table(explain::table(&of_group))
+        lines(sweep, &[P50, P90, E2E_P50, E2E_P90]).table(explain::table(&of_group, "requests/s"))
     };
     let high = |sweep: Sweep<'_>| -> Vec<Conclusion> {
         let rates = sweep.high_rates().into_iter();

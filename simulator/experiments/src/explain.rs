@@ -43,7 +43,7 @@ pub(crate) fn beside(panel: Panel<'_>, ours: &str, theirs: &str) -> String {
 }
 
 /// The figures that explain, for every cell, in the order of the rows.
-pub(crate) fn table(rows: &Rows) -> Table {
+pub(crate) fn table(rows: &Rows, varied: &str) -> Table {
     let [goodput_1s, goodput_2s, goodput_5s, goodput_10s] = GOODPUTS;
     let figures = [
         REQUESTS,
@@ -65,14 +65,7 @@ pub(crate) fn table(rows: &Rows) -> Table {
         ROUTER_WAITING,
         BUSY,
     ];
-    let columns = core::iter::once("").chain(figures.map(|figure| figure.name));
-    Table::new(columns).with_rows(rows.cells().into_iter().map(|row| {
-        let panel = rows.at(&row.group, row.x);
-        let label = match row.x {
-            0.0 => format!("{}: {}", row.group, row.system),
-            x => format!("{}, {x}: {}", row.group, row.system),
-        };
-        let shown = figures.map(|figure| panel.shown(&row.system, figure));
-        core::iter::once(label).chain(shown)
-    }))
+    let [tokens, p90] = [TOKENS, P90].map(|figure| figure.column());
+    let shown = ["group", varied, "system", &tokens, HITS.name, &p90];
+    rows.table(varied, &figures).headline(&shown, |_| true)
 }

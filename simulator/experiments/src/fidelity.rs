@@ -68,17 +68,8 @@ pub(crate) fn run(context: &Context) -> Document {
     for seed in context.seeds(SEEDS) {
         for strategy in SYSTEMS {
             for group in [REQUESTS, AGGREGATED] {
-                trials.push(Trial {
-                    group: group.to_owned(),
-                    system: strategy.to_owned(),
-                    x: 0.0,
-                    seed,
-                    strategy,
-                    mode: Mode::Honest,
-                    cluster: cluster.clone(),
-                    counted: vec![0],
-                    keeps: Vec::new(),
-                });
+                let run = (Mode::Honest, seed);
+                trials.push(Trial::new(group, strategy, run, cluster.clone()));
             }
         }
     }
@@ -122,7 +113,7 @@ fn by_requests(trial: &Trial, engine: Engine) -> Row {
         seed: trial.seed,
         ..trial.cluster.clone()
     };
-    let mut scaler = scaler(trial.strategy, trial.mode, &cluster, &trial.keeps);
+    let mut scaler = scaler(trial.strategy, trial.mode, &cluster);
     let outcomes = cluster.run_requests(&[engine.config()], scaler.as_mut());
     let (mut ttft, mut e2e) = (Latencies::default(), Latencies::default());
     let seconds = |time: Option<Duration>| time.map_or(f64::INFINITY, |time| time.as_secs_f64());
@@ -143,7 +134,7 @@ fn by_requests(trial: &Trial, engine: Engine) -> Row {
     Row {
         group: trial.group.clone(),
         system: trial.system.clone(),
-        x: trial.x,
+        x: 0.0,
         seed: trial.seed,
         summary: None,
         more: [

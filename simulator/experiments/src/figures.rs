@@ -1,18 +1,16 @@
 //! Figures of a run: the name, the values and the presentation of each.
 
-use isotherm_report::chart::Scale;
 use isotherm_report::number::{percent, short};
 use isotherm_simulator::Summary;
 
 use crate::row::Row;
 
-/// A figure of a run, as conclusions, tables and charts show it.
+/// A figure of a run, as conclusions and tables show it.
 #[derive(Clone, Copy)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
-    /// Name of the axis of a chart.
-    pub(crate) unit: &'static str,
-    pub(crate) scale: Scale,
+    /// Unit that tables name; empty where the values or the name have it.
+    unit: &'static str,
     pub(crate) is_less_better: bool,
     pub(crate) format: fn(f64) -> String,
     values: Values,
@@ -30,7 +28,6 @@ impl Figure {
         Self {
             name,
             unit,
-            scale: Scale::Linear,
             is_less_better: false,
             format: short,
             values,
@@ -44,15 +41,14 @@ impl Figure {
     const fn share(name: &'static str, of: fn(&Summary) -> f64) -> Self {
         Self {
             format: percent,
-            ..Self::number(name, "share", of)
+            ..Self::number(name, "", of)
         }
     }
 
     const fn seconds(name: &'static str, of: fn(&Summary) -> f64) -> Self {
         Self {
-            scale: Scale::Log,
             is_less_better: true,
-            ..Self::number(name, "seconds", of)
+            ..Self::number(name, "s", of)
         }
     }
 
@@ -64,7 +60,7 @@ impl Figure {
     ) -> Self {
         Self {
             format,
-            ..Self::new(name, name, Values::More(key))
+            ..Self::new(name, "", Values::More(key))
         }
     }
 
@@ -73,6 +69,14 @@ impl Figure {
         Self {
             is_less_better: true,
             ..self
+        }
+    }
+
+    /// Name of a column.
+    pub(crate) fn column(&self) -> String {
+        match self.unit {
+            "" => self.name.to_owned(),
+            unit => format!("{}, {unit}", self.name),
         }
     }
 
@@ -91,13 +95,12 @@ pub(crate) const ATTAINMENT: Figure =
     Figure::share("requests within the SLO", |run| run.slo_attainment);
 pub(crate) const HITS: Figure = Figure::share("cache hits", |run| run.hit_ratio);
 pub(crate) const FORWARDED: Figure = Figure::share("forwarded", |run| run.forwarded_share);
-pub(crate) const FAILED: Figure = Figure::number("failed", "requests", |run| run.failed as f64);
-pub(crate) const REQUESTS: Figure =
-    Figure::number("requests", "requests", |run| run.requests as f64);
+pub(crate) const FAILED: Figure = Figure::number("failed", "", |run| run.failed as f64);
+pub(crate) const REQUESTS: Figure = Figure::number("requests", "", |run| run.requests as f64);
 /// Standard deviation over mean of the prompt tokens that replicas have yet to compute.
 pub(crate) const CV: Figure = Figure {
     is_less_better: true,
-    ..Figure::number("CV of pending prefill tokens", "CV", |run| run.load_cv)
+    ..Figure::number("CV of pending prefill tokens", "", |run| run.load_cv)
 };
 
 pub(crate) const MEAN: Figure = Figure::seconds("mean TTFT", |run| run.ttft_mean_s);

@@ -1,12 +1,12 @@
 //! The papers' figures, run again in the simulator with the shipped policies.
 //!
 //! An experiment is a function from a [`Context`] (seeds, threads, trace) to a [`Document`]: it runs cases, each a set-up and a
-//! workload, with every seed, and computes charts, the paper's numbers beside the measured ones, and conclusions. A report
+//! workload, with every seed, and computes tables, the paper's numbers beside the measured ones, and conclusions. A report
 //! depends on no clock, no thread count and no machine: the same seed gives the same bytes.
 //!
 //! - [`registry`]: every experiment by name; [`cli`]: `isotherm-sim experiment`
 //! - `context`, `rows`, `figures`, `load`: runs and their figures
-//! - `document`, `charts`, `explain`, `paper`: the report
+//! - `document`, `explain`, `paper`: the report
 //! - `workloads`, `dualmap`: shared by several experiments
 //! - `scaling`: shared by the experiments after SageServe
 //! - every other module: an experiment
@@ -19,7 +19,6 @@ pub mod registry;
 mod ablate;
 mod assumptions;
 mod batch;
-mod charts;
 mod default;
 mod dualmap;
 mod dualmap_12;

@@ -142,22 +142,24 @@ impl PaperComparison {
     }
 }
 
-/// The comparisons as a table.
+/// The comparisons as a table. The headline leaves out where the paper states a figure, and why this run differs.
 pub(crate) fn table(comparisons: &[PaperComparison]) -> Table {
     let has_reasons = comparisons.iter().any(|one| !one.because.is_empty());
     let columns = ["figure", "paper", "measured", "measured is", "source"];
     let reason = has_reasons.then_some("difference");
-    Table::new(columns.into_iter().chain(reason)).with_rows(comparisons.iter().map(|one| {
-        let cells = [
-            one.what.clone(),
-            one.paper.to_string(),
-            one.ours_text(),
-            one.relation().to_owned(),
-            one.paper.source.to_owned(),
-        ];
-        let reason = has_reasons.then(|| one.because.clone());
-        cells.into_iter().chain(reason)
-    }))
+    let table =
+        Table::new(columns.into_iter().chain(reason)).with_rows(comparisons.iter().map(|one| {
+            let cells = [
+                one.what.clone(),
+                one.paper.to_string(),
+                one.ours_text(),
+                one.relation().to_owned(),
+                one.paper.source.to_owned(),
+            ];
+            let reason = has_reasons.then(|| one.because.clone());
+            cells.into_iter().chain(reason)
+        }));
+    table.headline(&columns[..4], |_| true)
 }
 
 #[cfg(test)]

@@ -10,12 +10,11 @@ use std::sync::Arc;
 use isotherm_engine::model::presets::Preset;
 use isotherm_policies::PolicyName;
 use isotherm_report::number::{percent, short, times};
-use isotherm_report::{Conclusion, Section, Table};
+use isotherm_report::{Conclusion, Row, Section, Table};
 use isotherm_router::Push;
 use isotherm_simulator::workload::diurnal;
 use isotherm_simulator::{Arrangement, Network, Outcome, RegionSetup, Setup};
 
-use crate::charts::Charts;
 use crate::context::{Case, Context, WorkloadSource, config, grid, published};
 use crate::document::Document;
 use crate::figures::{FORWARDED, Figure, HITS, P50, P90, TOKENS};
@@ -109,12 +108,6 @@ pub(crate) fn run(context: &Context) -> Document {
     for cell in cells.iter().filter(|cell| cell.system == OURS) {
         panels.push(rows.at(&cell.group, cell.x));
     }
-    let charts = Charts::new(&rows, &SYSTEMS);
-    let mut groups: Vec<&str> = panels.iter().map(|panel| panel.group).collect();
-    groups.dedup();
-    let pictures = groups
-        .iter()
-        .flat_map(|group| charts.lines(group, "round trip, ms", &[TOKENS, P90]));
     Document {
         about: vec![
             format!(
@@ -127,8 +120,9 @@ pub(crate) fn run(context: &Context) -> Document {
         ],
         conclusions: conclusions(&panels),
         sections: vec![
-            Section::new("Beside the central balancer").table(table(&panels)),
-            Section::detail("Throughput and time to first token").charts(pictures.collect()),
+            Section::new("Beside the central balancer")
+                .text("a page shows a round trip of 75 ms.")
+                .table(table(&rows)),
         ],
         rows,
         ..Document::default()
@@ -222,8 +216,8 @@ fn conclusions(panels: &[Panel<'_>]) -> Vec<Conclusion> {
                 "forwarding has at least {TOKENS_MIN} of the central balancer's throughput, at most {P90_MAX} of its p90, and at most {FAR_MAX} of its p50 beyond the first region"
             )
         };
-        let name = format!("{}, {} ms: {claim}", panel.group, panel.x);
-        let conclusion = Conclusion::claim(name, shortfalls.is_empty());
+        let case = format!("{}, {} ms", panel.group, panel.x);
+        let conclusion = Conclusion::claim(claim, shortfalls.is_empty()).in_case(case);
         if shortfalls.is_empty() {
             conclusion
         } else {
@@ -233,23 +227,13 @@ fn conclusions(panels: &[Panel<'_>]) -> Vec<Conclusion> {
     panels.iter().map(claim).collect()
 }
 
-fn table(panels: &[Panel<'_>]) -> Table {
+/// The headline has the systems with a round trip of 75 ms, the way between two coasts.
+fn table(rows: &Rows) -> Table {
     let figures = [TOKENS, P50, P90, FAR_P50, HITS, FORWARDED];
-    let columns = ["", "round trip", "system"].into_iter();
-    let mut table = Table::new(columns.chain(figures.map(|figure| figure.name)));
-    for panel in panels {
-        for system in SYSTEMS {
-            if panel.runs(system).next().is_none() {
-                continue;
-            }
-            let head = [
-                panel.group.to_owned(),
-                format!("{} ms", panel.x),
-                system.to_owned(),
-            ];
-            let shown = figures.map(|figure| panel.shown(system, figure));
-            table.push(head.into_iter().chain(shown));
-        }
-    }
-    table
+    let (group, system, round_trip) = ("group", "system", "round trip, ms");
+    let [tokens, p90] = [TOKENS, P90].map(|figure| figure.column());
+    let columns = [group, system, &tokens, &p90, FAR_P50.name];
+    let is_shown = |row: &Row| row.text(1) == "75" && [OURS, CENTRAL].contains(&row.text(2));
+    rows.table(round_trip, &figures)
+        .headline(&columns, is_shown)
 }

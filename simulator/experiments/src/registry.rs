@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::bail;
 
 use crate::context::Context;
-use crate::document::{Document, write_index};
+use crate::document::Document;
 use crate::{
     ablate, assumptions, batch, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates,
     fidelity, regions, robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16,
@@ -77,7 +77,7 @@ pub fn named(name: &str) -> anyhow::Result<Vec<&'static Experiment>> {
     Ok(experiments)
 }
 
-/// Runs experiments one after the other and writes their files; returns the page to open. `markdown` is a directory for
+/// Runs experiments one after the other and writes their files; returns the page of one, or the directory of several. `markdown` is a directory for
 /// a result page of each.
 ///
 /// # Errors
@@ -88,7 +88,6 @@ pub fn run(
     output: &Path,
     markdown: Option<&Path>,
 ) -> anyhow::Result<PathBuf> {
-    let mut documents = Vec::new();
     let mut page = output.to_path_buf();
     for experiment in experiments {
         eprintln!("==> {}: {}", experiment.name, experiment.title);
@@ -100,16 +99,15 @@ pub fn run(
             document.about.push(text);
         }
         document.warn_of_cut_runs();
-        page = document.write(output)?;
+        let written = document.write(output)?;
+        if experiments.len() == 1 {
+            page = written;
+        }
         if let Some(directory) = markdown {
             eprintln!("    {}", document.write_markdown(directory)?.display());
         }
         println!("{}", document.report()?.text());
         eprintln!("    {:.1} s", start.elapsed().as_secs_f64());
-        documents.push(document);
-    }
-    if documents.len() > 1 {
-        page = write_index(output, &documents)?;
     }
     Ok(page)
 }

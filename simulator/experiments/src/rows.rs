@@ -125,8 +125,27 @@ impl Rows {
         xs
     }
 
+    /// A line for each cell: the group, the varied parameter if there is one, the system, and the means of figures.
+    pub(crate) fn table(&self, varied: &str, figures: &[Figure]) -> Table {
+        let is_varied = self.0.iter().any(|row| row.x != 0.0);
+        let varied = is_varied.then(|| varied.to_owned());
+        let columns = ["group".to_owned()].into_iter().chain(varied);
+        let columns = columns.chain(["system".to_owned()]);
+        Table::new(columns.chain(figures.iter().map(Figure::column))).with_rows(
+            self.cells().into_iter().map(|row| {
+                let panel = self.at(&row.group, row.x);
+                let x = is_varied.then(|| row.x.to_string());
+                let head = [row.group.clone()].into_iter().chain(x);
+                let shown = figures
+                    .iter()
+                    .map(move |figure| panel.shown(&row.system, *figure));
+                head.chain([row.system.clone()]).chain(shown)
+            }),
+        )
+    }
+
     /// A line for each run, its figures in the order of their names.
-    pub(crate) fn table(&self) -> Table {
+    pub(crate) fn runs(&self) -> Table {
         let figures: Vec<BTreeMap<String, f64>> = self.0.iter().map(Row::figures).collect();
         let mut names: Vec<&String> = figures.iter().flat_map(BTreeMap::keys).collect();
         names.sort_unstable();
@@ -148,7 +167,7 @@ pub(crate) mod tests {
     use isotherm_simulator::Summary;
 
     use super::*;
-    use crate::figures::TOKENS;
+    use crate::figures::{HITS, TOKENS};
 
     pub(crate) fn row(group: &str, system: &str, x: f64, seed: u64, tokens: f64) -> Row {
         Row {
@@ -180,9 +199,19 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_table_has_a_line_for_each_cell_and_the_varied_parameter_if_there_is_one() {
+        let rows = [(1, 10.0), (2, 30.0)].map(|(seed, tokens)| row("w", "a", 2.0, seed, tokens));
+        let varied = Rows(rows.into()).table("rate", &[TOKENS, HITS]);
+        let csv = "group,rate,system,\"throughput, tokens/s\",\"cache hits, %\"\nw,2,a,20.0,0.0\n";
+        assert_eq!(varied.csv().unwrap(), csv);
+        let plain = Rows(vec![row("w", "a", 0.0, 1, 5.0)]).table("rate", &[TOKENS]);
+        assert_eq!(plain.columns, ["group", "system", "throughput, tokens/s"]);
+    }
+
+    #[test]
     fn the_csv_has_every_figure_of_every_run() {
         let rows = Rows(vec![row("w, \"x\"", "a", 0.0, 7, 10.5)]);
-        let csv = rows.table().csv();
+        let csv = rows.runs().csv().unwrap();
         let (head, line) = csv.trim_end().split_once('\n').unwrap();
         assert!(head.starts_with("group,system,x,seed,busy_share,"));
         assert!(line.starts_with("\"w, \"\"x\"\"\",a,0,7,0.5,"));

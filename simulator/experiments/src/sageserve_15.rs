@@ -127,8 +127,7 @@ pub(crate) fn run(context: &Context) -> Document {
         paper: paper(panel),
         conclusions: conclusions(panel),
         sections: vec![
-            Section::new("Orders").table(table(&rows, GROUP)),
-            Section::new("Thresholds of DPA: expired and urgent").table(table(&rows, SWEEP)),
+            Section::new("Orders, and thresholds of DPA: expired and urgent").table(table(&rows)),
         ],
         rows,
         ..Document::default()
@@ -252,17 +251,14 @@ fn tiers(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
     ])
 }
 
-fn table(rows: &Rows, group: &str) -> Table {
+/// The headline has the orders with their usual thresholds.
+fn table(rows: &Rows) -> Table {
     let figures = [LATE_FAST, LATE_NORMAL, P75_FAST, P75_NORMAL];
-    let columns = core::iter::once("order").chain(figures.map(|figure| figure.name));
-    let cells = rows.cells().into_iter().filter(|row| row.group == group);
-    Table::new(columns).with_rows(cells.map(|row| {
-        let panel = rows.at(&row.group, row.x);
-        let shown = figures.map(|figure| panel.shown(&row.system, figure));
-        core::iter::once(row.system.clone())
-            .chain(shown)
-            .collect::<Vec<_>>()
-    }))
+    let columns = ["system"]
+        .into_iter()
+        .chain(figures.map(|figure| figure.name));
+    rows.table("load", &figures)
+        .headline(&columns.collect::<Vec<_>>(), |row| row.text(0) == GROUP)
 }
 
 fn paper(panel: Panel<'_>) -> Vec<PaperComparison> {

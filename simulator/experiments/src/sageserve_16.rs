@@ -12,7 +12,7 @@ use crate::figures::Figure;
 use crate::paper::Source;
 use crate::rows::Rows;
 use crate::scaling::engines::{Engine, profiles};
-use crate::scaling::figures::{self, HOURS, P95};
+use crate::scaling::figures;
 use crate::scaling::scenario::{self, DAY_S, Trial, cluster, deployment};
 use crate::scaling::strategies::{ALL, LT_I, LT_U, LT_UA, Mode, OURS};
 
@@ -48,17 +48,8 @@ pub(crate) fn run(context: &Context) -> Document {
                 let mut deployment = deployment("Llama2-70B", profile, vec![traffic.clone()]);
                 deployment.start = 60;
                 deployment.bounds = (2, 60);
-                trials.push(Trial {
-                    group: mode.name().to_owned(),
-                    system: strategy.to_owned(),
-                    x: 0.0,
-                    seed,
-                    strategy,
-                    mode,
-                    cluster: cluster(vec![deployment], HISTORY_S),
-                    counted: vec![0],
-                    keeps: Vec::new(),
-                });
+                let cluster = cluster(vec![deployment], HISTORY_S);
+                trials.push(Trial::new(mode.name(), strategy, (mode, seed), cluster));
             }
         }
     }
@@ -90,7 +81,7 @@ pub(crate) fn run(context: &Context) -> Document {
         ],
         paper,
         conclusions: conclusions(&rows),
-        sections: vec![Section::detail("Figures of the runs").table(figures::table(&rows))],
+        sections: vec![Section::detail("Figures of the runs").table(figures::table(&rows, &[LT_U, OURS]))],
         rows,
         ..Document::default()
     }
@@ -103,20 +94,12 @@ fn conclusions(rows: &Rows) -> Vec<Conclusion> {
         for system in [LT_UA, OURS] {
             let (ours, theirs) = (panel.mean(system, RECOVERY), panel.mean(LT_U, RECOVERY));
             let claim = Conclusion::claim(
-                format!(
-                    "{}: {system} is back below 70 % of its memory sooner after a burst than LT-U",
-                    mode.name()
-                ),
+                format!("{system} is back below 70 % of its memory sooner after a burst than LT-U"),
                 ours < theirs,
             );
+            let claim = claim.in_case(mode.name());
             conclusions.push(claim.measured(panel.list(&[LT_I, LT_U, LT_UA, OURS], RECOVERY)));
         }
-        conclusions.push(Conclusion::note(format!(
-            "{}: hours {}; p95 TTFT in s {}.",
-            mode.name(),
-            panel.list(&ALL, HOURS),
-            panel.list(&ALL, P95)
-        )));
     }
     conclusions
 }

@@ -176,24 +176,27 @@ fn error_table(errors: &[Vec<(String, f64)>]) -> Table {
         .into_iter()
         .flatten()
         .map(|(name, _)| name.clone());
-    Table::new(["model", "O365 A", "O365 C"]).with_rows(names.enumerate().map(|(index, name)| {
-        let cells = errors.iter().map(|errors| {
-            errors
-                .get(index)
-                .map_or_else(String::new, |(_, error)| percent(*error))
-        });
-        core::iter::once(name).chain(cells).collect::<Vec<_>>()
-    }))
+    let table = Table::new(["model", "O365 A", "O365 C"]).with_rows(names.enumerate().map(
+        |(index, name)| {
+            let cells = errors.iter().map(|errors| {
+                errors
+                    .get(index)
+                    .map_or_else(String::new, |(_, error)| percent(*error))
+            });
+            core::iter::once(name).chain(cells).collect::<Vec<_>>()
+        },
+    ));
+    table.headline(&["model", "O365 A", "O365 C"], |_| true)
 }
 
 fn hindsight_table(names: &[&str], all: &[Hindsight]) -> Table {
     let columns =
-        core::iter::once("".to_owned()).chain(names.iter().map(|name| (*name).to_owned()));
+        core::iter::once("model".to_owned()).chain(names.iter().map(|name| (*name).to_owned()));
     let columns = columns.chain([
         "hours more than 10 % short".to_owned(),
         "the same with the conformal factor".to_owned(),
     ]);
-    Table::new(columns).with_rows(MODELS.map(|model| {
+    let table = Table::new(columns).with_rows(MODELS.map(|model| {
         let figures = || all.iter().filter_map(|one| one.model(model));
         let range = |values: Vec<f64>| {
             let finite = || values.iter().copied().filter(|value| value.is_finite());
@@ -218,7 +221,9 @@ fn hindsight_table(names: &[&str], all: &[Hindsight]) -> Table {
             .chain(ratios)
             .chain(short)
             .collect::<Vec<_>>()
-    }))
+    }));
+    let shown: Vec<&str> = ["model"].into_iter().chain(names.iter().copied()).collect();
+    table.headline(&shown, |_| true)
 }
 
 fn conclusions(traces: &Traces, all: &[Hindsight], is_quick: bool) -> Vec<Conclusion> {

@@ -9,11 +9,10 @@ use isotherm_report::{Conclusion, Section};
 use isotherm_router::Push;
 use isotherm_simulator::Arrangement;
 
-use crate::charts::Charts;
 use crate::context::{Context, config, grid, published};
 use crate::document::Document;
 use crate::explain;
-use crate::figures::{FORWARDED, P90, TOKENS};
+use crate::figures::{FORWARDED, TOKENS};
 use crate::paper::Source;
 use crate::skylb_8::{self, BY_COST, OURS};
 use crate::workloads;
@@ -61,7 +60,6 @@ pub(crate) fn run(context: &Context) -> Document {
             explain::beside(panel, FORWARDING, LOCAL)
         ))
     });
-    let charts = Charts::new(&rows, &SYSTEMS);
     Document {
         about: vec![
             "Three regions 75 ms apart with 120, 40 and 40 clients who hold conversations (WildChat's sharing), and 1 to 4 replicas each \
@@ -84,8 +82,7 @@ pub(crate) fn run(context: &Context) -> Document {
         conclusions: core::iter::once(saving).chain(notes).collect(),
         sections: vec![
             Section::detail("Figure 10")
-                .charts(charts.lines(GROUP, "replicas in all", &[TOKENS, P90]))
-                .table(explain::table(&rows)),
+                .table(explain::table(&rows, "replicas in all")),
         ],
         rows,
         ..Document::default()

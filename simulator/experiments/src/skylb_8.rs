@@ -18,7 +18,6 @@ use isotherm_report::{Conclusion, Section};
 use isotherm_router::Push;
 use isotherm_simulator::{Arrangement, RegionSetup, Setup};
 
-use crate::charts::Charts;
 use crate::context::{Case, Context, config, grid, published};
 use crate::document::Document;
 use crate::explain;
@@ -62,23 +61,11 @@ const SOURCE: Source = Source("SkyLB, section 5.1, text on Figure 8");
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
     let rows = context.run(SEEDS, &cases(context));
-    let charts = Charts::new(&rows, &SYSTEMS);
-    let times = |group| {
-        let (first, end) = (format!("{group}: TTFT"), format!("{group}: end to end"));
-        [
-            charts.boxes(&first, &[group], TTFT),
-            charts.boxes(&end, &[group], E2E),
-        ]
-    };
-    let throughput = |group| charts.bars(&[group], TOKENS);
     let sections = vec![
-        Section::detail("Throughput (Figures 8a to 8d)").charts(GROUPS.map(throughput).into()),
+        Section::detail("Throughput and cache hits (Figures 8a to 8d)")
+            .table(explain::table(&rows, "")),
         Section::detail("Time to first token (8e to 8h) and end to end (8i to 8l)")
-            .text("Box: 25th to 75th percentile, line: median, whiskers: 10th and 90th, triangle: mean. The axes are logarithmic.")
-            .charts(GROUPS.into_iter().flat_map(times).collect()),
-        Section::detail("Cache hits")
-            .charts(vec![charts.bars(&GROUPS, HITS)])
-            .table(explain::table(&rows)),
+            .table(rows.table("", &[TTFT, E2E].concat())),
     ];
     Document {
         about: vec![

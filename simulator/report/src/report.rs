@@ -47,8 +47,6 @@ pub struct Section {
 pub enum Content {
     /// A paragraph.
     Text(String),
-    /// A link to a file beside the page.
-    Link(String),
     /// Statements computed from the data.
     Conclusions(Vec<Conclusion>),
     /// The few figures that a reader takes away, large.
@@ -77,6 +75,9 @@ pub struct KeyFigure {
 /// A statement computed from the data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conclusion {
+    /// Case for which the statement is; empty where there is only one. A page shows the verdicts on a statement together.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub case: String,
     /// The statement, or the expectation that the data meet or miss.
     pub text: String,
     /// The figures that decide, where the statement does not contain them.
@@ -95,8 +96,6 @@ pub enum Format {
     Json,
     /// [`Report::rows`].
     Csv,
-    /// Markdown; charts are tables of their values.
-    Markdown,
 }
 
 impl Conclusion {
@@ -104,6 +103,7 @@ impl Conclusion {
     #[must_use]
     pub fn note(text: impl Into<String>) -> Self {
         Self {
+            case: String::new(),
             text: text.into(),
             measured: None,
             holds: None,
@@ -117,6 +117,13 @@ impl Conclusion {
             holds: Some(holds),
             ..Self::note(text)
         }
+    }
+
+    /// Names the case.
+    #[must_use]
+    pub fn in_case(mut self, case: impl Into<String>) -> Self {
+        self.case = case.into();
+        self
     }
 
     /// Adds the figures that decide.
@@ -136,12 +143,12 @@ impl Conclusion {
         }
     }
 
-    /// The statement with its figures.
+    /// The statement with its case and its figures.
     pub(crate) fn statement(&self) -> String {
-        match &self.measured {
-            Some(measured) => format!("{}: {measured}", self.text),
-            None => self.text.clone(),
-        }
+        let case = Some(self.case.as_str()).filter(|case| !case.is_empty());
+        let parts = case.into_iter().chain([self.text.as_str()]);
+        let parts = parts.chain(self.measured.as_deref());
+        parts.collect::<Vec<_>>().join(": ")
     }
 }
 
@@ -170,12 +177,6 @@ impl Section {
         self.with(Content::Text(paragraph.into()))
     }
 
-    /// Adds a link to a file beside the page.
-    #[must_use]
-    pub fn link(self, path: impl Into<String>) -> Self {
-        self.with(Content::Link(path.into()))
-    }
-
     /// Adds conclusions; an empty list is left out.
     #[must_use]
     pub fn conclusions(self, conclusions: Vec<Conclusion>) -> Self {
@@ -202,7 +203,7 @@ impl Section {
 
     fn with(mut self, content: Content) -> Self {
         let is_empty = match &content {
-            Content::Text(text) | Content::Link(text) => text.is_empty(),
+            Content::Text(text) => text.is_empty(),
             Content::Conclusions(conclusions) => conclusions.is_empty(),
             Content::KeyFigures(figures) => figures.is_empty(),
             Content::Charts(charts) => charts.is_empty(),
@@ -249,8 +250,7 @@ impl Report {
                 Some(data) => data.clone(),
                 None => json(self)?,
             },
-            Format::Csv => self.rows.csv(),
-            Format::Markdown => render::text::markdown(self),
+            Format::Csv => self.rows.csv()?,
         })
     }
 

@@ -16,6 +16,9 @@ pub struct Table {
     pub groups: Vec<ColumnGroup>,
     /// Rows from top to bottom.
     pub rows: Vec<Row>,
+    /// Columns of the headline: the part of a large table that a page of results shows. Empty without one.
+    #[serde(skip)]
+    pub(crate) shown_columns: Vec<usize>,
 }
 
 /// A heading above several columns. Text without such headings names each column with its group: `TTFT p50`.
@@ -36,6 +39,9 @@ pub struct Row {
     pub cells: Vec<Cell>,
     /// Whether the row leads a group of rows; a page shows it in bold.
     pub is_leading: bool,
+    /// Whether the row is in the headline.
+    #[serde(skip)]
+    pub(crate) is_shown: bool,
 }
 
 /// A cell of a table.
@@ -57,6 +63,14 @@ impl<T: ToString> From<T> for Cell {
             is_alert: false,
             is_best: false,
         }
+    }
+}
+
+impl Row {
+    /// Text of a cell; empty where there is none.
+    #[must_use]
+    pub fn text(&self, column: usize) -> &str {
+        self.cells.get(column).map_or("", |cell| &cell.text)
     }
 }
 
@@ -100,8 +114,43 @@ impl Table {
         groups.find(|group| (group.first..group.first + group.columns).contains(&column))
     }
 
+    /// Marks the headline: the named columns of the rows that the predicate selects.
+    #[must_use]
+    pub fn headline(mut self, columns: &[&str], is_shown: impl Fn(&Row) -> bool) -> Self {
+        let names = self.full_names();
+        let is_named = |index: &usize| {
+            names
+                .get(*index)
+                .is_some_and(|name| columns.contains(&name.as_str()))
+        };
+        self.shown_columns = (0..names.len()).filter(is_named).collect();
+        for row in &mut self.rows {
+            row.is_shown = is_shown(row);
+        }
+        self
+    }
+
+    /// The headline, of at most so many rows.
+    pub(crate) fn headline_alone(&self, rows_max: usize) -> Self {
+        let columns = || self.shown_columns.iter().copied();
+        let names = self.full_names();
+        let rows = self.rows.iter().filter(|row| row.is_shown).take(rows_max);
+        Self::new(columns().filter_map(|column| names.get(column))).with_rows(
+            rows.map(|row| columns().filter_map(move |column| row.cells.get(column).cloned())),
+        )
+    }
+
+    /// Letters of the longest cell.
+    pub(crate) fn letters_max(&self) -> usize {
+        let cells = self.rows.iter().flat_map(|row| &row.cells);
+        cells
+            .map(|cell| cell.text.chars().count())
+            .max()
+            .unwrap_or(0)
+    }
+
     /// The names of the columns, each with its group.
-    fn full_names(&self) -> Vec<String> {
+    pub(crate) fn full_names(&self) -> Vec<String> {
         let columns = self.columns.iter().enumerate();
         let name = |(index, column): (usize, &String)| match self.group_of(index) {
             Some(group) => format!("{} {column}", group.name),
@@ -127,7 +176,7 @@ impl Table {
     pub fn push<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
         self.rows.push(Row {
             cells: cells.into_iter().map(Into::into).collect(),
-            is_leading: false,
+            ..Row::default()
         });
     }
 
@@ -176,26 +225,49 @@ impl Table {
         text
     }
 
-    /// Comma-separated values, quoted where needed (RFC 4180), with the column names as the first line.
-    #[must_use]
-    pub fn csv(&self) -> String {
-        let mut text = csv_line(self.full_names().iter().map(String::as_str));
+    /// Comma-separated values (RFC 4180) under the column names. A unit that all values of a column share stands in its name.
+    ///
+    /// # Errors
+    /// When a row cannot be written.
+    pub fn csv(&self) -> anyhow::Result<String> {
+        let units: Vec<&str> = (0..self.columns.len())
+            .map(|column| self.unit(column))
+            .collect();
+        let names = self.full_names();
+        let names = names.iter().zip(&units).map(|(name, unit)| match *unit {
+            "" => name.clone(),
+            unit => format!("{name}, {unit}"),
+        });
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(names)?;
         for row in &self.rows {
-            text += &csv_line(row.cells.iter().map(|cell| cell.text.as_str()));
+            writer.write_record(units.iter().enumerate().map(|(column, unit)| {
+                let text = row.text(column);
+                text.strip_suffix(unit).map_or(text, str::trim_end)
+            }))?;
         }
-        text
+        Ok(String::from_utf8(writer.into_inner()?)?)
+    }
+
+    /// The unit of a column of numbers: what stands after each number; empty where they differ.
+    fn unit(&self, column: usize) -> &str {
+        let cells = self.rows.iter().filter_map(|row| row.cells.get(column));
+        let texts = cells.map(|cell| cell.text.as_str());
+        let mut texts = texts.filter(|text| !matches!(*text, "" | "-" | "∞"));
+        let Some(first) = texts.next().and_then(unit_of) else {
+            return "";
+        };
+        match texts.all(|text| unit_of(text) == Some(first)) {
+            true => first,
+            false => "",
+        }
     }
 }
 
-fn csv_line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
-    let quoted = |cell: &str| {
-        if cell.contains([',', '"', '\n']) {
-            format!("\"{}\"", cell.replace('"', "\"\""))
-        } else {
-            cell.to_owned()
-        }
-    };
-    format!("{}\n", cells.map(quoted).collect::<Vec<_>>().join(","))
+/// The unit in a cell such as `91.4 %`.
+fn unit_of(text: &str) -> Option<&str> {
+    let (number, unit) = text.split_once(' ')?;
+    (number.parse::<f64>().is_ok() && !unit.contains(' ')).then_some(unit)
 }
 
 #[cfg(test)]
@@ -216,15 +288,36 @@ mod tests {
     fn markdown_escapes_bars_and_csv_quotes_commas() {
         let markdown = "| name | ms |\n| --- | ---: |\n| a | 12.5 |\n| long, x\\|y | 7 |\n";
         assert_eq!(table().markdown(), markdown);
-        assert_eq!(table().csv(), "name,ms\na,12.5\n\"long, x|y\",7\n");
+        assert_eq!(table().csv().unwrap(), "name,ms\na,12.5\n\"long, x|y\",7\n");
     }
 
     #[test]
     fn a_column_has_the_name_of_its_group_where_no_heading_can_stand() {
         let table = Table::new(["policy", "p50", "p99", "failed"]).with_group("TTFT", 1..3);
-        assert_eq!(table.csv(), "policy,TTFT p50,TTFT p99,failed\n");
+        assert_eq!(table.csv().unwrap(), "policy,TTFT p50,TTFT p99,failed\n");
         assert!(table.markdown().starts_with("| policy | TTFT p50 |"));
         assert!(table.text().contains("TTFT p99"));
+    }
+
+    #[test]
+    fn a_unit_that_all_values_share_stands_in_the_name_of_the_column() {
+        let rows = [
+            ["1 %", "1 s", "1 to 2 s"],
+            ["-", "2 ms", "2 s"],
+            ["3 %", "", "x"],
+        ];
+        let csv = Table::new(["hits", "time", "text"]).with_rows(rows).csv();
+        assert_eq!(
+            csv.unwrap(),
+            "\"hits, %\",time,text\n1,1 s,1 to 2 s\n-,2 ms,2 s\n3,,x\n"
+        );
+        let mut short = Table::new(["a", "b"]);
+        short.push(["1"]);
+        assert_eq!(
+            short.csv().unwrap(),
+            "a,b\n1,\n",
+            "a row has a cell for each column"
+        );
     }
 
     #[test]

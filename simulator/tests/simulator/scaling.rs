@@ -74,7 +74,7 @@ fn strategies_differ_as_they_are_meant_to() {
     let theta = vec![profile().input_tokens_per_s(0.7)];
     let fixed = play(&cluster, FixedScaler);
     let reactive = play(&cluster, ReactiveScaler::new(Thresholds::TEXT));
-    let chiron = play(&cluster, ChironScaler::new(1, &[]));
+    let chiron = play(&cluster, ChironScaler);
     let forecaster = Forecaster::Causal(arima_60);
     let paced = LongTermScaler::new(Strategy::Immediate, LongTermRules::TEXT, forecaster, theta);
     let immediate = play(&cluster, paced);

@@ -14,6 +14,10 @@ const LINES_MAX: [(&str, usize); 3] = [
     ("CONTRIBUTING.md", 200),
 ];
 
+/// Folder of the pages of results, and most lines of a page.
+const RESULTS: &str = "docs/results/";
+const RESULT_LINES_MAX: usize = 40;
+
 /// Most terms that the glossary may hold.
 const TERMS_MAX: usize = 12;
 
@@ -33,6 +37,17 @@ fn documents_keep_their_bounds() {
             violations.push(format!("{path}: {lines} lines, at most {lines_max}"));
         }
     }
+    for path in files(&[".md"])
+        .iter()
+        .filter(|path| path.starts_with(RESULTS))
+    {
+        let lines = text(path).lines().count();
+        if lines > RESULT_LINES_MAX {
+            violations.push(format!(
+                "{path}: {lines} lines, at most {RESULT_LINES_MAX}; wide tables are CSV files beside it"
+            ));
+        }
+    }
     let glossary = text("docs/glossary.md");
     let rows = glossary
         .lines()
@@ -45,6 +60,22 @@ fn documents_keep_their_bounds() {
         ));
     }
     report("documents keep their bounds", &violations);
+}
+
+#[test]
+fn every_table_of_results_is_linked_from_its_page() {
+    let pages: Vec<String> = files(&[".md"])
+        .iter()
+        .filter(|path| path.starts_with(RESULTS))
+        .map(|path| text(path))
+        .collect();
+    let tables = files(&[".csv"]);
+    let tables = tables.iter().filter_map(|path| path.strip_prefix(RESULTS));
+    let violations: Vec<String> = tables
+        .filter(|name| !pages.iter().any(|page| page.contains(&format!("({name})"))))
+        .map(|name| format!("{RESULTS}{name}: no page links it; remove it"))
+        .collect();
+    report("every table of results is linked from a page", &violations);
 }
 
 #[test]

@@ -87,7 +87,7 @@ struct ReportFiles {
     /// Directory of the report [default: target/demo, target/tiers, target/validation, target/compare or target/soak]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
-    /// Also writes the report as Markdown, for docs/results
+    /// Also writes the report as a page of Markdown with its tables as CSV files beside it, for docs/results
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
@@ -168,10 +168,11 @@ fn publish(report: &Report, files: ReportFiles, default: &str) -> anyhow::Result
     for path in report.write(&output, formats)? {
         println!("{}", path.display());
     }
-    match files.markdown {
-        Some(path) => write(&path, &report.render(Format::Markdown)?),
-        None => Ok(()),
+    let pages = files.markdown.map(|path| report.write_page(&path));
+    for path in pages.transpose()?.into_iter().flatten() {
+        println!("{}", path.display());
     }
+    Ok(())
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {

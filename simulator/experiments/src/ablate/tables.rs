@@ -9,16 +9,19 @@ use super::effect::{CellEffect, Effect, Ratios};
 use super::parts::{PolicyPart, Variant};
 use crate::row::Row;
 
-/// A line for each constant and rule, the one that carries most first.
+/// A line for each constant and rule, the one that carries most first. The headline has the first ones.
 pub(super) fn lines(findings: &[PartEffect]) -> Table {
     let variants = Variant::ALL.map(Variant::name);
     let columns = ["constant or rule"].into_iter().chain(variants);
-    Table::new(columns.chain(["worst cell", "best cell"])).with_rows(findings.iter().map(|one| {
+    let last = ["worst cell", "best cell"];
+    let table = Table::new(columns.chain(last)).with_rows(findings.iter().map(|one| {
         let effects = one.effects.iter().map(|effect| shown(effect.as_ref()));
         let [worst, best] = extremes(one);
         let line = [one.part.name.clone()].into_iter().chain(effects);
         line.chain([worst, best]).collect::<Vec<_>>()
-    }))
+    }));
+    let shown = ["constant or rule", Variant::ALL[0].name(), last[0]];
+    table.headline(&shown, |_| true)
 }
 
 fn shown(effect: Option<&Effect>) -> String {

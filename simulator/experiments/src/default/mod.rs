@@ -14,9 +14,9 @@
 //!
 //! The conversations are those of the synthetic twin of Mooncake's trace, also with `--trace`: each seed needs traffic of its own.
 
-mod charts;
 mod conclusions;
 pub(crate) mod ranking;
+mod tables;
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use isotherm_simulator::Arrangement;
 use isotherm_simulator::workload::Workload;
 use isotherm_simulator::workload::standard::{Standard, standard};
 
-use self::charts::{overview, ratios, yardstick};
 use self::conclusions::conclusions;
+use self::tables::{ratios, yardstick};
 use crate::context::{Case, Context, Effort, WorkloadSource, grid};
 use crate::document::Document;
 use crate::explain;
@@ -57,8 +57,7 @@ pub(crate) fn run(context: &Context) -> Document {
         .collect();
     let groups: Vec<&str> = standards.iter().map(|standard| standard.name).collect();
     let overview = Section::detail("isotherm over the best other system of each figure")
-        .text("Above 1: better than every other policy. The line across is 1; whiskers are the least and the greatest ratio of a seed.")
-        .charts(overview(&rows, &groups, &others))
+        .text("Above 1: better than every other policy.")
         .table(ratios(&rows, &groups, &others));
     let yardstick = Section::detail("At fixed objectives")
         .text(
@@ -66,14 +65,8 @@ pub(crate) fn run(context: &Context) -> Document {
              infinite. Above 1: better than every other policy.",
         )
         .table(yardstick(&rows, &groups, &others));
-    let section = |group: &&str| {
-        let rows = rows.filtered(|row| row.group == *group);
-        Section::detail(*group).table(explain::table(&rows))
-    };
-    let sections = [overview, yardstick]
-        .into_iter()
-        .chain(groups.iter().map(section))
-        .collect();
+    let systems_table = Section::detail("Every system").table(explain::table(&rows, ""));
+    let sections = vec![overview, yardstick, systems_table];
     Document {
         about: vec![format!(
             "{} workloads, {} seeds from {} on (the constants of isotherm were chosen on 1 to 10), {} systems. The oracle sees every engine's true cache, queue and batch, and sends each request at once to where its first token comes \

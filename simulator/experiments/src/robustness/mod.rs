@@ -50,7 +50,7 @@ pub(crate) fn run(context: &Context) -> Document {
         conclusions: conclusions::conclusions(&plan, &rows, &cells),
         sections: vec![
             Section::new("Cells").table(tables::cells(&cells)),
-            Section::detail("Telemetry profiles").table(tables::profiles(&plan, &rows)),
+            Section::detail("Telemetry profiles").table(tables::profiles(&rows)),
         ],
         rows,
         ..Document::default()

@@ -17,9 +17,10 @@ pub(crate) fn order(panel: Panel<'_>) -> Conclusion {
         .iter()
         .all(|system| hours(system) < hours(REACTIVE));
     Conclusion::claim(
-        format!("{}: LT-I, LT-U and LT-UA use fewer instance hours than Reactive, and Reactive fewer than Chiron", panel.group),
+        "LT-I, LT-U and LT-UA use fewer instance hours than Reactive, and Reactive fewer than Chiron",
         below && hours(REACTIVE) < hours(CHIRON),
     )
+    .in_case(panel.group)
     .measured(panel.list(&PAPER, HOURS))
 }
 
@@ -28,12 +29,10 @@ pub(crate) fn at_most(panel: Panel<'_>, ours: &str, theirs: &str) -> Conclusion 
     let hours = panel.ratio(ours, theirs, HOURS);
     let p95 = panel.ratio(ours, theirs, P95);
     Conclusion::claim(
-        format!(
-            "{}: {ours} uses at most the hours of {theirs}, at no worse p95 (within 5 %)",
-            panel.group
-        ),
+        format!("{ours} uses at most the hours of {theirs}, at no worse p95 (within 5 %)"),
         hours <= 1.0 && p95 <= SAME,
     )
+    .in_case(panel.group)
     .measured(format!(
         "hours {} ({} against {}), p95 TTFT {} s against {} s",
         times(hours),
@@ -51,11 +50,9 @@ pub(crate) fn best_at_no_worse_p95(panel: Panel<'_>, system: &str) -> Conclusion
         .into_iter()
         .filter(|theirs| panel.mean(theirs, P95) <= ours * SAME);
     let Some(best) = panel.best(no_worse, HOURS) else {
-        return Conclusion::claim(
-            format!("{}: {system} has the least p95 of all", panel.group),
-            true,
-        )
-        .measured(format!(
+        let text = format!("{system} has the least p95 of all");
+        let claim = Conclusion::claim(text, true).in_case(panel.group);
+        return claim.measured(format!(
             "{}; hours: {}, {system} {}",
             panel.list(&PAPER, P95),
             panel.list(&PAPER, HOURS),
@@ -64,12 +61,10 @@ pub(crate) fn best_at_no_worse_p95(panel: Panel<'_>, system: &str) -> Conclusion
     };
     let hours = panel.ratio(system, best, HOURS);
     Conclusion::claim(
-        format!(
-            "{}: {system} uses at most the hours of every strategy with no worse p95",
-            panel.group
-        ),
+        format!("{system} uses at most the hours of every strategy with no worse p95"),
         hours <= 1.0,
     )
+    .in_case(panel.group)
     .measured(format!(
         "{} of {best}: {} hours against {}, p95 TTFT {} s against {} s",
         times(hours),

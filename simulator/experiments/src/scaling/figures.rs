@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use isotherm_report::Table;
 use isotherm_report::number::{percent, short};
+use isotherm_report::{Row, Table};
 use isotherm_simulator::scaling::cluster::Cell;
 use isotherm_simulator::scaling::latencies::Latencies;
 
@@ -90,13 +90,9 @@ pub(crate) fn of<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeMap<&'static
     ])
 }
 
-/// The figures of every cell of the rows.
-pub(crate) fn table(rows: &Rows) -> Table {
-    let columns = core::iter::once("").chain(SHOWN.map(|figure| figure.name));
-    Table::new(columns).with_rows(rows.cells().into_iter().map(|row| {
-        let panel = rows.at(&row.group, row.x);
-        let label = format!("{}: {}", row.group, row.system);
-        let shown = SHOWN.map(|figure| panel.shown(&row.system, figure));
-        core::iter::once(label).chain(shown)
-    }))
+/// The figures of every cell of the rows; the headline has some systems.
+pub(crate) fn table(rows: &Rows, systems: &[&str]) -> Table {
+    let columns = ["group", "system", HOURS.name, P95.name, LATE.name];
+    let is_shown = |row: &Row| systems.contains(&row.text(1));
+    rows.table("", &SHOWN).headline(&columns, is_shown)
 }

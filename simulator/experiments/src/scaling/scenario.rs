@@ -28,15 +28,12 @@ const REGION_UTILISATION: f64 = 0.70;
 pub(crate) struct Trial {
     pub(crate) group: String,
     pub(crate) system: String,
-    pub(crate) x: f64,
     pub(crate) seed: u64,
     pub(crate) strategy: &'static str,
     pub(crate) mode: Mode,
     pub(crate) cluster: Cluster,
     /// Deployments whose figures count.
     pub(crate) counted: Vec<usize>,
-    /// Deployments that Chiron does not scale.
-    pub(crate) keeps: Vec<usize>,
 }
 
 /// A trial that was played.
@@ -46,19 +43,37 @@ pub(crate) struct TrialResult {
 }
 
 impl Trial {
+    /// A strategy of its own name, whose first deployment counts.
+    pub(crate) fn new(
+        group: impl Into<String>,
+        strategy: &'static str,
+        (mode, seed): (Mode, u64),
+        cluster: Cluster,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            system: strategy.to_owned(),
+            seed,
+            strategy,
+            mode,
+            cluster,
+            counted: vec![0],
+        }
+    }
+
     pub(crate) fn play(&self) -> TrialResult {
         let cluster = Cluster {
             times: self.mode.times(self.strategy),
             seed: self.seed,
             ..self.cluster.clone()
         };
-        let mut scaler = scaler(self.strategy, self.mode, &cluster, &self.keeps);
+        let mut scaler = scaler(self.strategy, self.mode, &cluster);
         let outcome = cluster.run(scaler.as_mut());
         let is_counted = |deployment: usize| self.counted.contains(&deployment);
         let row = Row {
             group: self.group.clone(),
             system: self.system.clone(),
-            x: self.x,
+            x: 0.0,
             seed: self.seed,
             summary: None,
             more: figures::of(outcome.of(is_counted)),
@@ -78,9 +93,7 @@ pub(crate) fn traces(context: &Context) -> Arc<Traces> {
 /// Sentence of a report about the traffic.
 pub(crate) fn about(traces: &Traces) -> String {
     if traces.is_recorded {
-        "Traffic: the recorded weeks of --traces (SageServe's O365 week of November 2024 by minutes, ServeGen's fourteen days by ten minutes); lengths of \
-         Office 365 are not published, Azure's conversation trace stands for them."
-            .to_owned()
+        "Traffic: the recorded weeks of --traces. Lengths of Office 365 are not published; Azure's conversation trace stands for them.".to_owned()
     } else {
         "Traffic: synthetic twins of the recorded weeks (profiles of days and weeks with noise); --traces DIRECTORY plays the recorded ones.".to_owned()
     }

@@ -68,18 +68,13 @@ impl Mode {
     }
 }
 
-/// The scaler of a strategy; `keeps` are deployments that Chiron does not scale.
-pub(crate) fn scaler(
-    strategy: &str,
-    mode: Mode,
-    cluster: &Cluster,
-    keeps: &[usize],
-) -> Box<dyn Scaler> {
+/// The scaler of a strategy.
+pub(crate) fn scaler(strategy: &str, mode: Mode, cluster: &Cluster) -> Box<dyn Scaler> {
     let paced = match strategy {
         LT_I => Strategy::Immediate,
         LT_U => Strategy::Utilisation,
         LT_UA => Strategy::UtilisationAndGap,
-        CHIRON => return Box::new(ChironScaler::new(cluster.deployments.len(), keeps)),
+        CHIRON => return Box::new(ChironScaler),
         OURS => return planner(PoolRules::default(), mode, cluster),
         HOURLY => {
             let rules = PoolRules {

@@ -20,11 +20,10 @@ use isotherm_report::Section;
 
 use self::conclusions::{best, choices, conclusions, paper};
 use self::runs::{chats, over_lengths, over_limits, over_thoughts, trees};
-use crate::charts::Charts;
 use crate::context::Context;
 use crate::document::Document;
 use crate::explain;
-use crate::figures::{E2E, HITS, P90, TOKENS, TTFT};
+use crate::figures::{E2E, P90, TOKENS, TTFT};
 use crate::row::Row;
 use crate::rows::Rows;
 
@@ -98,47 +97,31 @@ pub(crate) fn run(context: &Context) -> Document {
 
 /// The figure itself.
 fn section(trees: &Rows, chosen: u32) -> Section {
-    let groups = POLICIES.map(|(group, _)| group);
-    let charts = Charts::new(trees, &SYSTEMS);
     Section::detail("Throughput, TTFT and end-to-end time (Figure 9)")
         .text(format!(
             "SP-O with a limit of {chosen}, the best for conversations."
         ))
-        .charts(vec![
-            charts.bars(&groups, TOKENS),
-            charts.boxes("Time to first token", &groups, TTFT),
-            charts.boxes("End-to-end time", &groups, E2E),
-            charts.bars(&groups, HITS),
-        ])
-        .table(explain::table(trees))
+        .table(explain::table(trees, ""))
+        .table(trees.table("", &[TTFT, E2E].concat()))
 }
 
 /// Throughput under each limit, on trees and on conversations.
 fn limit_section(limited: &Rows, chats: &Rows) -> Section {
-    let chart = |rows, group| {
-        let charts = Charts::new(rows, &[LIMITED]);
-        charts.lines(group, "outstanding requests a replica, at most", &[TOKENS])
-    };
-    Section::detail("Limits").text("Left: trees under each limit. The table: the limit with the highest throughput for each kind of conversation, and what SP-P has over it on the trees.")
-        .charts([chart(limited, SGLANG.0), chart(chats, CHATS[0].0)].concat())
+    let rows = Rows([limited.0.as_slice(), &chats.0].concat());
+    Section::detail("Limits")
+        .text("Chosen: the limit with the highest throughput for each kind of conversation, and what SP-P has over it on the trees.")
+        .table(rows.table("outstanding requests a replica, at most", &[TOKENS]))
 }
 
 /// BP and SP-P over the length of thoughts and the length of the run.
 fn variation_section(thoughts: &Rows, lengths: &Rows) -> Section {
-    let charts = POLICIES.map(|(group, _)| {
-        let over = |rows, x_name| {
-            let charts = Charts::new(rows, &[BLIND, PENDING]);
-            charts.lines(group, x_name, &[TOKENS, P90])
-        };
-        let thoughts = over(thoughts, "median length of a thought, tokens");
-        [thoughts, over(lengths, "length of the run, s")].concat()
-    });
     Section::detail("Conditions of the result")
         .text(
             "Short thoughts never fill the memory: then no request is ever pending and both rules are the same. In a longer run the \
              clients, which all begin within 5 s, fall out of step, and the peaks that fill it become rare.",
         )
-        .charts(charts.concat())
+        .table(thoughts.table("median length of a thought, tokens", &[TOKENS, P90]))
+        .table(lengths.table("length of the run, s", &[TOKENS, P90]))
 }
 
 /// Rows with the varied parameter in the name of their group: in a file, a group varies a single parameter.

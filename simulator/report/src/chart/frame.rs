@@ -42,11 +42,6 @@ pub(super) fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
     plain(size).pos(Pos::new(HPos::Center, vertical))
 }
 
-/// Text to the right of its position.
-pub(super) fn beside(size: i32) -> TextStyle<'static> {
-    plain(size).pos(Pos::new(HPos::Left, VPos::Center))
-}
-
 /// Text to the left of its position.
 pub(super) fn before(size: i32) -> TextStyle<'static> {
     plain(size).pos(Pos::new(HPos::Right, VPos::Center))
@@ -56,15 +51,6 @@ pub(super) fn before(size: i32) -> TextStyle<'static> {
 pub(super) fn label_below(area: &Area<'_>, (x, y): (i32, i32), name: &str) -> Drawn {
     let label = Text::new(name.to_owned(), (x, y + 8), centred(15, VPos::Top));
     Ok(area.draw(&label)?)
-}
-
-/// A line of one pixel.
-pub(super) fn stroke(
-    from: (f64, f64),
-    to: (f64, f64),
-    colour: RGBColor,
-) -> PathElement<(f64, f64)> {
-    PathElement::new(vec![from, to], colour)
 }
 
 /// Least and greatest value of an axis that shows these values. Values that are not finite are left out.

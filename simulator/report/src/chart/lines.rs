@@ -4,14 +4,10 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use serde::Serialize;
 
-use super::frame::{Area, Drawn, before, beside, label_below, log_ticks, plain, range, svg};
-use super::{Scale, name};
-use crate::number::{short, tick};
+use super::Scale;
+use super::frame::{Area, Drawn, before, label_below, log_ticks, plain, range, svg};
+use crate::number::tick;
 use crate::palette::{GREY, pick};
-use crate::table::Table;
-
-/// A plot with more points on a line than this is not turned into a table.
-const TABLE_ROWS_MAX: usize = 24;
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,11 +24,9 @@ pub struct Curve {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CurveStyle {
-    /// A line alone, for many points.
+    /// A line.
     #[default]
     Plain,
-    /// A line with a dot on each point, for few points.
-    Dotted,
     /// A translucent area that reaches down to the axis.
     Area,
 }
@@ -48,62 +42,27 @@ pub struct Lines {
     pub y_name: String,
     /// Division of the horizontal axis.
     pub x_scale: Scale,
-    /// Division of the vertical axis.
-    pub scale: Scale,
     /// Greatest value that the vertical axis shows at least; makes several plots comparable.
     pub y_max: Option<f64>,
     /// Heights with a line and a name, instead of even steps. The vertical axis then ends at `y_max`.
     pub y_ticks: Vec<(f64, String)>,
-    /// A dashed line across the plot, with its name.
-    pub reference: Option<(f64, String)>,
-    /// Dashed upright lines, each with its name: when something happened.
-    pub events: Vec<(f64, String)>,
 }
 
 impl Lines {
     pub(super) fn svg(&self, size: (u32, u32)) -> anyhow::Result<String> {
         svg(size, |area| {
-            let shown = self.reference.iter().map(|(value, _)| *value);
-            let values = self.points().map(|(_, y)| y).chain(shown).chain(self.y_max);
-            let (low, mut high) = range(self.scale, values);
+            let values = self.points().map(|(_, y)| y).chain(self.y_max);
+            let (low, mut high) = range(Scale::Linear, values);
             if let Some(end) = self.y_max.filter(|_| !self.y_ticks.is_empty()) {
                 high = end;
             }
             let (left, right) = self.across();
             let ends = [left, right, low, high];
-            match (self.x_scale, self.scale) {
-                (Scale::Linear, Scale::Linear) => self.draw(area, left..right, low..high, ends),
-                (Scale::Linear, Scale::Log) => {
-                    self.draw(area, left..right, (low..high).log_scale(), ends)
-                }
-                (Scale::Log, Scale::Linear) => {
-                    self.draw(area, (left..right).log_scale(), low..high, ends)
-                }
-                (Scale::Log, Scale::Log) => {
-                    let (x, y) = ((left..right).log_scale(), (low..high).log_scale());
-                    self.draw(area, x, y, ends)
-                }
+            match self.x_scale {
+                Scale::Linear => self.draw(area, left..right, low..high, ends),
+                Scale::Log => self.draw(area, (left..right).log_scale(), low..high, ends),
             }
         })
-    }
-
-    pub(super) fn table(&self, series: &[String]) -> Option<Table> {
-        let mut xs: Vec<f64> = self.points().map(|(x, _)| x).collect();
-        xs.sort_by(f64::total_cmp);
-        xs.dedup();
-        if xs.len() > TABLE_ROWS_MAX {
-            return None;
-        }
-        let names = self.lines.iter().map(|line| name(series, line.series));
-        let mut table = Table::new(core::iter::once(self.x_name.as_str()).chain(names));
-        for x in xs {
-            let value = |line: &Curve| {
-                let point = line.points.iter().find(|point| point.0 == x);
-                point.map_or_else(String::new, |point| short(point.1))
-            };
-            table.push(core::iter::once(short(x)).chain(self.lines.iter().map(value)));
-        }
-        Some(table)
     }
 
     fn points(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
@@ -135,7 +94,7 @@ impl Lines {
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: ValueFormatter<f64>,
     {
-        let [left, right, bottom, top] = ends;
+        let [left, right, bottom, _] = ends;
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .x_label_area_size(44)
@@ -171,19 +130,6 @@ impl Lines {
             let (x, y) = chart.backend_coord(&(left, *value));
             area.draw(&Text::new(name.clone(), (x - 6, y), before(13)))?;
         }
-        if let Some((value, name)) = &self.reference {
-            let line = [(left, *value), (right, *value)];
-            chart.draw_series(DashedLineSeries::new(line, 5, 4, GREY.into()))?;
-            let (x, y) = chart.backend_coord(&(left, *value));
-            area.draw(&Text::new(name.clone(), (x + 4, y - 8), beside(12)))?;
-        }
-        for (number, (at, name)) in self.events.iter().enumerate() {
-            let line = [(*at, bottom), (*at, top)];
-            chart.draw_series(DashedLineSeries::new(line, 3, 3, GREY.into()))?;
-            let (x, y) = chart.backend_coord(&(*at, top));
-            let below = y + 8 + 14 * i32::try_from(number).unwrap_or(0);
-            area.draw(&Text::new(name.clone(), (x + 4, below), beside(12)))?;
-        }
         for line in &self.lines {
             let points: Vec<(f64, f64)> = usable(&line.points)
                 .map(|(x, y)| (x, y.max(bottom)))
@@ -191,10 +137,6 @@ impl Lines {
             let colour = pick(line.series);
             match line.style {
                 CurveStyle::Plain => {}
-                CurveStyle::Dotted => {
-                    let dots = points.iter().map(|&at| Circle::new(at, 3, colour.filled()));
-                    chart.draw_series(dots)?;
-                }
                 CurveStyle::Area => {
                     let ends = points.first().zip(points.last());
                     let base = ends.map(|(first, last)| [(last.0, bottom), (first.0, bottom)]);
@@ -222,61 +164,60 @@ mod tests {
     use super::super::tests::count;
     use super::*;
 
-    fn chart(scale: Scale) -> Lines {
-        let line = |series, points: &[(f64, f64)], style| Curve {
-            series,
+    /// Width of a curve, and of nothing else.
+    const CURVE: &str = "stroke-width=\"2\"";
+
+    fn line(points: &[(f64, f64)], style: CurveStyle) -> Curve {
+        Curve {
+            series: 0,
             points: points.into(),
             style,
-        };
-        Lines {
-            lines: vec![
-                line(
-                    0,
-                    &[(1.0, 0.1), (2.0, 10.0), (3.0, f64::NAN)],
-                    CurveStyle::Dotted,
-                ),
-                line(1, &[(1.0, 0.0), (2.0, 1.0)], CurveStyle::Dotted),
-                line(1, &[(1.0, 0.5), (2.0, 1.0)], CurveStyle::Area),
-            ],
-            x_name: "requests/s".into(),
-            y_name: "seconds".into(),
-            scale,
-            y_max: None,
-            x_scale: Scale::Linear,
-            y_ticks: Vec::new(),
-            reference: Some((5.0, "goal".into())),
-            events: vec![(1.5, "more".into())],
         }
     }
 
     #[test]
-    fn both_scales_draw_every_finite_point() {
-        for scale in [Scale::Linear, Scale::Log] {
-            let svg = chart(scale).svg((400, 300)).unwrap();
-            assert_eq!((count(&svg, "circle"), count(&svg, "polygon")), (4, 1));
-            assert!(svg.contains("goal") && svg.contains("more") && svg.contains("requests/s"));
-        }
+    fn a_line_joins_its_finite_points_and_an_area_reaches_the_axis() {
+        let points = [(1.0, 0.1), (2.0, 10.0), (3.0, f64::NAN)];
+        let lines = Lines {
+            lines: vec![
+                line(&points, CurveStyle::Plain),
+                line(&points, CurveStyle::Area),
+            ],
+            x_name: "requests/s".into(),
+            ..Lines::default()
+        };
+        let svg = lines.svg((400, 300)).unwrap();
+        assert_eq!(count(&svg, "polygon"), 1);
+        assert_eq!(svg.matches(CURVE).count(), 1);
+        assert!(svg.contains("requests/s") && !svg.contains("NaN"));
     }
 
     #[test]
     fn named_heights_replace_the_even_steps_of_a_cumulative_curve() {
-        let curve = Curve {
-            series: 0,
-            points: vec![(10.0, 0.0), (100.0, 0.5), (1_000.0, 1.0)],
-            style: CurveStyle::Dotted,
-        };
+        let points = [(10.0, 0.0), (100.0, 0.5), (1_000.0, 1.0)];
         let lines = Lines {
-            lines: vec![curve],
+            lines: vec![line(&points, CurveStyle::Plain)],
             x_scale: Scale::Log,
             y_max: Some(1.0),
             y_ticks: vec![(0.5, "p50".into()), (0.9, "p90".into())],
             ..Lines::default()
         };
         let svg = lines.svg((400, 300)).unwrap();
-        let across = svg.split("<circle cx=\"").skip(1);
-        let across = across.filter_map(|rest| rest.split('"').next()?.parse::<i32>().ok());
-        let across: Vec<_> = across.collect();
-        assert!((across[1] - across[0]).abs_diff(across[2] - across[1]) <= 1);
+        let curve = svg
+            .split("points=\"")
+            .filter(|rest| rest.matches(',').count() >= 3);
+        let curve = curve
+            .filter_map(|rest| rest.split('"').next())
+            .last()
+            .unwrap();
+        let across = curve
+            .split_whitespace()
+            .filter_map(|point| point.split(',').next()?.parse().ok());
+        let across: Vec<i32> = across.collect();
+        assert!(
+            (across[1] - across[0]).abs_diff(across[2] - across[1]) <= 1,
+            "{curve}"
+        );
         assert!(svg.contains("p50") && svg.contains("p90") && !svg.contains("0.20"));
         for (value, times) in [("20", 1), ("500", 1), ("1000", 1), ("400", 0)] {
             let label = format!(">\n{value}\n</text>");
@@ -287,6 +228,6 @@ mod tests {
     #[test]
     fn a_plot_without_lines_is_an_empty_chart() {
         let svg = Lines::default().svg((400, 300)).unwrap();
-        assert_eq!(count(&svg, "circle"), 0);
+        assert!(!svg.contains(CURVE), "{svg}");
     }
 }

@@ -100,7 +100,6 @@ fn section(section: &Section) -> anyhow::Result<Markup> {
 fn block(content: &Content) -> anyhow::Result<Markup> {
     Ok(match content {
         Content::Text(paragraph) => html! { p { (paragraph) } },
-        Content::Link(path) => html! { p { a href=(path) { (path) } } },
         Content::Conclusions(conclusions) => html! {
             ul.conclusions { @for one in conclusions { (conclusion(one)) } }
         },

@@ -12,23 +12,8 @@ const THETA: f64 = 0.6;
 const FALLS_BELOW: f64 = 0.9;
 
 /// Chiron's interactive autoscaling.
-#[derive(Clone, Debug, Default)]
-pub struct ChironScaler {
-    /// Whether each deployment serves batch work only, and keeps its instances.
-    keeps: Vec<bool>,
-}
-
-impl ChironScaler {
-    /// Scales every deployment but those of these indices.
-    #[must_use]
-    pub fn new(deployments: usize, keeps: &[usize]) -> Self {
-        Self {
-            keeps: (0..deployments)
-                .map(|index| keeps.contains(&index))
-                .collect(),
-        }
-    }
-}
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChironScaler;
 
 impl Scaler for ChironScaler {
     fn desired(&mut self, _: f64, views: &[View]) -> Vec<Option<usize>> {
@@ -40,9 +25,7 @@ impl Scaler for ChironScaler {
                 view.in_flight.min(1.0)
             };
             let backpressure = backpressure * view.ready as f64 / current.max(1) as f64;
-            if self.keeps.get(view.deployment).copied().unwrap_or_default() {
-                None
-            } else if backpressure > THETA {
+            if backpressure > THETA {
                 Some(current + 1)
             } else {
                 (backpressure < THETA * FALLS_BELOW).then(|| current.saturating_sub(1))
@@ -58,20 +41,14 @@ mod tests {
 
     #[test]
     fn the_number_grows_until_four_in_ten_instances_are_idle() {
-        let mut scaler = ChironScaler::new(2, &[1]);
-        let view = |in_flight: f64, deployment: usize| View {
+        let mut scaler = ChironScaler;
+        let view = |in_flight: f64| View {
             in_flight,
-            deployment,
             ready: 10,
             ..View::default()
         };
-        assert_eq!(scaler.desired(0.0, &[view(2.0, 0)]), [Some(11)]);
-        assert_eq!(scaler.desired(0.0, &[view(0.58, 0)]), [None]);
-        assert_eq!(scaler.desired(0.0, &[view(0.3, 0)]), [Some(9)]);
-        assert_eq!(
-            scaler.desired(0.0, &[view(0.3, 1)]),
-            [None],
-            "batch instances stay"
-        );
+        assert_eq!(scaler.desired(0.0, &[view(2.0)]), [Some(11)]);
+        assert_eq!(scaler.desired(0.0, &[view(0.58)]), [None]);
+        assert_eq!(scaler.desired(0.0, &[view(0.3)]), [Some(9)]);
     }
 }

@@ -1,10 +1,8 @@
 //! `isotherm-bench-path`: the program behind `cargo xtask bench path`.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser;
 use isotherm_bench_path::{Options, measure};
 use isotherm_harness::Tools;
@@ -18,7 +16,7 @@ use isotherm_report::Format;
 struct Arguments {
     #[command(flatten)]
     options: Options,
-    /// Also writes the report as Markdown, for docs/results
+    /// Also writes the report as a page of Markdown with its tables as CSV files beside it, for docs/results
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
@@ -36,9 +34,9 @@ async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     for path in report.write(&output, files)? {
         println!("{}", path.display());
     }
-    if let Some(path) = arguments.markdown {
-        fs::write(&path, report.render(Format::Markdown)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    let page = arguments.markdown.map(|path| report.write_page(&path));
+    for path in page.transpose()?.into_iter().flatten() {
+        println!("{}", path.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -38,7 +38,7 @@ fn of_trial(trial: &TrialReport) -> Vec<Conclusion> {
     let at_most = |claim: String, most: f64, ours: f64, theirs: f64| {
         let ratio = ours / theirs.max(f64::MIN_POSITIVE);
         let measured = format!("{ours:.0} against {theirs:.0} ms: {ratio:.3} times");
-        Conclusion::claim(format!("{clients}: {claim}"), ratio <= most).measured(measured)
+        Conclusion::claim(claim, ratio <= most).measured(measured)
     };
     let p90 = forwarding.all.ttft_ms.p90;
     let mut conclusions = Vec::new();
@@ -54,7 +54,7 @@ fn of_trial(trial: &TrialReport) -> Vec<Conclusion> {
         );
         let ratio = ours / theirs.max(f64::MIN_POSITIVE);
         let claim = format!(
-            "{clients}: throughput of forwarding is at least {CENTRAL_TOKENS_MIN} of the central balancer's"
+            "throughput of forwarding is at least {CENTRAL_TOKENS_MIN} of the central balancer's"
         );
         let measured = format!("{ours:.0} against {theirs:.0} tokens/s: {ratio:.3} times");
         conclusions.push(Conclusion::claim(claim, ratio >= CENTRAL_TOKENS_MIN).measured(measured));
@@ -76,8 +76,9 @@ fn of_trial(trial: &TrialReport) -> Vec<Conclusion> {
             conclusions.push(at_most(claim, CENTRAL_FAR_P50_MAX, ours, theirs));
         }
     }
-    conclusions.extend(hit_ratio(clients, forwarding));
-    conclusions
+    conclusions.extend(hit_ratio(forwarding));
+    let conclusions = conclusions.into_iter();
+    conclusions.map(|one| one.in_case(clients)).collect()
 }
 
 fn throughput(clients: Clients, ours: &ArrangementRun, local: &ArrangementRun) -> Conclusion {
@@ -88,22 +89,20 @@ fn throughput(clients: Clients, ours: &ArrangementRun, local: &ArrangementRun) -
         Clients::Day => SHARED_GAIN_MIN,
     };
     let claim = format!(
-        "{}: throughput of forwarding with {} replicas is at least {min:.2} times that of region-local with {}",
-        clients.label(),
-        ours.replicas,
-        local.replicas
+        "throughput of forwarding with {} replicas is at least {min:.2} times that of region-local with {}",
+        ours.replicas, local.replicas
     );
     Conclusion::claim(claim, ratio >= min).measured(format!(
         "{more:.0} against {less:.0} tokens/s: {ratio:.3} times"
     ))
 }
 
-fn hit_ratio(clients: &str, ours: &ArrangementRun) -> Option<Conclusion> {
+fn hit_ratio(ours: &ArrangementRun) -> Option<Conclusion> {
     let (local, forwarded) = (ours.all.local_turns, ours.all.forwarded_turns);
     let is_measured = forwarded.turns > 0 && local.hit_ratio > 0.0;
     let ratio = is_measured.then(|| forwarded.hit_ratio / local.hit_ratio)?;
     let claim = format!(
-        "{clients}: cache hit ratio of forwarded later turns is at least {HIT_RATIO_MIN} times that of local ones"
+        "cache hit ratio of forwarded later turns is at least {HIT_RATIO_MIN} times that of local ones"
     );
     Some(
         Conclusion::claim(claim, ratio >= HIT_RATIO_MIN).measured(format!(

@@ -60,7 +60,15 @@ impl TrialReport {
                 table.push(cells(label, &region.metrics, String::new()));
             }
         }
-        table
+        let shown = [
+            "",
+            "tokens/s",
+            "TTFT p50",
+            "p90 ms",
+            "cache hits",
+            "forwarded",
+        ];
+        table.headline(&shown, |row| row.is_leading)
     }
 }
 

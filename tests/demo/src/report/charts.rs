@@ -97,7 +97,6 @@ impl Comparison {
             x_scale: Scale::Log,
             y_max: Some(1.0),
             y_ticks: ticks.map(|(share, name)| (share, name.to_owned())).into(),
-            ..Lines::default()
         };
         self.chart(
             "Time to first token",

@@ -163,7 +163,15 @@ impl Comparison {
             let figures = columns.iter().map(|column| self.cell(run, column));
             table.push(first.into_iter().chain(figures));
         }
-        table
+        let shown = [
+            "policy",
+            "push",
+            "cache hits",
+            "TTFT ms p50",
+            "TTFT ms p90",
+            "tokens/s",
+        ];
+        table.headline(&shown, |_| true)
     }
 
     /// Whether a request of a run waited for a time that the table shows.

@@ -1,45 +1,11 @@
-//! The ratios as bars and as a table.
+//! The ratios as tables.
 
 use isotherm_report::Table;
-use isotherm_report::chart::{BarGroup, Bars, Chart, Plot};
 use isotherm_report::number::{short, times};
 
 use super::ORACLE;
-use super::ranking::{Comparison, GOALS, YARDSTICK, comparisons, mean_ratio, ratio_to_best};
-use crate::charts::bar;
-use crate::rows::{Rows, Stat};
-
-/// Groups of bars in a chart.
-const GROUPS_EACH: usize = 4;
-
-pub(crate) fn overview(rows: &Rows, groups: &[&str], others: &[&str]) -> Vec<Chart> {
-    let ratio = |one: Comparison| {
-        bar(Stat {
-            mean: one.ratio,
-            ..one.spread
-        })
-    };
-    let group = |name: &&str| BarGroup {
-        name: (*name).to_owned(),
-        bars: comparisons(rows.at(name, 0.0), others)
-            .into_iter()
-            .map(ratio)
-            .collect(),
-    };
-    let chart = |some: &[&str]| {
-        let plot = Bars {
-            groups: some.iter().map(group).collect(),
-            reference: Some((1.0, "the best other".to_owned())),
-            format: short,
-        };
-        let goals = GOALS.map(|goal| goal.name);
-        Chart {
-            size: (640, 300),
-            ..Chart::new(some.join(", "), "", goals, Plot::Bars(plot))
-        }
-    };
-    groups.chunks(GROUPS_EACH).map(chart).collect()
-}
+use super::ranking::{GOALS, YARDSTICK, comparisons, mean_ratio, ratio_to_best};
+use crate::rows::Rows;
 
 pub(crate) fn ratios(rows: &Rows, groups: &[&str], others: &[&str]) -> Table {
     let columns = GOALS.iter().flat_map(|goal| {
@@ -48,7 +14,9 @@ pub(crate) fn ratios(rows: &Rows, groups: &[&str], others: &[&str]) -> Table {
         core::iter::once(first).chain(others.map(String::from))
     });
     let columns = core::iter::once("workload".to_owned()).chain(columns);
-    Table::new(columns).with_rows(groups.iter().map(|group| {
+    let shown = GOALS.map(|goal| format!("{}: over the best other", goal.name));
+    let [one, two, three] = shown.each_ref().map(String::as_str);
+    let table = Table::new(columns).with_rows(groups.iter().map(|group| {
         let panel = rows.at(group, 0.0);
         let cells = GOALS.into_iter().zip(comparisons(panel, others));
         let cells = cells.flat_map(|(goal, one)| {
@@ -63,7 +31,8 @@ pub(crate) fn ratios(rows: &Rows, groups: &[&str], others: &[&str]) -> Table {
         core::iter::once((*group).to_owned())
             .chain(cells)
             .collect::<Vec<_>>()
-    }))
+    }));
+    table.headline(&["workload", one, two, three], |_| true)
 }
 
 /// Ratio to the best other system on every figure of the fixed yardstick.
