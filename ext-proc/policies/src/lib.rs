@@ -1,7 +1,7 @@
 //! Policies of the literature, over the public trait of Isotherm's routing core.
 //!
-//! One module holds one policy, with its source and what was changed or left out. [`PolicyName`] lists those that a configuration
-//! may name. The others are rivals for experiments: [`EndpointScorers`], [`TokenLoad`], [`LMetric`], [`SMetric`], [`BlockCost`], and
+//! One module holds one policy, with its source and what was changed or left out. [`PolicyName`] lists the policies that a
+//! configuration may name. The others are rivals for experiments: [`EndpointScorers`], [`TokenLoad`], [`LMetric`], [`SMetric`], [`BlockCost`], and
 //! [`DualMap`] with parts switched off. A policy of your own needs nothing of this crate: see `docs/policies.md`.
 
 mod block_cost;

@@ -3,16 +3,16 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use crate::{PolicyFactory, QueueOrder, RegionChoice, TenantId, Tier, TierRules};
+use crate::{QueueOrder, RegionChoice, TenantId, Tier, TierRules};
 
 /// Limit of outstanding requests where none is given: of the push rule `outstanding`, and of replicas without metrics.
 pub const OUTSTANDING_MAX: u32 = 32;
 
-/// Configuration of a router.
+/// Configuration of a router, whose policy is a `P`. A router keeps it without the policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RouterConfig {
+pub struct Config<P> {
     /// Policy that selects replicas: the default one, or one of another crate.
-    pub policy: PolicyFactory,
+    pub policy: P,
     /// Push rule: when a replica is available.
     pub push: Push,
     /// Bounds of the queue.
@@ -46,6 +46,9 @@ pub struct RouterConfig {
     pub tiers: Option<TierRules>,
 }
 
+/// The part of a router's configuration that its pool reads.
+pub(crate) type PoolConfig = Config<()>;
+
 /// Bounds of each tenant of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantLimits {
@@ -69,10 +72,10 @@ impl TenantLimits {
     pub const TRACKED_MAX: usize = 1_000;
 }
 
-impl Default for RouterConfig {
+impl<P: Default> Default for Config<P> {
     fn default() -> Self {
         Self {
-            policy: PolicyFactory::default(),
+            policy: P::default(),
             push: Push::Pending,
             queue: QueueLimits::default(),
             index: IndexLimits {
@@ -103,7 +106,29 @@ impl Default for RouterConfig {
     }
 }
 
-impl RouterConfig {
+impl<P> Config<P> {
+    /// Replaces the policy, and keeps all rules.
+    pub(crate) fn with_policy<Q>(self, policy: Q) -> Config<Q> {
+        Config {
+            policy,
+            push: self.push,
+            queue: self.queue,
+            index: self.index,
+            ttft_slo: self.ttft_slo,
+            cache_aware: self.cache_aware,
+            adapter_load: self.adapter_load,
+            adapter_slots: self.adapter_slots,
+            probe_stale_after: self.probe_stale_after,
+            quarantine: self.quarantine,
+            fallbacks_max: self.fallbacks_max,
+            prefill_tokens_min: self.prefill_tokens_min,
+            region: self.region,
+            starts_from_zero: self.starts_from_zero,
+            tenants: self.tenants,
+            tiers: self.tiers,
+        }
+    }
+
     /// Longest wait of a request that waits by the rules of this tier.
     pub(crate) fn wait_max(&self, tier: Tier) -> Duration {
         let of_tier = self.tiers.as_ref().map(|tiers| tiers.wait_max(tier));

@@ -32,8 +32,8 @@ mod wait_state;
 
 pub use adapters::{ADAPTERS_LISTED_MAX, ADAPTERS_MAX, AdapterState, AdapterStatus};
 pub use config::{
-    CacheAwareRules, Eviction, ForwardingRule, IndexLimits, MissRule, OUTSTANDING_MAX, Push,
-    QueueLimits, RegionRules, RouterConfig, TenantLimits,
+    CacheAwareRules, Config, Eviction, ForwardingRule, IndexLimits, MissRule, OUTSTANDING_MAX,
+    Push, QueueLimits, RegionRules, TenantLimits,
 };
 #[cfg(feature = "research")]
 pub use constant::{constants_read, scale_constant};
@@ -47,7 +47,7 @@ pub use index::PrefixMatch;
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
 pub use policy::{
     DelayedRequests, Dispatch, InFlight, NextRequest, Policy, PolicyEvent, PolicyFactory,
-    PolicyRules, RegionCosts, Selection, View,
+    PolicyRules, RegionCosts, RouterConfig, Selection, View,
 };
 pub use queue::{QueueSeq, QueuedRequest};
 pub use replica::Rank;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use isotherm_fingerprint::{Api, Fingerprint};
 
 use crate::adapters::{AdapterCost, Adapters};
+use crate::config::PoolConfig;
 use crate::constant::constants;
 use crate::forwarding::{ForwardedTable, PeerTable};
 use crate::index::{
@@ -17,8 +18,7 @@ use crate::replica::{BacklogClaim, BreakerPermit, Replicas};
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::{TenantSlot, TenantTable};
 use crate::{
-    AdapterKey, IndexLimits, Load, ReplicaId, Request, RequestId, RouterConfig, SessionKey,
-    TenantId, Tier, Time,
+    AdapterKey, IndexLimits, Load, ReplicaId, Request, RequestId, SessionKey, TenantId, Tier, Time,
 };
 
 /// Limit of the prompt tokens in a sibling's placement: no engine computes longer prompts.
@@ -66,7 +66,7 @@ impl IndexShares {
 
 #[derive(Debug)]
 pub(crate) struct PoolState {
-    pub(crate) config: RouterConfig,
+    pub(crate) config: PoolConfig,
     /// The time of the last event.
     pub(crate) now: Time,
     pub(crate) is_shutting_down: bool,
@@ -167,7 +167,7 @@ impl InFlightRequest {
 }
 
 impl PoolState {
-    pub(crate) fn new(config: RouterConfig, seed: u64) -> Self {
+    pub(crate) fn new(config: PoolConfig, seed: u64) -> Self {
         let shares = IndexShares::of(config.index.bytes_max, false);
         let of = |bytes_max| IndexLimits {
             bytes_max,

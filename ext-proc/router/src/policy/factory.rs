@@ -4,6 +4,10 @@ use core::fmt::{self, Debug, Display, Formatter};
 use std::sync::Arc;
 
 use super::{Isotherm, Policy};
+use crate::config::Config;
+
+/// Configuration of a router.
+pub type RouterConfig = Config<PolicyFactory>;
 
 type Build = dyn Fn(u64) -> Box<dyn Policy> + Send + Sync;
 

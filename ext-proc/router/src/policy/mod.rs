@@ -13,7 +13,7 @@ mod view;
 
 use core::fmt::Debug;
 
-pub use factory::PolicyFactory;
+pub use factory::{PolicyFactory, RouterConfig};
 pub(crate) use isotherm::Isotherm;
 pub use selection::{DelayedRequests, Dispatch, NextRequest, PolicyEvent, PolicyRules, Selection};
 pub use view::{InFlight, View};

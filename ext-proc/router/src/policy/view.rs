@@ -3,13 +3,14 @@
 use std::borrow::Cow;
 
 use super::{HOLDERS_MANY, LEAST_LOADED_MAX};
+use crate::config::Config;
 use crate::index::PrefixMatch;
 use crate::pool_state::PoolState;
 use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica::Rank;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
-use crate::{Load, Request, RequestId, RouterConfig, SessionKey, Time};
+use crate::{Load, Request, RequestId, SessionKey, Time};
 
 /// The state of the pool for one selection, to be read.
 ///
@@ -322,9 +323,9 @@ impl<'a> View<'a> {
         self.pool.queue.rules().is_by_arrival()
     }
 
-    /// Configuration of the router.
+    /// Configuration of the router, without the policy.
     #[must_use]
-    pub const fn config(&self) -> &'a RouterConfig {
+    pub const fn config(&self) -> &'a Config<()> {
         &self.pool.config
     }
 

@@ -11,7 +11,8 @@ use core::time::Duration;
 use smallvec::{SmallVec, smallvec};
 
 use super::{LinePlace, QueueSeq, QueuedRequest};
-use crate::{QueueOrder, RouterConfig, Tier, TierRules, Time};
+use crate::config::PoolConfig;
+use crate::{QueueOrder, Tier, TierRules, Time};
 
 /// Lane of requests of the fast tier, and of all requests in orders without regard to tiers.
 const FAST: u8 = 0;
@@ -59,7 +60,7 @@ pub(super) struct Span {
 pub(super) type Spans = SmallVec<[Span; 2]>;
 
 impl LineRules {
-    pub(crate) fn new(config: &RouterConfig, past_slo_last: bool) -> Self {
+    pub(crate) fn new(config: &PoolConfig, past_slo_last: bool) -> Self {
         let order = match config.queue.order {
             QueueOrder::Auto if past_slo_last => LineOrder::DueLateLast,
             QueueOrder::Auto | QueueOrder::Fcfs => LineOrder::Arrival,

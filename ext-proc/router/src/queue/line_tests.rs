@@ -8,8 +8,9 @@ use isotherm_fingerprint::Fingerprint;
 use proptest::prelude::*;
 
 use super::*;
+use crate::config::PoolConfig;
 use crate::tenants::TenantSlot;
-use crate::{QueueOrder, Request, RouterConfig, Scope, Tier, TierRules};
+use crate::{QueueOrder, Request, Scope, Tier, TierRules};
 
 const REPLICAS: u16 = 3;
 const EXPIRED: Duration = Duration::from_millis(2_000);
@@ -44,7 +45,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 /// A queue, and the same as a list.
 struct Naive {
-    config: RouterConfig,
+    config: PoolConfig,
     past_slo_last: bool,
     queue: Queue,
     now: Time,
@@ -53,9 +54,9 @@ struct Naive {
 
 impl Naive {
     fn new(order: QueueOrder, has_tiers: bool, past_slo_last: bool) -> Self {
-        let mut config = RouterConfig {
+        let mut config = PoolConfig {
             ttft_slo: Duration::from_millis(1_500),
-            ..RouterConfig::default()
+            ..PoolConfig::default()
         };
         config.queue.order = order;
         let rules = TierRules::new(config.ttft_slo, config.queue.wait_max);

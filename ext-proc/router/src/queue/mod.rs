@@ -384,9 +384,9 @@ mod tests {
 
     #[test]
     fn late_requests_come_behind_the_others() {
-        let config = crate::RouterConfig {
+        let config = crate::config::PoolConfig {
             ttft_slo: core::time::Duration::ZERO,
-            ..crate::RouterConfig::default()
+            ..crate::config::PoolConfig::default()
         };
         let mut queue = Queue::default();
         queue.set_rules(LineRules::new(&config, true), false);

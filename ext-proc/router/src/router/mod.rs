@@ -50,7 +50,8 @@ use crate::policy::Policy;
 use crate::pool_state::PoolState;
 use crate::quarantine::Quarantine;
 use crate::{
-    Counters, Effect, Event, Placement, ReplicaStatus, RouterConfig, Stats, TenantStatus, Time,
+    Counters, Effect, Event, Placement, PolicyFactory, ReplicaStatus, RouterConfig, Stats,
+    TenantStatus, Time,
 };
 
 /// Routes the requests of one pool.
@@ -58,6 +59,8 @@ use crate::{
 pub struct Router {
     pool: PoolState,
     policy: Box<dyn Policy>,
+    /// The factory of the policy.
+    factory: PolicyFactory,
     seed: u64,
     review: Review,
     pending_service: PendingService,
@@ -86,7 +89,8 @@ impl Router {
     pub fn new(config: RouterConfig, seed: u64) -> Self {
         let mut router = Self {
             policy: config.policy.build(seed),
-            pool: PoolState::new(config, seed),
+            factory: config.policy.clone(),
+            pool: PoolState::new(config.with_policy(()), seed),
             seed,
             review: Review::default(),
             pending_service: PendingService::default(),

@@ -8,8 +8,9 @@ use crate::{RouterConfig, Time};
 impl Router {
     /// Replaces the configuration; replicas, queue and index stay. A policy of another name decides from now on.
     pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
-        let is_new = config.policy != self.pool.config.policy;
-        self.pool.config = config;
+        let is_new = config.policy != self.factory;
+        self.factory = config.policy.clone();
+        self.pool.config = config.with_policy(());
         self.pool
             .adapters
             .presume_slots(self.pool.config.adapter_slots);
@@ -37,7 +38,7 @@ impl Router {
     /// Builds the policy of the configuration, which hears of the replicas. It hears of no request that waits: each one counts as an
     /// arrival when it is next shown, so a reload does no work for a long queue.
     fn replace_policy(&mut self) {
-        self.policy = self.pool.config.policy.build(self.seed);
+        self.policy = self.factory.build(self.seed);
         // A draining replica may resume.
         for index in self.pool.replicas.all() {
             if let Some(replica) = self.pool.replicas.get(index) {

@@ -67,9 +67,9 @@ impl Policy for Isotherm {
         let is_alone = view.candidates.len() == 1;
         let queued: SmallVec<[_; LOOKED_AT_MAX + LOOKED_AT_BY_AFFINITY_MAX]> = queued.collect();
         let hints = queued.iter();
-        view.pool
-            .index
-            .prefetch_hints(hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get())));
+        let hints = hints.map(|(_, w)| (&*w.request.fingerprint, w.known.get()));
+        let index = &view.pool.index;
+        index.prefetch_hints(hints);
         for (seq, queued) in queued {
             let query = CandidateQuery::of_queued(queued, view);
             let (waited_s, objective) = (query.timing.waited_s, query.timing.objective);
@@ -81,10 +81,7 @@ impl Policy for Isotherm {
             }
             let blocks = query.request.fingerprint.blocks();
             let elsewhere = view.eligible(query.request, &others);
-            let matched_elsewhere =
-                view.pool
-                    .index
-                    .deepest_within(blocks, &query.known, &elsewhere);
+            let matched_elsewhere = index.deepest_within(blocks, &query.known, &elsewhere);
             let affinity = affinity_replica(&query, &matched_elsewhere, &cost_model, here.cost);
             if let Some(affinity) = affinity {
                 delayed.push((seq, affinity.replica));

@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::candidates::{affinity_replica, cheapest_now};
 use super::cost::CostModel;
 use super::query::CandidateQuery;
+use crate::config::PoolConfig;
 use crate::index::AnswerKey;
 use crate::policy::View;
 use crate::pool_state::PoolState;
@@ -17,8 +18,8 @@ use crate::replica::{
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
 use crate::{
-    AdapterKey, AdapterReport, Load, Push, ReplicaId, Request, RequestId, Role, RouterConfig,
-    Scope, SessionKey, Source, Tier, Time,
+    AdapterKey, AdapterReport, Load, Push, ReplicaId, Request, RequestId, Role, Scope, SessionKey,
+    Source, Tier, Time,
 };
 use std::sync::Arc;
 
@@ -64,11 +65,11 @@ impl Pool {
     }
 
     fn of(replicas: u32, prefillers: u32) -> Self {
-        let config = RouterConfig {
+        let config = PoolConfig {
             push: Push::Blind,
             probe_stale_after: Duration::from_secs(1_000_000),
             ttft_slo: Duration::from_secs(2),
-            ..RouterConfig::default()
+            ..PoolConfig::default()
         };
         let mut pool = PoolState::new(config, 1);
         pool.service_s = Some(3.0);

@@ -215,8 +215,8 @@ impl Run {
         has_tiers: bool,
         length_max: usize,
     ) {
-        let mut config = self.router.pool.config.clone();
-        config.policy = PolicyFactory::new("least loaded", |_| Box::new(LeastLoaded));
+        let policy = PolicyFactory::new("least loaded", |_| Box::new(LeastLoaded));
+        let mut config = self.router.pool.config.clone().with_policy(policy);
         config.queue.length_max = length_max;
         config.tenants = tracked_max.map(|tracked_max| TenantLimits {
             waiting_max: Some(8),
