@@ -86,7 +86,7 @@ impl TierSetup {
         };
         let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
         let scheme = Scheme {
-            policy: PolicyName::Isotherm.into(),
+            policy: PolicyName::Isotherm,
             push: Push::Pending,
         };
         let tiers = self.tiers();
