@@ -140,7 +140,6 @@ pub(super) fn check_siblings(region: &RegionConfig, reader: &mut Reader) {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 mod tests {
     use super::*;
     use crate::config::{Config, parse};

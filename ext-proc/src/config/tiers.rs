@@ -257,13 +257,9 @@ mod tests {
 
     #[test]
     fn an_option_without_effect_is_a_mistake() {
-        for (text, part) in [(
-            "  queue: { order: edf }\n",
-            "pools[0].queue.order: `edf` has no effect without `tiers`",
-        )] {
-            let errors = mistakes(text);
-            assert!(errors.contains(part), "{errors}");
-        }
+        let errors = mistakes("  queue: { order: edf }\n");
+        let part = "pools[0].queue.order: `edf` has no effect without `tiers`";
+        assert!(errors.contains(part), "{errors}");
         assert_eq!(pool("queue: { order: fcfs }").queue.order, QueueOrder::Fcfs);
     }
 }
