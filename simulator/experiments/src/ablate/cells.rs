@@ -4,7 +4,7 @@ use isotherm_simulator::Telemetry;
 use isotherm_simulator::workload::catalogue;
 use isotherm_simulator::workload::standard::Standard;
 
-use super::{QUICK_SCALE, SCALE};
+use super::QUICK_SCALE;
 use crate::context::Effort;
 
 /// Pools that take longer than all other workloads together.
@@ -27,7 +27,7 @@ pub(super) fn cells(effort: &Effort) -> Vec<Cell> {
         let is_large = LARGE_POOLS.contains(&one.name);
         (names.is_empty() && !is_large) || names.iter().any(|name| name == one.name)
     };
-    let scale = if effort.quick { QUICK_SCALE } else { SCALE };
+    let scale = if effort.quick { QUICK_SCALE } else { 1.0 };
     let workloads = catalogue::all().into_iter().filter(is_wanted);
     let workloads: Vec<Standard> = workloads.map(|one| one.scaled(scale)).collect();
     let all = || Telemetry::ALL.into_iter();
