@@ -48,7 +48,7 @@ fn waits(samples: &[Sample]) -> Option<Conclusion> {
     let most = shares.iter().copied().reduce(f64::max)?;
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
     let text = format!(
-        "In `{LIGHT}` at most {} of the requests wait in the router.",
+        "In `{LIGHT}` at most {} of the requests wait in the router",
         percent(WAITS_MAX)
     );
     let measured = format!(

@@ -40,7 +40,7 @@ fn overall(cells: &[Cell]) -> Conclusion {
     Conclusion::claim(
         format!(
             "In at least {} of the cells goodput at 1, 2, 5 and 10 s is at least {GOODPUT_MIN} of the best other system's, and the \
-             p90 TTFT at most {P90_MAX} of the best other's.",
+             p90 TTFT at most {P90_MAX} of the best other's",
             percent(CELLS_MIN)
         ),
         share >= CELLS_MIN,
@@ -91,7 +91,7 @@ fn stock(plan: &Plan, rows: &Rows) -> Option<Conclusion> {
         .collect();
     let most = ratios.iter().map(|(_, ratio)| *ratio).fold(0.0, f64::max);
     let text = format!(
-        "With vllm-stock the p90 TTFT of isotherm is at most {STOCK_MAX} of its own with full telemetry on every workload."
+        "With vllm-stock the p90 TTFT of isotherm is at most {STOCK_MAX} of its own with full telemetry on every workload"
     );
     let measured = if beyond.is_empty() {
         format!("at most {}", times(most))
@@ -120,7 +120,7 @@ fn pools(plan: &Plan, rows: &Rows) -> Option<Conclusion> {
         .map(|(name, ratio)| format!("{name} {}", times(*ratio)));
     let holds = ratios.iter().all(|(_, ratio)| *ratio >= POOL_HITS_MIN);
     let text = format!(
-        "A larger pool at the same load per replica finds at least {POOL_HITS_MIN} of what a pool of eight finds in its caches."
+        "A larger pool at the same load per replica finds at least {POOL_HITS_MIN} of what a pool of eight finds in its caches"
     );
     Some(Conclusion::claim(text, holds).measured(shown.collect::<Vec<_>>().join(", ")))
 }
