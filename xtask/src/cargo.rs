@@ -60,15 +60,6 @@ pub(crate) fn build_release(
     Ok(target_dir(root).join("release"))
 }
 
-/// Builds the service in the profile of releases, and returns the program.
-pub(crate) fn build_delivered(root: &Path) -> anyhow::Result<PathBuf> {
-    announce("building isotherm (dist)");
-    let mut command = cargo(root);
-    command.args(["build", "--profile", "dist", "--locked"]);
-    run(command.args(["--package", "isotherm-ext-proc", "--bin", "isotherm"]))?;
-    Ok(target_dir(root).join("dist").join("isotherm"))
-}
-
 /// Builds every program and every test. The end-to-end tests start the programs of the workspace, so one build makes both.
 pub(crate) fn build_all(root: &Path) -> anyhow::Result<()> {
     run(cargo(root).args(["build", "--locked", "--quiet", "--bins", "--tests"]))

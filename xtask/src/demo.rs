@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use crate::cargo::{build_delivered, build_release, output_directory, root};
+use crate::cargo::{build_release, output_directory, root};
 use crate::envoy;
 use crate::filter::{self, Wasm};
 use crate::interfaces;
@@ -56,15 +56,12 @@ fn gateways(arguments: &[String]) -> Vec<&str> {
     values.flat_map(|value| value.split(',')).collect()
 }
 
-/// Replaces this program by `isotherm-bench-path ARGUMENTS`, with the service as it is released.
+/// Replaces this program by `isotherm-bench-path ARGUMENTS`.
 pub(crate) fn bench_path(chore: &str, arguments: &[String]) -> anyhow::Result<()> {
     interfaces::check("bench path", arguments)?;
     let module = filter::build(&root(), Wasm::BenchFilter)?;
-    let service = build_delivered(&root())?;
     let mut command = start(BENCH_PATH)?;
-    command
-        .env("ISOTHERM_BENCH_FILTER", module)
-        .env("ISOTHERM_BIN", service);
+    command.env("ISOTHERM_BENCH_FILTER", module);
     if chore == "picker" {
         command.arg("--pickers");
     }

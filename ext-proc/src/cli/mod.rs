@@ -32,6 +32,7 @@ mod top;
 mod trial;
 mod warnings;
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -121,8 +122,22 @@ struct Serve {
 /// The exit code of a command that a server does not answer, as scripts see it. A mistake has 1, a wrong command line 2.
 const UNREACHABLE: u8 = 3;
 
+/// Runs the program with its command line, and returns its exit code.
+///
+/// The runtime is here, not in the binary: the library compiles every command once, and its binary only calls it.
+#[tokio::main]
+pub async fn main() -> ExitCode {
+    let result = run(Cli::parse()).await;
+    log::finish();
+    result.unwrap_or_else(|error| {
+        // Without a standard error, the exit code tells the failure.
+        let _ = writeln!(io::stderr(), "isotherm: {error:#}");
+        exit_code(&error)
+    })
+}
+
 /// Returns the exit code of a failed command.
-pub fn exit_code(error: &anyhow::Error) -> ExitCode {
+fn exit_code(error: &anyhow::Error) -> ExitCode {
     match error.is::<client::Unreachable>() {
         true => ExitCode::from(UNREACHABLE),
         false => ExitCode::FAILURE,
@@ -131,7 +146,7 @@ pub fn exit_code(error: &anyhow::Error) -> ExitCode {
 
 /// Runs the command of the command line.
 /// The error says what to do about it.
-pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Serve(args) => {
             log::init(&args.log)?;
