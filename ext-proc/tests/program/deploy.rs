@@ -18,7 +18,7 @@ const KUBERNETES: &str = "1.37.0";
 
 /// Values that change what the chart renders, and the kinds that they add or remove.
 /// A value that names a file is one of values.
-const MATRIX: [(&[&str], &[&str], &[&str]); 12] = [
+const MATRIX: [(&[&str], &[&str], &[&str]); 13] = [
     (
         &[],
         &["Deployment", "NetworkPolicy", "Secret", "Role"],
@@ -88,8 +88,13 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 12] = [
         &["ServiceMonitor"],
     ),
     (
-        &["deploy/mesh/ai-gateway/values.yaml"],
-        &["Service"],
+        &["deploy/helm/isotherm/values-ha.yaml"],
+        &["ServiceMonitor", "PrometheusRule", "Certificate"],
+        &["Secret"],
+    ),
+    (
+        &["autoscaling.enabled=true"],
+        &["HorizontalPodAutoscaler"],
         &["InferencePool"],
     ),
     (
@@ -104,7 +109,7 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 12] = [
 ];
 
 /// A path of the repository.
-fn root(path: &str) -> PathBuf {
+pub(crate) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
@@ -131,7 +136,7 @@ fn isotherm(arguments: &[&str]) -> Output {
 }
 
 /// Runs `isotherm check --mesh` on a file and stops at a hazard.
-fn check_mesh(file: &Path) {
+pub(crate) fn check_mesh(file: &Path) {
     let output = isotherm(&["check", "--mesh", file.to_str().unwrap()]);
     assert!(
         output.status.success(),
@@ -141,7 +146,7 @@ fn check_mesh(file: &Path) {
 }
 
 /// The helm that is built, if it is.
-fn helm() -> Option<Command> {
+pub(crate) fn helm() -> Option<Command> {
     let folder = std::env::var_os("ISOTHERM_MESH_TOOLS")?;
     let program = PathBuf::from(folder).join("helm");
     if !program.is_file() {
@@ -153,12 +158,12 @@ fn helm() -> Option<Command> {
 }
 
 /// The chart's objects with these values.
-fn rendered(helm: Command, values: &[&str]) -> String {
+pub(crate) fn rendered(helm: Command, values: &[&str]) -> String {
     render(helm, values).unwrap_or_else(|error| panic!("{values:?}: {error}"))
 }
 
 /// Renders the chart with these values; the error is that of Helm.
-fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
+pub(crate) fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
     helm.args([
         "template",
         "isotherm",
@@ -178,7 +183,7 @@ fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
 }
 
 /// The objects of a rendered chart. A certificate differs each time, so its text is left out.
-fn objects(text: &str) -> Vec<Value> {
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
     for object in &mut objects {
         if object["kind"] == "Secret" {
@@ -191,7 +196,7 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 /// The chart's defaults: from helm, else from the golden file.
-fn defaults() -> Vec<Value> {
+pub(crate) fn defaults() -> Vec<Value> {
     match helm() {
         Some(helm) => objects(&rendered(helm, &[])),
         None => serde_json::from_str(&fs::read_to_string(root(GOLDEN)).unwrap()).unwrap(),
@@ -315,7 +320,7 @@ fn a_value_that_the_chart_does_not_know_is_refused() {
 }
 
 /// Values that would leave a wish without effect, and what the error says about each.
-const CONTRADICTIONS: [(&[&str], &str); 7] = [
+const CONTRADICTIONS: [(&[&str], &str); 11] = [
     (&["plaintext=false"], "Set tls.enabled=true"),
     (&["tls.secretName=mine"], "Set tls.enabled=true"),
     (
@@ -347,10 +352,34 @@ const CONTRADICTIONS: [(&[&str], &str); 7] = [
         &[
             "inferencePool.create=true",
             "inferencePool.selector.app=vllm",
+            "inferencePool.pickerPort=9002",
             "plaintext=false",
             "tls.enabled=true",
         ],
         "gateways reach the service at 9012",
+    ),
+    (
+        &["gateway.provider=standalone", "route.create=true"],
+        "have no effect with gateway.provider=standalone",
+    ),
+    (
+        &[
+            "gateway.provider=standalone",
+            "filter.config.hide_cache=true",
+        ],
+        "name its ConfigMap in standalone.configMap",
+    ),
+    (
+        &["gateway.provider=istio", "filter.pullSecret=mine"],
+        "Give Istio's agents the credentials",
+    ),
+    (
+        &[
+            "gateway.provider=istio",
+            "plaintext=false",
+            "tls.enabled=true",
+        ],
+        "Set plaintext=true, and let the mesh encrypt",
     ),
 ];
 
@@ -474,7 +503,7 @@ fn the_pod_is_confined_and_stops_after_its_drain() {
 #[test]
 fn the_services_configuration_in_every_manifest_has_no_mistakes() {
     assert_eq!(check_configurations(&defaults()), 1);
-    let text = fs::read_to_string(root("deploy/mesh/sidecar/isotherm.yaml")).unwrap();
+    let text = fs::read_to_string(root("deploy/mesh/standalone.yaml")).unwrap();
     assert_eq!(
         check_configurations(&serde_saphyr::from_multiple::<Value>(&text).unwrap()),
         1
@@ -510,7 +539,7 @@ fn check_configurations(objects: &[Value]) -> usize {
 }
 
 /// The service's configuration in a rendered chart.
-fn configuration(objects: &[Value]) -> Value {
+pub(crate) fn configuration(objects: &[Value]) -> Value {
     let map = objects
         .iter()
         .find(|object| object["kind"] == "ConfigMap")

@@ -12,11 +12,8 @@ use serde_json::{Value, json};
 
 const CHART: &str = "deploy/helm/isotherm";
 
-/// Values of charts of other projects, which have no schema here.
-const OTHER_VALUES: [&str; 1] = ["deploy/mesh/envoy-gateway/values.yaml"];
-
 /// The kinds of the manifests, each with the API that has it.
-const KINDS: [(&str, &str); 15] = [
+const KINDS: [(&str, &str); 17] = [
     ("apps/v1", "Deployment"),
     ("gateway.envoyproxy.io/v1alpha1", "BackendTrafficPolicy"),
     ("gateway.envoyproxy.io/v1alpha1", "ClientTrafficPolicy"),
@@ -27,6 +24,8 @@ const KINDS: [(&str, &str); 15] = [
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
     ("inference.networking.k8s.io/v1", "InferencePool"),
     ("networking.istio.io/v1alpha3", "EnvoyFilter"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("policy/v1", "PodDisruptionBudget"),
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
     ("v1", "ConfigMap"),
@@ -71,15 +70,20 @@ fn values_files() -> Vec<String> {
     let mut files = yaml_files("deploy");
     files.retain(|path| {
         let name = path.rsplit('/').next().unwrap();
-        name.starts_with("values") && !OTHER_VALUES.contains(&path.as_str())
+        name.starts_with("values")
     });
     files
 }
 
+/// The schema of the chart's values.
+fn chart_schema() -> jsonschema::Validator {
+    let schema = fs::read_to_string(root(&format!("{CHART}/values.schema.json"))).unwrap();
+    jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap()
+}
+
 #[test]
 fn every_values_file_fits_the_charts_schema() {
-    let schema = fs::read_to_string(root(&format!("{CHART}/values.schema.json"))).unwrap();
-    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
+    let schema = chart_schema();
     let files = values_files();
     assert!(files.len() >= 2, "{files:?}");
     for path in files {
@@ -96,16 +100,13 @@ fn every_values_file_fits_the_charts_schema() {
 
 #[test]
 fn the_charts_schema_refuses_a_misspelt_value() {
-    let schema = fs::read_to_string(root(&format!("{CHART}/values.schema.json"))).unwrap();
-    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
-    assert!(!schema.is_valid(&json!({"tls": {"trustedHeaders": "always"}})));
+    assert!(!chart_schema().is_valid(&json!({"tls": {"trustedHeaders": "always"}})));
 }
 
 #[test]
 fn every_object_is_of_a_kind_that_its_api_has() {
     let files = yaml_files("deploy/mesh");
-    let is_values = |path: &&String| path.contains("/values");
-    for path in files.iter().filter(|path| !is_values(path)) {
+    for path in &files {
         for object in documents(path) {
             let text = |name: &str| object[name].as_str().unwrap_or_default();
             let kind = (text("apiVersion"), text("kind"));

@@ -1,4 +1,4 @@
-//! The pod of `deploy/mesh/sidecar`: what Kubernetes does to stop it breaks no answer.
+//! The pod of `deploy/mesh/standalone.yaml`: what Kubernetes does to stop it breaks no answer.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-const MANIFEST: &str = "deploy/mesh/sidecar/isotherm.yaml";
+const MANIFEST: &str = "deploy/mesh/standalone.yaml";
 /// Envoy's admin interface in the pod, and the service's program there.
 const ADMIN: &str = "127.0.0.1:9901";
 const PROGRAM: &str = "/program/isotherm";
