@@ -320,7 +320,7 @@ fn a_value_that_the_chart_does_not_know_is_refused() {
 }
 
 /// Values that would leave a wish without effect, and what the error says about each.
-const CONTRADICTIONS: [(&[&str], &str); 11] = [
+const CONTRADICTIONS: [(&[&str], &str); 12] = [
     (&["plaintext=false"], "Set tls.enabled=true"),
     (&["tls.secretName=mine"], "Set tls.enabled=true"),
     (
@@ -357,6 +357,10 @@ const CONTRADICTIONS: [(&[&str], &str); 11] = [
             "tls.enabled=true",
         ],
         "gateways reach the service at 9012",
+    ),
+    (
+        &["pools[0].modle=llama"],
+        "additional properties 'modle' not allowed",
     ),
     (
         &["gateway.provider=standalone", "route.create=true"],
