@@ -146,7 +146,7 @@ pub(crate) fn check_mesh(file: &Path) {
 }
 
 /// The helm that is built, if it is.
-pub(crate) fn helm() -> Option<Command> {
+fn helm() -> Option<Command> {
     let folder = std::env::var_os("ISOTHERM_MESH_TOOLS")?;
     let program = PathBuf::from(folder).join("helm");
     if !program.is_file() {
@@ -155,6 +155,15 @@ pub(crate) fn helm() -> Option<Command> {
     let mut helm = Command::new(program);
     helm.current_dir(root(""));
     Some(helm)
+}
+
+/// The helm that is built; without one, the test says that it is left out.
+pub(crate) fn helm_or_skip() -> Option<Command> {
+    let helm = helm();
+    if helm.is_none() {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    }
+    helm
 }
 
 /// The chart's objects with these values.
@@ -241,8 +250,7 @@ fn every_manifest_is_free_of_known_hazards() {
 
 #[test]
 fn the_chart_renders_its_golden_file() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let objects = objects(&rendered(helm, &[]));
@@ -262,8 +270,7 @@ fn the_chart_renders_its_golden_file() {
 #[test]
 fn the_chart_renders_for_every_row_of_the_matrix() {
     for (values, present, absent) in MATRIX {
-        let Some(helm) = helm() else {
-            eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        let Some(helm) = helm_or_skip() else {
             return;
         };
         let text = rendered(helm, values);
@@ -284,8 +291,7 @@ fn the_chart_renders_for_every_row_of_the_matrix() {
 
 #[test]
 fn the_chart_passes_helms_own_check() {
-    let Some(mut helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(mut helm) = helm_or_skip() else {
         return;
     };
     let output = helm
@@ -301,8 +307,7 @@ fn the_chart_passes_helms_own_check() {
 
 #[test]
 fn a_value_that_the_chart_does_not_know_is_refused() {
-    let Some(mut helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(mut helm) = helm_or_skip() else {
         return;
     };
     helm.args([
@@ -390,8 +395,7 @@ const CONTRADICTIONS: [(&[&str], &str); 12] = [
 #[test]
 fn values_that_contradict_each_other_are_refused_with_the_value_to_set() {
     for (values, expected) in CONTRADICTIONS {
-        let Some(helm) = helm() else {
-            eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        let Some(helm) = helm_or_skip() else {
             return;
         };
         let error = render(helm, values).unwrap_err();
@@ -401,8 +405,7 @@ fn values_that_contradict_each_other_are_refused_with_the_value_to_set() {
 
 #[test]
 fn without_plaintext_only_the_port_with_tls_is_open_and_asks_for_certificates() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let values = [
@@ -423,8 +426,7 @@ fn without_plaintext_only_the_port_with_tls_is_open_and_asks_for_certificates() 
 
 #[test]
 fn the_rules_carry_the_labels_that_prometheus_selects() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let values = ["monitoring.alertRules=true", "alertRuleLabels.release=prom"];
@@ -456,8 +458,7 @@ fn the_services_role_reads_three_kinds_and_nothing_else() {
 
 #[test]
 fn the_services_of_regions_with_lease_objects_may_write_leases_and_nothing_else() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let values = ["config.region.store.kubernetes.namespace=regions"];

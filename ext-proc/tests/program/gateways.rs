@@ -6,7 +6,9 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::deploy::{check_mesh, configuration, defaults, helm, objects, render, rendered, root};
+use crate::deploy::{
+    check_mesh, configuration, defaults, helm_or_skip, objects, render, rendered, root,
+};
 
 /// Values that every manifest has: the images of the registry of the documents.
 const IMAGES: &str = "image.repository=registry.example/isotherm";
@@ -121,10 +123,7 @@ impl Preset {
 
 /// The chart's output for these values, if helm is there.
 fn chart(values: &[String]) -> Option<String> {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
-        return None;
-    };
+    let helm = helm_or_skip()?;
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     Some(rendered(helm, &values))
 }
@@ -479,8 +478,7 @@ fn a_scaled_deployment_leaves_its_number_of_pods_to_the_scaler() {
 
 #[test]
 fn a_gateway_without_a_class_is_refused_with_the_value_to_set() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let error = render(helm, &["gateway.create=true"]).unwrap_err();
