@@ -18,7 +18,7 @@ const KUBERNETES: &str = "1.37.0";
 
 /// Values that change what the chart renders, and the kinds that they add or remove.
 /// A value that names a file is one of values.
-const MATRIX: [(&[&str], &[&str], &[&str]); 12] = [
+const MATRIX: [(&[&str], &[&str], &[&str]); 13] = [
     (
         &[],
         &["Deployment", "NetworkPolicy", "Secret", "Role"],
@@ -88,8 +88,13 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 12] = [
         &["ServiceMonitor"],
     ),
     (
-        &["deploy/mesh/ai-gateway/values.yaml"],
-        &["Service"],
+        &["deploy/helm/isotherm/values-ha.yaml"],
+        &["ServiceMonitor", "PrometheusRule", "Certificate"],
+        &["Secret"],
+    ),
+    (
+        &["autoscaling.enabled=true"],
+        &["HorizontalPodAutoscaler"],
         &["InferencePool"],
     ),
     (
@@ -104,7 +109,7 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 12] = [
 ];
 
 /// A path of the repository.
-fn root(path: &str) -> PathBuf {
+pub(crate) fn root(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
@@ -131,7 +136,7 @@ fn isotherm(arguments: &[&str]) -> Output {
 }
 
 /// Runs `isotherm check --mesh` on a file and stops at a hazard.
-fn check_mesh(file: &Path) {
+pub(crate) fn check_mesh(file: &Path) {
     let output = isotherm(&["check", "--mesh", file.to_str().unwrap()]);
     assert!(
         output.status.success(),
@@ -152,13 +157,22 @@ fn helm() -> Option<Command> {
     Some(helm)
 }
 
+/// The helm that is built; without one, the test says that it is left out.
+pub(crate) fn helm_or_skip() -> Option<Command> {
+    let helm = helm();
+    if helm.is_none() {
+        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    }
+    helm
+}
+
 /// The chart's objects with these values.
-fn rendered(helm: Command, values: &[&str]) -> String {
+pub(crate) fn rendered(helm: Command, values: &[&str]) -> String {
     render(helm, values).unwrap_or_else(|error| panic!("{values:?}: {error}"))
 }
 
 /// Renders the chart with these values; the error is that of Helm.
-fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
+pub(crate) fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
     helm.args([
         "template",
         "isotherm",
@@ -178,7 +192,7 @@ fn render(mut helm: Command, values: &[&str]) -> Result<String, String> {
 }
 
 /// The objects of a rendered chart. A certificate differs each time, so its text is left out.
-fn objects(text: &str) -> Vec<Value> {
+pub(crate) fn objects(text: &str) -> Vec<Value> {
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
     for object in &mut objects {
         if object["kind"] == "Secret" {
@@ -191,7 +205,7 @@ fn objects(text: &str) -> Vec<Value> {
 }
 
 /// The chart's defaults: from helm, else from the golden file.
-fn defaults() -> Vec<Value> {
+pub(crate) fn defaults() -> Vec<Value> {
     match helm() {
         Some(helm) => objects(&rendered(helm, &[])),
         None => serde_json::from_str(&fs::read_to_string(root(GOLDEN)).unwrap()).unwrap(),
@@ -236,8 +250,7 @@ fn every_manifest_is_free_of_known_hazards() {
 
 #[test]
 fn the_chart_renders_its_golden_file() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let objects = objects(&rendered(helm, &[]));
@@ -257,8 +270,7 @@ fn the_chart_renders_its_golden_file() {
 #[test]
 fn the_chart_renders_for_every_row_of_the_matrix() {
     for (values, present, absent) in MATRIX {
-        let Some(helm) = helm() else {
-            eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        let Some(helm) = helm_or_skip() else {
             return;
         };
         let text = rendered(helm, values);
@@ -279,8 +291,7 @@ fn the_chart_renders_for_every_row_of_the_matrix() {
 
 #[test]
 fn the_chart_passes_helms_own_check() {
-    let Some(mut helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(mut helm) = helm_or_skip() else {
         return;
     };
     let output = helm
@@ -296,8 +307,7 @@ fn the_chart_passes_helms_own_check() {
 
 #[test]
 fn a_value_that_the_chart_does_not_know_is_refused() {
-    let Some(mut helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(mut helm) = helm_or_skip() else {
         return;
     };
     helm.args([
@@ -315,7 +325,7 @@ fn a_value_that_the_chart_does_not_know_is_refused() {
 }
 
 /// Values that would leave a wish without effect, and what the error says about each.
-const CONTRADICTIONS: [(&[&str], &str); 7] = [
+const CONTRADICTIONS: [(&[&str], &str); 12] = [
     (&["plaintext=false"], "Set tls.enabled=true"),
     (&["tls.secretName=mine"], "Set tls.enabled=true"),
     (
@@ -347,18 +357,45 @@ const CONTRADICTIONS: [(&[&str], &str); 7] = [
         &[
             "inferencePool.create=true",
             "inferencePool.selector.app=vllm",
+            "inferencePool.pickerPort=9002",
             "plaintext=false",
             "tls.enabled=true",
         ],
         "gateways reach the service at 9012",
+    ),
+    (
+        &["pools[0].modle=llama"],
+        "additional properties 'modle' not allowed",
+    ),
+    (
+        &["gateway.provider=standalone", "route.create=true"],
+        "have no effect with gateway.provider=standalone",
+    ),
+    (
+        &[
+            "gateway.provider=standalone",
+            "filter.config.hide_cache=true",
+        ],
+        "name its ConfigMap in standalone.configMap",
+    ),
+    (
+        &["gateway.provider=istio", "filter.pullSecret=mine"],
+        "Give Istio's agents the credentials",
+    ),
+    (
+        &[
+            "gateway.provider=istio",
+            "plaintext=false",
+            "tls.enabled=true",
+        ],
+        "Set plaintext=true, and let the mesh encrypt",
     ),
 ];
 
 #[test]
 fn values_that_contradict_each_other_are_refused_with_the_value_to_set() {
     for (values, expected) in CONTRADICTIONS {
-        let Some(helm) = helm() else {
-            eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+        let Some(helm) = helm_or_skip() else {
             return;
         };
         let error = render(helm, values).unwrap_err();
@@ -368,8 +405,7 @@ fn values_that_contradict_each_other_are_refused_with_the_value_to_set() {
 
 #[test]
 fn without_plaintext_only_the_port_with_tls_is_open_and_asks_for_certificates() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let values = [
@@ -390,8 +426,7 @@ fn without_plaintext_only_the_port_with_tls_is_open_and_asks_for_certificates() 
 
 #[test]
 fn the_rules_carry_the_labels_that_prometheus_selects() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let values = ["monitoring.alertRules=true", "alertRuleLabels.release=prom"];
@@ -423,8 +458,7 @@ fn the_services_role_reads_three_kinds_and_nothing_else() {
 
 #[test]
 fn the_services_of_regions_with_lease_objects_may_write_leases_and_nothing_else() {
-    let Some(helm) = helm() else {
-        eprintln!("skipped: no helm; `cargo xtask mesh-tools --only helm` builds it");
+    let Some(helm) = helm_or_skip() else {
         return;
     };
     let values = ["config.region.store.kubernetes.namespace=regions"];
@@ -474,7 +508,7 @@ fn the_pod_is_confined_and_stops_after_its_drain() {
 #[test]
 fn the_services_configuration_in_every_manifest_has_no_mistakes() {
     assert_eq!(check_configurations(&defaults()), 1);
-    let text = fs::read_to_string(root("deploy/mesh/sidecar/isotherm.yaml")).unwrap();
+    let text = fs::read_to_string(root("deploy/mesh/standalone.yaml")).unwrap();
     assert_eq!(
         check_configurations(&serde_saphyr::from_multiple::<Value>(&text).unwrap()),
         1
@@ -510,7 +544,7 @@ fn check_configurations(objects: &[Value]) -> usize {
 }
 
 /// The service's configuration in a rendered chart.
-fn configuration(objects: &[Value]) -> Value {
+pub(crate) fn configuration(objects: &[Value]) -> Value {
     let map = objects
         .iter()
         .find(|object| object["kind"] == "ConfigMap")

@@ -12,6 +12,7 @@ mod cli;
 mod commands;
 mod config;
 mod deploy;
+mod gateways;
 mod monitoring;
 mod probe;
 mod process;

@@ -12,11 +12,8 @@ use serde_json::{Value, json};
 
 const CHART: &str = "deploy/helm/isotherm";
 
-/// Values of charts of other projects, which have no schema here.
-const OTHER_VALUES: [&str; 1] = ["deploy/mesh/envoy-gateway/values.yaml"];
-
 /// The kinds of the manifests, each with the API that has it.
-const KINDS: [(&str, &str); 15] = [
+const KINDS: [(&str, &str); 17] = [
     ("apps/v1", "Deployment"),
     ("gateway.envoyproxy.io/v1alpha1", "BackendTrafficPolicy"),
     ("gateway.envoyproxy.io/v1alpha1", "ClientTrafficPolicy"),
@@ -27,6 +24,8 @@ const KINDS: [(&str, &str); 15] = [
     ("gateway.networking.k8s.io/v1", "HTTPRoute"),
     ("inference.networking.k8s.io/v1", "InferencePool"),
     ("networking.istio.io/v1alpha3", "EnvoyFilter"),
+    ("networking.k8s.io/v1", "NetworkPolicy"),
+    ("policy/v1", "PodDisruptionBudget"),
     ("rbac.authorization.k8s.io/v1", "Role"),
     ("rbac.authorization.k8s.io/v1", "RoleBinding"),
     ("v1", "ConfigMap"),
@@ -71,15 +70,20 @@ fn values_files() -> Vec<String> {
     let mut files = yaml_files("deploy");
     files.retain(|path| {
         let name = path.rsplit('/').next().unwrap();
-        name.starts_with("values") && !OTHER_VALUES.contains(&path.as_str())
+        name.starts_with("values")
     });
     files
 }
 
+/// The schema of the chart's values.
+fn chart_schema() -> jsonschema::Validator {
+    let schema = fs::read_to_string(root(&format!("{CHART}/values.schema.json"))).unwrap();
+    jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap()
+}
+
 #[test]
 fn every_values_file_fits_the_charts_schema() {
-    let schema = fs::read_to_string(root(&format!("{CHART}/values.schema.json"))).unwrap();
-    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
+    let schema = chart_schema();
     let files = values_files();
     assert!(files.len() >= 2, "{files:?}");
     for path in files {
@@ -96,16 +100,94 @@ fn every_values_file_fits_the_charts_schema() {
 
 #[test]
 fn the_charts_schema_refuses_a_misspelt_value() {
-    let schema = fs::read_to_string(root(&format!("{CHART}/values.schema.json"))).unwrap();
-    let schema = jsonschema::validator_for(&serde_json::from_str(&schema).unwrap()).unwrap();
-    assert!(!schema.is_valid(&json!({"tls": {"trustedHeaders": "always"}})));
+    let schema = chart_schema();
+    for (values, is_valid) in [
+        (json!({"tls": {"trustedHeaders": "always"}}), false),
+        (json!({"pools": [{"modle": "llama"}]}), false),
+        (
+            json!({"pools": [{"model": "llama", "queue": {"wait_ms_max": "long"}}]}),
+            false,
+        ),
+        (json!({"config": {"decision_heade": true}}), false),
+        (
+            json!({"pools": [{"model": "llama", "replicas": {"dns": {"name": "engines:8000"}}}]}),
+            true,
+        ),
+        // The chart writes the region's name and certificate.
+        (
+            json!({"config": {"region": {"peers": [{"name": "eu", "address": "eu.example:9004"}]}}}),
+            true,
+        ),
+    ] {
+        assert_eq!(schema.is_valid(&values), is_valid, "{values}");
+    }
+}
+
+/// Removes the texts of a schema, which its mistakes do not show.
+fn remove_texts(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.retain(|name, value| name != "description" || !value.is_string());
+            members.values_mut().for_each(remove_texts);
+        }
+        Value::Array(items) => items.iter_mut().for_each(remove_texts),
+        _ => {}
+    }
+}
+
+/// Members that a section of `config` need not have, since the chart writes them.
+const WRITTEN_BY_THE_CHART: [&str; 2] = [
+    "/properties/region/anyOf/0",
+    "/properties/region/anyOf/0/properties/tls/anyOf/0",
+];
+
+/// The chart's definitions of `pools` and `config`, by `isotherm config-schema`.
+fn configuration_schemas() -> [(&'static str, Value); 2] {
+    let output = Command::new(env!("CARGO_BIN_EXE_isotherm"))
+        .arg("config-schema")
+        .output()
+        .unwrap();
+    let mut config: Value = serde_json::from_slice(&output.stdout).unwrap();
+    remove_texts(&mut config);
+    for section in WRITTEN_BY_THE_CHART {
+        let section = config
+            .pointer_mut(section)
+            .unwrap()
+            .as_object_mut()
+            .unwrap();
+        section.remove("required").unwrap();
+    }
+    let pools = config["properties"]["pools"].take();
+    config["properties"]["pools"] = json!({"$ref": "#/definitions/pools"});
+    config.as_object_mut().unwrap().remove("$schema").unwrap();
+    [("pools", pools), ("config", config)]
+}
+
+#[test]
+fn the_charts_schema_holds_that_of_the_services_configuration() {
+    let path = root(&format!("{CHART}/values.schema.json"));
+    let text = fs::read_to_string(&path).unwrap();
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    for (name, schema) in configuration_schemas() {
+        let start = format!("    \"{name}\": ");
+        // The definitions stand in front of the properties.
+        let line = lines.iter_mut().find(|line| line.starts_with(&start));
+        *line.unwrap() = format!("{start}{schema},");
+    }
+    let expected = lines.join("\n") + "\n";
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &expected).unwrap();
+    }
+    assert!(
+        fs::read_to_string(&path).unwrap() == expected,
+        "values.schema.json is out of date: UPDATE_DOCS=1 writes it"
+    );
 }
 
 #[test]
 fn every_object_is_of_a_kind_that_its_api_has() {
     let files = yaml_files("deploy/mesh");
-    let is_values = |path: &&String| path.contains("/values");
-    for path in files.iter().filter(|path| !is_values(path)) {
+    for path in &files {
         for object in documents(path) {
             let text = |name: &str| object[name].as_str().unwrap_or_default();
             let kind = (text("apiVersion"), text("kind"));

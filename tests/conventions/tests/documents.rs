@@ -79,6 +79,24 @@ fn every_table_of_results_is_linked_from_its_page() {
 }
 
 #[test]
+fn every_page_that_the_results_name_exists() {
+    let page = Regex::new(&format!(r"--markdown ({RESULTS}[\w.-]+\.md)")).expect("valid");
+    let contents = text(&format!("{RESULTS}README.md"));
+    let named: Vec<&str> = page
+        .captures_iter(&contents)
+        .filter_map(|found| found.get(1))
+        .map(|found| found.as_str())
+        .collect();
+    assert!(named.len() >= 5, "{named:?}");
+    let violations: Vec<String> = named
+        .into_iter()
+        .filter(|path| !root().join(path).exists())
+        .map(|path| format!("{path}: run its command, or remove its row"))
+        .collect();
+    report("the results name pages that exist", &violations);
+}
+
+#[test]
 fn links_lead_to_files_and_headings_that_exist() {
     let mut violations = Vec::new();
     for path in files(&[".md"]) {

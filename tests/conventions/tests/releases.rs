@@ -8,7 +8,7 @@ use isotherm_conventions::{files, report, text};
 use regex::Regex;
 
 /// What stands in front of the name of an image.
-const MARKS: &str = r#"(?:oci://|docker://|image: |reference: "|url: "|--from=|FROM |RUST_IMAGE=|-t |docker push )"#;
+const MARKS: &str = r#"(?:oci://|docker://|image: "?|reference: "|url: "|--from=|FROM |RUST_IMAGE=|-t |docker push )"#;
 
 /// An image: repository, tag and digest.
 const IMAGE: &str = r"([a-z0-9][\w.-]*(?:/[\w.-]+)+)(?::([\w.-]+))?(?:@(sha256:[\w.]+))?";
@@ -82,7 +82,9 @@ fn no_file_below_deploy_names_an_image_without_its_version() {
         .collect();
     let mut violations = Vec::new();
     for (place, repository, tag, has_digest) in images(&below) {
-        let is_chart = repository.ends_with("gateway-helm");
+        let is_chart = ["gateway-helm", "charts/isotherm"]
+            .iter()
+            .any(|chart| repository.ends_with(chart));
         let is_versioned = tag.is_some_and(|tag| tag != "latest") || has_digest;
         if !is_chart && !is_versioned {
             violations.push(format!("{place}: {repository}"));

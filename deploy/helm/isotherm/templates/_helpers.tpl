@@ -22,6 +22,9 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "isotherm.serviceAccount" -}}
@@ -53,6 +56,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $pools := .Values.pools -}}
 {{- if not $pools -}}
 {{- $kubernetes := dict "inference_pool" .Values.inferencePool.name -}}
+{{- if include "isotherm.isService" . -}}
+{{- $kubernetes = dict "service" .Values.engines.service "port" .Values.engines.port -}}
+{{- end -}}
 {{- $pools = list (dict "model" "*" "replicas" (dict "kubernetes" $kubernetes)) -}}
 {{- end -}}
 {{- dict "pools" $pools | toYaml -}}
@@ -74,8 +80,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* Stops with the reason where values contradict each other: what they ask for would be off in silence. */}}
 {{- define "isotherm.validate" -}}
+{{- include "isotherm.validateGateway" . -}}
 {{- $tls := .Values.tls -}}
-{{- if and (not .Values.plaintext) (not $tls.enabled) -}}
+{{- if and (not .Values.plaintext) (not $tls.enabled) (ne .Values.gateway.provider "standalone") -}}
 {{- fail "plaintext is false and tls.enabled is false: no gateway could reach the service. Set tls.enabled=true, or plaintext=true." -}}
 {{- end -}}
 {{- if and $tls.secretName (not $tls.enabled) -}}
@@ -92,6 +99,23 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $tls.enabled -}}{{- $ports = append $ports (int $tls.port) -}}{{- end -}}
 {{- if and .Values.inferencePool.create (not (has (int .Values.inferencePool.pickerPort) $ports)) -}}
 {{- fail (printf "inferencePool.pickerPort is %v, and gateways reach the service at %s. Set inferencePool.pickerPort to a port of the service." .Values.inferencePool.pickerPort (join " or " $ports)) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Stops where a value has no effect with the provider, or the provider cannot work with it. */}}
+{{- define "isotherm.validateGateway" -}}
+{{- $provider := .Values.gateway.provider -}}
+{{- if and (eq $provider "standalone") (or .Values.gateway.create .Values.route.create .Values.plaintext .Values.tls.enabled .Values.inferencePool.create) -}}
+{{- fail "gateway.create, route.create, plaintext, tls.enabled and inferencePool.create have no effect with gateway.provider=standalone: Envoy is in the pod. Leave them out." -}}
+{{- end -}}
+{{- if and (eq $provider "standalone") .Values.filter.config -}}
+{{- fail "filter.config has no effect with gateway.provider=standalone. Write the filter's configuration into envoy.yaml, and name its ConfigMap in standalone.configMap." -}}
+{{- end -}}
+{{- if and .Values.filter.pullSecret (not (has $provider (list "envoy-gateway" "ai-gateway"))) -}}
+{{- fail "filter.pullSecret has an effect with envoy-gateway and ai-gateway only. Give Istio's agents the credentials (docs/mesh/istio.md); with standalone set imagePullSecrets." -}}
+{{- end -}}
+{{- if and (not .Values.plaintext) (has $provider (list "istio" "istio-service" "envoy-gateway")) -}}
+{{- fail (printf "gateway.provider=%s calls the service without TLS of its own. Set plaintext=true, and let the mesh encrypt." $provider) -}}
 {{- end -}}
 {{- end -}}
 

@@ -19,7 +19,7 @@ pub(super) const RULES: &[Rule] = &[
         name: "headers-not-held",
         hazard: "Envoy Gateway does not set `allow_on_headers_stop_iteration`, and no EnvoyPatchPolicy of these files does: the \
                  filter reads no prompts",
-        remedy: "add the EnvoyPatchPolicy of deploy/mesh/envoy-gateway/isotherm.yaml",
+        remedy: "add the EnvoyPatchPolicy of deploy/mesh/envoy-gateway.yaml",
         find: headers_not_held,
     },
     Rule {

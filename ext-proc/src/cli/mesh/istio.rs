@@ -18,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "headers-not-held",
         hazard: "Istio's WasmPlugin cannot set `allow_on_headers_stop_iteration`: the filter reads no prompts",
-        remedy: "load the filter by an EnvoyFilter, as in deploy/mesh/istio",
+        remedy: "load the filter by an EnvoyFilter, as in deploy/mesh/istio.yaml",
         find: headers_not_held,
     },
     Rule {
@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "buffer-below-filter",
         hazard: "Envoy answers 413 to a body that the filter still holds: ",
-        remedy: "set `request_body_buffer_limit` by an EnvoyFilter for VIRTUAL_HOST, as in deploy/mesh/istio",
+        remedy: "set `request_body_buffer_limit` by an EnvoyFilter for VIRTUAL_HOST, as in deploy/mesh/istio.yaml",
         find: buffer_below_filter,
     },
     Rule {

@@ -25,11 +25,11 @@ fn changed(path: &str, part: &str, replacement: &str) -> String {
     text.replace(part, replacement)
 }
 
-const ISTIO_POOL: &str = "deploy/mesh/istio/inference-pool.yaml";
-const ISTIO_SERVICE: &str = "deploy/mesh/istio/service.yaml";
-const ENVOY_GATEWAY: &str = "deploy/mesh/envoy-gateway/isotherm.yaml";
-const AI_GATEWAY: &str = "deploy/mesh/ai-gateway/isotherm.yaml";
-const POOL: &str = "deploy/mesh/inference-pool/gateway.yaml";
+const ISTIO_POOL: &str = "deploy/mesh/istio.yaml";
+const ISTIO_SERVICE: &str = "deploy/mesh/istio-service.yaml";
+const ENVOY_GATEWAY: &str = "deploy/mesh/envoy-gateway.yaml";
+const AI_GATEWAY: &str = "deploy/mesh/ai-gateway.yaml";
+const POOL: &str = "deploy/mesh/inference-pool.yaml";
 
 #[test]
 fn the_shipped_manifests_and_bootstraps_have_no_hazards() {
@@ -39,7 +39,7 @@ fn the_shipped_manifests_and_bootstraps_have_no_hazards() {
         ENVOY_GATEWAY,
         AI_GATEWAY,
         POOL,
-        "deploy/mesh/sidecar/isotherm.yaml",
+        "deploy/mesh/standalone.yaml",
         "envoy/standalone.yaml",
         "envoy/region.yaml",
     ] {
@@ -188,7 +188,7 @@ fn a_mistake_in_the_filters_configuration_is_reported_with_the_filters_words() {
         "{violations:?}"
     );
     assert!(report(&violations).starts_with(
-        "test.yaml: document 5, EnvoyExtensionPolicy default/isotherm: filter-configuration\n"
+        "test.yaml: document 4, EnvoyExtensionPolicy default/isotherm: filter-configuration\n"
     ));
 }
 

@@ -11,12 +11,12 @@ use isotherm_harness::tools::{mesh_program, repository_file};
 use serde_json::Value;
 
 const FILES: [&str; 6] = [
-    "deploy/mesh/ai-gateway/isotherm.yaml",
-    "deploy/mesh/envoy-gateway/isotherm.yaml",
-    "deploy/mesh/inference-pool/gateway.yaml",
-    "deploy/mesh/istio/inference-pool.yaml",
-    "deploy/mesh/istio/service.yaml",
-    "deploy/mesh/sidecar/isotherm.yaml",
+    "deploy/mesh/ai-gateway.yaml",
+    "deploy/mesh/envoy-gateway.yaml",
+    "deploy/mesh/inference-pool.yaml",
+    "deploy/mesh/istio.yaml",
+    "deploy/mesh/istio-service.yaml",
+    "deploy/mesh/standalone.yaml",
 ];
 
 /// The chart's defaults, as helm rendered them.

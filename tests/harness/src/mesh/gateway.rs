@@ -42,10 +42,10 @@ impl MeshGateway {
     /// The manifest, below the root of the repository.
     pub fn manifest(self) -> &'static str {
         match self {
-            Self::EnvoyGateway => "deploy/mesh/envoy-gateway/isotherm.yaml",
-            Self::Istio => "deploy/mesh/istio/inference-pool.yaml",
-            Self::IstioService => "deploy/mesh/istio/service.yaml",
-            Self::InferencePool => "deploy/mesh/inference-pool/gateway.yaml",
+            Self::EnvoyGateway => "deploy/mesh/envoy-gateway.yaml",
+            Self::Istio => "deploy/mesh/istio.yaml",
+            Self::IstioService => "deploy/mesh/istio-service.yaml",
+            Self::InferencePool => "deploy/mesh/inference-pool.yaml",
         }
     }
 
