@@ -78,9 +78,15 @@ pub fn mesh_program(name: &str) -> anyhow::Result<PathBuf> {
     existing(folder.join(name), &command)
 }
 
+/// The workspace's root, from the package that Cargo runs, or from the current directory. No path of the machine that built
+/// the program stands in it.
 fn root() -> PathBuf {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    here.ancestors().nth(2).unwrap_or(here).to_path_buf()
+    let package = from_environment("CARGO_MANIFEST_DIR");
+    let here = package.or_else(|| env::current_dir().ok());
+    let here = here.unwrap_or_default();
+    let mut folders = here.ancestors();
+    let root = folders.find(|folder| folder.join("Cargo.lock").is_file());
+    root.unwrap_or(&here).to_path_buf()
 }
 
 fn from_environment(name: &str) -> Option<PathBuf> {
