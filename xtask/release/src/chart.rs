@@ -1,4 +1,4 @@
-//! The Helm chart as one file, with the images of the service and of the filter by their digests.
+//! The Helm chart as one file, with the service's image by its digest.
 //!
 //! Helm itself writes the time of packing into each file of an archive, so two runs differ.
 
@@ -6,18 +6,14 @@ use anyhow::{Context as _, ensure};
 use walkdir::WalkDir;
 
 use crate::archive::{Entry, gzip, tar};
-use crate::image::Digests;
 use crate::layout;
 use crate::release::Release;
 
 /// The chart in the repository.
 const CHART: &str = "deploy/helm/isotherm";
 
-/// The line of the filter's digest in `values.yaml`.
-const FILTER_DIGEST: &str = "  digest: \"\" # sha256:... instead of the tag";
-
-/// Writes `isotherm-VERSION.tgz`, which names the images by their digests.
-pub(crate) fn write(release: &Release, images: &Digests) -> anyhow::Result<()> {
+/// Writes `isotherm-VERSION.tgz`, which names the image of the service by its digest.
+pub(crate) fn write(release: &Release, digest: &str) -> anyhow::Result<()> {
     let folder = release.root.join(CHART);
     let mut entries = Vec::new();
     for file in WalkDir::new(&folder).sort_by_file_name() {
@@ -31,7 +27,7 @@ pub(crate) fn write(release: &Release, images: &Digests) -> anyhow::Result<()> {
         let text = text.with_context(|| format!("{name} in the chart is no UTF-8"))?;
         let text = match name {
             "Chart.yaml" => check_versions(text, &release.version)?,
-            "values.yaml" => name_images(&text, &release.registry, images)?,
+            "values.yaml" => name_image(&text, &release.registry, digest)?,
             _ => text,
         };
         entries.push(Entry::file(format!("isotherm/{name}"), text));
@@ -52,16 +48,14 @@ fn check_versions(text: String, version: &str) -> anyhow::Result<String> {
     Ok(text)
 }
 
-/// Returns `values.yaml` with the images in the registry, by their digests. The filter's repository follows the service's.
-fn name_images(text: &str, registry: &str, images: &Digests) -> anyhow::Result<String> {
-    let Digests { service, filter } = images;
+/// Returns `values.yaml` with the image in the registry, by its digest.
+fn name_image(text: &str, registry: &str, digest: &str) -> anyhow::Result<String> {
     let text = replace_line(
         text,
         "  repository: isotherm",
         &format!("  repository: {registry}/isotherm"),
     )?;
-    let text = replace_line(&text, "  digest: \"\"", &format!("  digest: \"{service}\""))?;
-    replace_line(&text, FILTER_DIGEST, &format!("  digest: \"{filter}\""))
+    replace_line(&text, "  digest: \"\"", &format!("  digest: \"{digest}\""))
 }
 
 /// Replaces the one line that is `old`.
@@ -83,18 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_values_of_the_chart_name_the_images_of_the_release() {
+    fn the_values_of_the_chart_name_the_image_of_the_release() {
         let values = include_str!("../../../deploy/helm/isotherm/values.yaml");
-        let images = Digests {
-            service: "sha256:12".to_owned(),
-            filter: "sha256:34".to_owned(),
-        };
-        let named = name_images(values, "registry.example/team", &images).unwrap();
+        let named = name_image(values, "registry.example/team", "sha256:12").unwrap();
         assert!(named.contains("\n  repository: registry.example/team/isotherm\n"));
-        for digest in [images.service.as_str(), &images.filter] {
-            assert!(named.contains(&format!("\n  digest: \"{digest}\"\n")));
-        }
-        assert!(name_images(&named, "registry.example", &images).is_err());
+        assert!(named.contains("\n  digest: \"sha256:12\"\n"));
+        assert!(name_image(&named, "registry.example", "sha256:12").is_err());
     }
 
     #[test]

@@ -35,8 +35,8 @@ pub(crate) fn write(release: &Release) -> anyhow::Result<()> {
         debian::write(release, *platform, &installed)?;
         wheel::write(release, *platform, &installed)?;
     }
-    let images = image::write_all(release)?;
-    chart::write(release, &images)?;
+    let service = image::write_all(release)?;
+    chart::write(release, &service)?;
     let filter = layout::read(&release.filter)?;
     release.put(&format!("isotherm_filter-{version}.wasm"), &filter)?;
     release.put("NOTES.md", &layout::read(&release.notes)?)?;

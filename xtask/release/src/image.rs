@@ -31,28 +31,21 @@ const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
 /// The annotation by which clients find an image in a layout.
 const REFERENCE: &str = "org.opencontainers.image.ref.name";
 
-/// Digests of the indexes of the images that the chart names.
-pub(crate) struct Digests {
-    pub(crate) service: String,
-    pub(crate) filter: String,
-}
-
-/// Writes all images.
-pub(crate) fn write_all(release: &Release) -> anyhow::Result<Digests> {
+/// Writes all images, and returns the digest of the service's index.
+pub(crate) fn write_all(release: &Release) -> anyhow::Result<String> {
     let filter = layout::read(&release.filter)?;
     let mut image = Image::new(release, "isotherm-filter");
     for platform in PLATFORMS {
         let files = [Entry::file("plugin.wasm", filter.as_slice())];
         image.add(platform.image(), &files, ConfigBuilder::default())?;
     }
-    let filter = image.write()?;
+    image.write()?;
 
     write_program(release, ENGINE, ConfigBuilder::default)?;
-    let service = write_program(release, SERVICE, || {
+    write_program(release, SERVICE, || {
         let service = ConfigBuilder::default().cmd(["serve".to_owned()]);
         service.exposed_ports(PORTS.map(str::to_owned))
-    })?;
-    Ok(Digests { service, filter })
+    })
 }
 
 /// Writes the image of a program, with each architecture of the release, and returns the digest of its index.

@@ -1,4 +1,4 @@
-//! The chart: it renders without a value set, and names images of the release.
+//! The chart: it renders without a value set, and names an image of the release.
 
 use std::env;
 use std::fs::{self, File};
@@ -12,22 +12,16 @@ use crate::files::{find, successful};
 use crate::images::Layout;
 
 #[test]
-fn the_chart_names_the_images_of_the_release_by_their_digests() -> anyhow::Result<()> {
+fn the_chart_names_the_image_of_the_release_by_its_digest() -> anyhow::Result<()> {
     let chart = find("isotherm-", ".tgz")?;
     let folder = tempfile::tempdir()?;
     Archive::new(GzDecoder::new(File::open(&chart)?)).unpack(folder.path())?;
     let values = fs::read_to_string(folder.path().join("isotherm/values.yaml"))?;
     let digest = Layout::read("isotherm")?.index()?.digest().to_string();
-    let filter = Layout::read("isotherm-filter")?
-        .index()?
-        .digest()
-        .to_string();
-    for digest in [&digest, &filter] {
-        assert!(
-            values.contains(&format!("digest: \"{digest}\"")),
-            "{values}"
-        );
-    }
+    assert!(
+        values.contains(&format!("digest: \"{digest}\"")),
+        "{values}"
+    );
 
     let helm = env::var_os("ISOTHERM_MESH_TOOLS").map(|tools| Path::new(&tools).join("helm"));
     let Some(helm) = helm.filter(|helm| helm.exists()) else {
