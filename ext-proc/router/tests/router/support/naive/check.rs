@@ -83,7 +83,7 @@ impl Naive {
                     let counted = times.iter().filter(|at| **at >= replica.counted_from);
                     counted.count()
                 };
-                let pushed = count(&replica.pushes);
+                let pushed = count(&replica.pushes) + count(&replica.siblings);
                 let free = count(&replica.begins);
                 self.is_healthy(replica)
                     && self.may_be_tried(replica)

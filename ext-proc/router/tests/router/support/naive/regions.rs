@@ -66,7 +66,6 @@ impl Naive {
             };
             let replica = self.replicas.get_mut(&id).unwrap();
             replica.sent.extend(blocks.iter().map(|block| block.hash));
-            replica.pushes.push(self.now);
             replica.siblings.push(self.now);
             Target::Replica(id)
         };

@@ -33,9 +33,9 @@ pub(super) struct Replica {
     pub(super) outstanding: u32,
     /// Share of its memory in use, as its last good probe told it.
     pub(super) usage: Option<f32>,
-    /// When it was pushed a request.
+    /// When this service pushed it a request.
     pub(super) pushes: Vec<Time>,
-    /// Of the pushes, those of siblings.
+    /// When siblings pushed a request to its present process.
     pub(super) siblings: Vec<Time>,
     /// When the response to one of its requests began, or ended without having begun.
     pub(super) begins: Vec<Time>,
@@ -115,6 +115,10 @@ impl Replica {
     /// The counters grow by these tokens, half of them cached, or start anew.
     pub(super) fn count(&mut self, tokens: u32, restarts: bool) -> EngineCounters {
         let before = if restarts {
+            // The first report tells nothing of an earlier process.
+            if self.counters.started_ms.is_some() {
+                self.siblings.clear();
+            }
             EngineCounters {
                 started_ms: Some(self.counters.started_ms.unwrap_or_default() + 5_000),
                 ..EngineCounters::default()
