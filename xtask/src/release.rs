@@ -118,8 +118,7 @@ pub(crate) fn write(arguments: &Arguments) -> anyhow::Result<()> {
     write.arg("--root").arg(&root).args(["--version", VERSION]);
     write.arg("--out").arg(std::path::absolute(&arguments.out)?);
     write.args(["--revision", &git(&["rev-parse", "HEAD"])?]);
-    let time = git(&["log", "-1", "--format=%ct"])?;
-    write.args(["--time", &time]);
+    write.args(["--time", &git(&["log", "-1", "--format=%ct"])?]);
     write.arg("--filter").arg(filter).arg("--notes").arg(notes);
     write.args(["--envoy", &envoy::pinned_version(&root)?]);
     write.arg("--python").arg(python);
@@ -133,7 +132,7 @@ pub(crate) fn write(arguments: &Arguments) -> anyhow::Result<()> {
     }
     for (name, target) in architectures {
         let programs = match arguments.profile {
-            Profile::Dist => build_static(&root, target, &time)?,
+            Profile::Dist => build_static(&root, target)?,
             Profile::Dev => build_for_tests(&root)?,
         };
         write
@@ -219,9 +218,8 @@ fn registry_of(root: &Path) -> anyhow::Result<String> {
     Ok(line.trim_matches('"').to_owned())
 }
 
-/// Builds the programs for a target, with its C library in them, and returns their folder. C code that asks for the time of
-/// its compilation gets the commit's, in seconds.
-fn build_static(root: &Path, target: Target, time: &str) -> anyhow::Result<PathBuf> {
+/// Builds the programs for a target, with its C library in them, and returns their folder.
+fn build_static(root: &Path, target: Target) -> anyhow::Result<PathBuf> {
     announce(&format!("building the programs for {}", target.rustup));
     let compiler = Compiler::find_or_install(root, target)?;
     let zig = ZIG.obtain(root)?;
@@ -240,7 +238,8 @@ fn build_static(root: &Path, target: Target, time: &str) -> anyhow::Result<PathB
         build.arg("-Zbuild-std=std,panic_unwind");
         flags = &["-C", "link-self-contained=no"];
     }
-    build.env("SOURCE_DATE_EPOCH", time);
+    // C code that asks when it is compiled gets one time for all commits: Zig's cache keeps the first answer.
+    build.env("SOURCE_DATE_EPOCH", "0");
     let cache = output_directory(root).join("tools/zig-cache");
     build.env("CARGO_ZIGBUILD_CACHE_DIR", cache.join("cargo-zigbuild"));
     build.env("ZIG_GLOBAL_CACHE_DIR", &cache);

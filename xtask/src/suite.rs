@@ -312,7 +312,9 @@ fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
         "isotherm-ext-proc",
         "--test",
         "program",
+        "--",
         "deploy",
+        "gateways",
     ]);
     test_output::run(chart.envs(programs.environment()))?;
     let (envoy, filter) = (envoy::obtain(root)?, filter::build(root, Wasm::Filter)?);
