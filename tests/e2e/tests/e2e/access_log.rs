@@ -76,6 +76,7 @@ async fn check_both_logs(stack: &Stack, has_usage: bool) -> anyhow::Result<()> {
 async fn both_logs_name_a_request_of_the_decision_stream_alike() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let stack = start(engines("access-log", 2, SPEED)).await?;
+    stack.envoy().wait_for_decision_streams(3).await?;
     check_both_logs(&stack, true).await
 }
 
