@@ -74,7 +74,7 @@ const KEDA_CRDS: [[&str; 3]; 1] = [["github.com/kedacore/keda/v2", "v2.21.0", "c
 const ISTIO: &str = "v0.0.0-20260827124520-eed52ebb66ad";
 
 /// Every program, from cheap to expensive.
-pub(crate) const MESH_TOOLS: [MeshTool; 10] = [
+pub(crate) const MESH_TOOLS: [MeshTool; 12] = [
     MeshTool {
         name: "crds",
         purpose: "custom resource definitions that kube-apiserver needs",
@@ -103,6 +103,17 @@ pub(crate) const MESH_TOOLS: [MeshTool; 10] = [
         cpu_minutes: 0.1,
     },
     MeshTool {
+        name: "oras",
+        purpose: "pushes images to registries",
+        version: "1.3.6",
+        origin: Origin::Install {
+            package: "oras.land/oras/cmd/oras",
+            module_version: "v1.3.6",
+        },
+        linker_flags: "",
+        cpu_minutes: 0.3,
+    },
+    MeshTool {
         name: "helm",
         purpose: "the chart",
         version: "3.22.0",
@@ -112,6 +123,17 @@ pub(crate) const MESH_TOOLS: [MeshTool; 10] = [
         },
         linker_flags: "",
         cpu_minutes: 2.9,
+    },
+    MeshTool {
+        name: "registry",
+        purpose: "a registry of images",
+        version: "3.1.2",
+        origin: Origin::Install {
+            package: "github.com/distribution/distribution/v3/cmd/registry",
+            module_version: "v3.1.2",
+        },
+        linker_flags: "",
+        cpu_minutes: 3.3,
     },
     MeshTool {
         name: "gie-epp",

@@ -15,11 +15,11 @@ pub(crate) fn json(release: &Release, crates: &[Package]) -> anyhow::Result<Vec<
     let mut isotherm = Component::new(
         Classification::Application,
         "isotherm",
-        &release.version,
-        Some(format!("isotherm@{}", release.version)),
+        &release.identity.version,
+        Some(format!("isotherm@{}", release.identity.version)),
     );
     isotherm.licenses = Some(licence("Apache-2.0"));
-    let time = DateTime::try_from(release.created()?).context("the time of the commit")?;
+    let time = DateTime::try_from(release.identity.created()?).context("the time of the commit")?;
     let third_parties = crates.iter().filter(|package| package.source.is_some());
     let components: anyhow::Result<Vec<Component>> = third_parties.map(component).collect();
     let bill = Bom {

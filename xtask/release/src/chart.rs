@@ -26,14 +26,20 @@ pub(crate) fn write(release: &Release, digest: &str) -> anyhow::Result<()> {
         let text = String::from_utf8(layout::read(&file.path().to_path_buf())?);
         let text = text.with_context(|| format!("{name} in the chart is no UTF-8"))?;
         let text = match name {
-            "Chart.yaml" => check_versions(text, &release.version)?,
+            "Chart.yaml" => check_versions(text, &release.identity.version)?,
             "values.yaml" => name_image(&text, &release.registry, digest)?,
             _ => text,
         };
         entries.push(Entry::file(format!("isotherm/{name}"), text));
     }
-    let archive = gzip(&tar(&entries, release.time)?, release.compression())?;
-    release.put(&format!("isotherm-{}.tgz", release.version), &archive)
+    let archive = gzip(
+        &tar(&entries, release.identity.time)?,
+        release.identity.compression(),
+    )?;
+    release.put(
+        &format!("isotherm-{}.tgz", release.identity.version),
+        &archive,
+    )
 }
 
 /// Returns `Chart.yaml` if both of its versions are the release's.

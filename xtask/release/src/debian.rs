@@ -31,11 +31,15 @@ pub(crate) fn write(
     let folder = scratch.path().join("isotherm");
     unpack(&entries, &folder)?;
 
-    let name = format!("isotherm_{}_{}.deb", release.version, platform.debian());
+    let name = format!(
+        "isotherm_{}_{}.deb",
+        release.identity.version,
+        platform.debian()
+    );
     let mut dpkg = Command::new("dpkg-deb");
-    dpkg.env("SOURCE_DATE_EPOCH", release.time.to_string());
+    dpkg.env("SOURCE_DATE_EPOCH", release.identity.time.to_string());
     dpkg.arg("--root-owner-group");
-    dpkg.args(if release.dynamic {
+    dpkg.args(if release.identity.dynamic {
         ["-Zgzip", "-z1"]
     } else {
         ["-Zxz", "-z6"]
@@ -63,7 +67,7 @@ fn control(release: &Release, platform: Platform) -> String {
          Description: LLM traffic layer for Envoy\n \
          Isotherm routes each LLM request to the replica whose KV cache already\n \
          holds the beginning of its prompt.\n",
-        release.version,
+        release.identity.version,
         platform.debian()
     )
 }

@@ -15,7 +15,10 @@ use crate::{bill, chart, debian, image, inventory, layout, licences, wheel};
 const CHECKSUMS: &str = "SHA256SUMS";
 
 /// Writes every file of the release. A folder that holds files is refused: they would get checksums, too.
-pub(crate) fn write(release: &Release) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When a file is missing or cannot be written.
+pub fn write(release: &Release) -> anyhow::Result<()> {
     let out = &release.out;
     fs::create_dir_all(out).with_context(|| format!("cannot create {}", out.display()))?;
     let is_empty = fs::read_dir(out)?.next().is_none();
@@ -24,7 +27,7 @@ pub(crate) fn write(release: &Release) -> anyhow::Result<()> {
         "{} holds files; name a new folder, or remove them",
         out.display()
     );
-    let version = &release.version;
+    let version = &release.identity.version;
     let crates = inventory::read(&release.root, &release.programs)?;
     release.put(licences::FILE, &licences::text(&crates)?)?;
     let bill = bill::json(release, &crates)?;
@@ -45,11 +48,18 @@ pub(crate) fn write(release: &Release) -> anyhow::Result<()> {
 
 /// Writes the archive for any Linux: one folder with the layout of a prefix.
 fn write_archive(release: &Release, platform: Platform, installed: &[Entry]) -> anyhow::Result<()> {
-    let name = format!("isotherm-{}-{}-linux", release.version, platform.machine());
+    let name = format!(
+        "isotherm-{}-{}-linux",
+        release.identity.version,
+        platform.machine()
+    );
     let documents = layout::licences(release, "share/doc/isotherm")?;
     let entries = installed.iter().cloned().chain(documents);
     let entries: Vec<Entry> = entries.map(|entry| entry.below(&name)).collect();
-    let archive = gzip(&tar(&entries, release.time)?, release.compression())?;
+    let archive = gzip(
+        &tar(&entries, release.identity.time)?,
+        release.identity.compression(),
+    )?;
     release.put(&format!("{name}.tar.gz"), &archive)
 }
 

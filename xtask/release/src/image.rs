@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::archive::{Entry, gzip, sha256, tar};
 use crate::layout::{self, ENGINE, SERVICE};
 use crate::platform::PLATFORMS;
-use crate::release::Release;
+use crate::release::{Identity, Release};
 
 /// The user of the programs: no name, no rights.
 const USER: &str = "65532:65532";
@@ -28,24 +28,33 @@ const USER: &str = "65532:65532";
 const PORTS: [&str; 6] = ["9002", "9003", "9004", "9005", "9090", "9091"];
 /// Where Go's and Rust's TLS libraries look for authorities.
 const AUTHORITIES: &str = "etc/ssl/certs/ca-certificates.crt";
+/// Name of the filter's image.
+const FILTER: &str = "isotherm-filter";
 /// The annotation by which clients find an image in a layout.
 const REFERENCE: &str = "org.opencontainers.image.ref.name";
 
 /// Writes all images, and returns the digest of the service's index.
 pub(crate) fn write_all(release: &Release) -> anyhow::Result<String> {
-    let filter = layout::read(&release.filter)?;
-    let mut image = Image::new(release, "isotherm-filter");
-    for platform in PLATFORMS {
-        let files = [Entry::file("plugin.wasm", filter.as_slice())];
-        image.add(platform.image(), &files, ConfigBuilder::default())?;
-    }
-    image.write()?;
-
+    let filter = filter(&release.identity, &layout::read(&release.filter)?)?;
+    put(release, FILTER, &filter.archive)?;
     write_program(release, ENGINE, ConfigBuilder::default)?;
     write_program(release, SERVICE, || {
         let service = ConfigBuilder::default().cmd(["serve".to_owned()]);
         service.exposed_ports(PORTS.map(str::to_owned))
     })
+}
+
+/// Makes the image of the filter.
+///
+/// # Errors
+/// When an archive cannot be written to memory.
+pub fn filter(identity: &Identity, module: &[u8]) -> anyhow::Result<Layout> {
+    let mut image = Image::new(identity, FILTER);
+    for platform in PLATFORMS {
+        let files = [Entry::file("plugin.wasm", module)];
+        image.add(platform.image(), &files, ConfigBuilder::default())?;
+    }
+    image.layout()
 }
 
 /// Writes the image of a program, with each architecture of the release, and returns the digest of its index.
@@ -54,7 +63,7 @@ fn write_program(
     program: &str,
     config: impl Fn() -> ConfigBuilder,
 ) -> anyhow::Result<String> {
-    let mut image = Image::new(release, program);
+    let mut image = Image::new(&release.identity, program);
     for (platform, programs) in &release.programs {
         let files = [
             Entry::program(program, layout::read(&programs.join(program))?),
@@ -63,7 +72,16 @@ fn write_program(
         let config = config().user(USER).entrypoint([format!("/{program}")]);
         image.add(platform.image(), &files, config)?;
     }
-    image.write()
+    let layout = image.layout()?;
+    put(release, program, &layout.archive)?;
+    Ok(layout.digest)
+}
+
+/// Writes the archive of an image.
+fn put(release: &Release, name: &str, archive: &[u8]) -> anyhow::Result<()> {
+    let file = format!("{name}-{}.oci.tar", release.identity.version);
+    let put = release.put(&file, archive);
+    put.with_context(|| format!("the image {name} is not written"))
 }
 
 /// Mozilla's authorities, as the release's lock file pins them.
@@ -83,9 +101,18 @@ fn authorities() -> String {
     pem.collect()
 }
 
+/// The layout of an image.
+#[derive(Debug)]
+pub struct Layout {
+    /// The archive of its files.
+    pub archive: Vec<u8>,
+    /// The digest of its index.
+    pub digest: String,
+}
+
 /// An image that is being written.
 struct Image<'a> {
-    release: &'a Release,
+    identity: &'a Identity,
     name: &'a str,
     /// Content by its digest.
     blobs: BTreeMap<String, Vec<u8>>,
@@ -93,9 +120,9 @@ struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    fn new(release: &'a Release, name: &'a str) -> Self {
+    fn new(identity: &'a Identity, name: &'a str) -> Self {
         Self {
-            release,
+            identity,
             name,
             blobs: BTreeMap::new(),
             manifests: Vec::new(),
@@ -104,9 +131,9 @@ impl<'a> Image<'a> {
 
     /// Adds the image of one architecture.
     fn add(&mut self, arch: Arch, files: &[Entry], config: ConfigBuilder) -> anyhow::Result<()> {
-        let archive = tar(files, self.release.time)?;
+        let archive = tar(files, self.identity.time)?;
         let content = ImageConfigurationBuilder::default()
-            .created(self.release.created()?)
+            .created(self.identity.created()?)
             .architecture(arch.clone())
             .os(Os::Linux)
             .config(self.labelled(config)?)
@@ -117,7 +144,7 @@ impl<'a> Image<'a> {
                     .build()?,
             )
             .build()?;
-        let layer = gzip(&archive, self.release.compression())?;
+        let layer = gzip(&archive, self.identity.compression())?;
         let layer = self.blob(MediaType::ImageLayerGzip, layer)?.build()?;
         let content = canonical(serde_json::to_value(content)?)?;
         let content = self.blob(MediaType::ImageConfig, content)?.build()?;
@@ -136,18 +163,18 @@ impl<'a> Image<'a> {
     }
 
     fn labelled(&self, config: ConfigBuilder) -> anyhow::Result<Config> {
-        let release = self.release;
+        let identity = self.identity;
         let mut labels = HashMap::new();
         let mut label = |name: &str, value: &str| {
             let name = format!("org.opencontainers.image.{name}");
             labels.insert(name, value.to_owned());
         };
         label("title", self.name);
-        label("version", &release.version);
-        label("revision", &release.revision);
-        label("created", &release.created()?);
+        label("version", &identity.version);
+        label("revision", &identity.revision);
+        label("created", &identity.created()?);
         label("licenses", "Apache-2.0");
-        if let Some(source) = &release.source {
+        if let Some(source) = &identity.source {
             label("source", source);
         }
         Ok(config.labels(labels).build()?)
@@ -164,11 +191,11 @@ impl<'a> Image<'a> {
         Ok(descriptor)
     }
 
-    /// Writes the archive, and returns the digest of the index.
-    fn write(mut self) -> anyhow::Result<String> {
+    /// Makes the layout.
+    fn layout(mut self) -> anyhow::Result<Layout> {
         let manifests = std::mem::take(&mut self.manifests);
         let index = self.blob(MediaType::ImageIndex, index_of(manifests)?)?;
-        let version = self.release.version.clone();
+        let version = self.identity.version.clone();
         let annotations = HashMap::from([(REFERENCE.to_owned(), version)]);
         let index_of_layout = index.annotations(annotations).build()?;
         let digest = index_of_layout.digest().to_string();
@@ -183,12 +210,8 @@ impl<'a> Image<'a> {
             canonical(serde_json::to_value(layout)?)?,
         ));
         entries.push(Entry::file("index.json", index_of(vec![index_of_layout])?));
-        let archive = tar(&entries, self.release.time)?;
-        let name = format!("{}-{}.oci.tar", self.name, self.release.version);
-        self.release
-            .put(&name, &archive)
-            .with_context(|| format!("the image {} is not written", self.name))?;
-        Ok(digest)
+        let archive = tar(&entries, self.identity.time)?;
+        Ok(Layout { archive, digest })
     }
 }
 

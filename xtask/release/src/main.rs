@@ -1,33 +1,12 @@
 //! `isotherm-release`: writes the files of a release into one folder, from finished programs.
-//!
-//! `cargo xtask release` builds the programs and the filter, and starts this one. What a package manager, a registry or a
-//! mesh needs is written here: archives, Debian packages, wheels, images, the chart, the bill of materials, licences and
-//! checksums. Nothing in them depends on the machine or on the clock: times are those of the commit, archives are sorted,
-//! owners are numbers. So two runs over the same programs write the same bytes.
-//!
-//! Rejected: `maturin`, `cargo-deb`, `cargo-about` and `cargo-cyclonedx`, which compile the programs themselves or take minutes to install;
-//! Docker and Buildah, whose result depends on a base image; `helm package`, which writes the time of packing; programs linked to
-//! glibc, which need a C library at least as new as the build's.
-
-mod archive;
-mod bill;
-mod chart;
-mod debian;
-mod folder;
-mod image;
-mod inventory;
-mod layout;
-mod licences;
-mod platform;
-mod release;
-mod wheel;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use isotherm_release::{folder, release::Release};
 
 fn main() -> ExitCode {
-    match folder::write(&release::Release::parse()) {
+    match folder::write(&Release::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

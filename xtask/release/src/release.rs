@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{Args, Parser};
 use flate2::Compression;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -13,28 +13,18 @@ use crate::platform::{PLATFORMS, Platform};
 
 /// Writes the files of a release into one folder.
 #[derive(Debug, Parser)]
-pub(crate) struct Release {
+pub struct Release {
     /// Root of the repository
     #[arg(long)]
     pub(crate) root: PathBuf,
     /// Folder of the release: new, or empty
     #[arg(long)]
     pub(crate) out: PathBuf,
-    /// Version of the release
-    #[arg(long)]
-    pub(crate) version: String,
-    /// Commit of the release
-    #[arg(long)]
-    pub(crate) revision: String,
-    /// Time of the commit, in seconds since 1970
-    #[arg(long)]
-    pub(crate) time: u64,
+    #[command(flatten)]
+    pub(crate) identity: Identity,
     /// Registry of the images that the chart names, such as `registry.example/team`
     #[arg(long)]
     pub(crate) registry: String,
-    /// Address of the source code, a label of the images
-    #[arg(long)]
-    pub(crate) source: Option<String>,
     /// The filter
     #[arg(long)]
     pub(crate) filter: PathBuf,
@@ -50,9 +40,26 @@ pub(crate) struct Release {
     /// Python that has the package `wheel`
     #[arg(long)]
     pub(crate) python: PathBuf,
+}
+
+/// Facts that files of a release say about it, and how they are packed.
+#[derive(Debug, Args)]
+pub struct Identity {
+    /// Version of the release
+    #[arg(long)]
+    pub version: String,
+    /// Commit of the release
+    #[arg(long)]
+    pub revision: String,
+    /// Time of the commit, in seconds since 1970
+    #[arg(long)]
+    pub time: u64,
+    /// Address of the source code, a label of the images
+    #[arg(long)]
+    pub source: Option<String>,
     /// The programs need the C library of this machine: for tests, compressed fast
     #[arg(long)]
-    pub(crate) dynamic: bool,
+    pub dynamic: bool,
 }
 
 impl Release {
@@ -61,7 +68,9 @@ impl Release {
         let path = self.out.join(name);
         fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
     }
+}
 
+impl Identity {
     /// Level of compression.
     pub(crate) fn compression(&self) -> Compression {
         if self.dynamic {

@@ -19,7 +19,7 @@ pub(crate) fn write(
     installed: &[Entry],
 ) -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let name = format!("isotherm-{}", release.version);
+    let name = format!("isotherm-{}", release.identity.version);
     let information = format!("{name}.dist-info");
     let files = installed.iter().cloned().map(|entry| {
         // Python has a folder of its own for what belongs into `bin`.
@@ -45,7 +45,7 @@ pub(crate) fn write(
     unpack(&entries, &folder)?;
 
     let mut pack = Command::new(&release.python);
-    pack.env("SOURCE_DATE_EPOCH", release.time.to_string());
+    pack.env("SOURCE_DATE_EPOCH", release.identity.time.to_string());
     pack.args(["-m", "wheel", "pack", "--dest-dir"]);
     let output = pack.arg(&release.out).arg(&folder).output();
     let output = output.with_context(|| format!("cannot start {}", release.python.display()))?;
@@ -71,7 +71,7 @@ fn metadata(release: &Release) -> String {
          Description-Content-Type: text/markdown\n\
          \n\
          Isotherm routes each LLM request to the replica whose KV cache already holds the beginning of its prompt.\n",
-        release.version,
+        release.identity.version,
         crate::licences::FILE,
         release.envoy
     )
@@ -80,7 +80,7 @@ fn metadata(release: &Release) -> String {
 /// The platforms: a static program runs with every C library.
 fn tags(release: &Release, platform: Platform) -> String {
     let machine = platform.machine();
-    let platforms = if release.dynamic {
+    let platforms = if release.identity.dynamic {
         vec![format!("linux_{machine}")]
     } else {
         vec![
@@ -94,7 +94,7 @@ fn tags(release: &Release, platform: Platform) -> String {
         .collect();
     format!(
         "Wheel-Version: 1.0\nGenerator: isotherm-release {}\nRoot-Is-Purelib: false\n{}",
-        release.version,
+        release.identity.version,
         tags.concat()
     )
 }

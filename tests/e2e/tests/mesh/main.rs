@@ -4,6 +4,7 @@
 //! every default port is free. `cargo xtask test` does so, too, where programs of a mesh are built. Elsewhere, and without a
 //! program, each test is skipped and says why.
 
+mod filter_image;
 mod gateways;
 mod manifests;
 mod workload;

@@ -6,10 +6,10 @@
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -23,6 +23,10 @@ use crate::tools::{Tools, repository_file};
 
 /// The name under which Envoy Gateway looks for the Envoy that it starts.
 const ENVOY_VERSION: &str = "1.40.0";
+/// The namespace of Envoy Gateway.
+pub(super) const NAMESPACE: &str = "envoy-gateway-system";
+/// The Secret with which Envoys fetch modules from Envoy Gateway.
+pub(super) const CLIENT_CERTIFICATE: &str = "envoy";
 /// The end of the name of the service's cluster.
 const CLUSTER: &str = "/isotherm/extproc/0";
 /// The API group of Envoy Gateway's own kinds.
@@ -32,13 +36,14 @@ const CONTROLLER: &str = "gateway.envoyproxy.io/gatewayclass-controller";
 
 /// Starts Envoy Gateway with its manifest.
 pub(super) async fn start(
-    programs: &[PathBuf],
+    program: &Path,
     tools: &Tools,
     directory: &Path,
     engines: &[SocketAddr],
 ) -> anyhow::Result<Proxy> {
-    let program = programs.first().context("no Envoy Gateway")?;
-    prepare(program, directory, &tools.envoy)?;
+    let folder = directory.join("resources");
+    let files = json!({ "type": "File", "file": { "paths": [folder] } });
+    prepare(program, directory, &tools.envoy, &files)?;
     let modules = serve_module(fs::read(&tools.filter)?).await?;
     let url = format!("http://{}/isotherm_filter.wasm", modules.address());
     let manifest = documents(&repository_file(MeshGateway::EnvoyGateway.manifest()))?;
@@ -46,18 +51,25 @@ pub(super) async fn start(
     for object in manifest {
         objects.extend(adapted(object, &url, &tools.filter)?);
     }
-    objects.push(gateway_class());
+    objects.push(gateway_class(&json!({
+        "group": GROUP, "kind": "EnvoyProxy", "name": "isotherm", "namespace": "default"
+    })));
     objects.push(backend("engines", &json!([]), engines));
     let service = SocketAddr::new(SERVICE, SERVICE_PORT);
     let protocols = json!(["gateway.envoyproxy.io/h2c"]);
     objects.push(backend("isotherm", &protocols, &[service]));
-    objects.push(client_certificate(directory)?);
+    objects.push(secret(directory, CLIENT_CERTIFICATE)?);
     let objects: Vec<String> = objects.iter().map(Value::to_string).collect();
-    fs::write(
-        directory.join("resources/all.yaml"),
-        objects.join("\n---\n"),
-    )?;
-    let mut command = Command::new(program);
+    fs::create_dir(&folder)?;
+    fs::write(folder.join("all.yaml"), objects.join("\n---\n"))?;
+    Ok(Proxy {
+        _modules: Some(modules),
+        ..serve(Command::new(program), directory)?
+    })
+}
+
+/// Starts the command with the configuration that `prepare` has written.
+pub(super) fn serve(mut command: Command, directory: &Path) -> anyhow::Result<Proxy> {
     command.args(["server", "--config-path"]);
     command.arg(directory.join("envoy-gateway.yaml"));
     let log = directory.join("envoy-gateway.log");
@@ -68,12 +80,18 @@ pub(super) async fn start(
         service_cluster: CLUSTER,
         _processes: vec![gateway],
         _plane: None,
-        _modules: Some(modules),
+        _modules: None,
     })
 }
 
 /// Makes certificates, the configuration, and the place where Envoy Gateway looks for the Envoy that it starts.
-fn prepare(program: &Path, directory: &Path, envoy: &Path) -> anyhow::Result<()> {
+/// `resources` says where its objects are.
+pub(super) fn prepare(
+    program: &Path,
+    directory: &Path,
+    envoy: &Path,
+    resources: &Value,
+) -> anyhow::Result<()> {
     let mut certificates = Command::new(program);
     certificates.args(["certgen", "--local", "--config-home"]);
     let made = certificates.arg(directory.join("config")).output()?;
@@ -87,13 +105,12 @@ fn prepare(program: &Path, directory: &Path, envoy: &Path) -> anyhow::Result<()>
         .join(ENVOY_VERSION)
         .join("bin");
     fs::create_dir_all(&home)?;
-    fs::create_dir_all(directory.join("resources"))?;
     symlink(envoy, home.join("envoy"))?;
     let config = json!({
         "apiVersion": "gateway.envoyproxy.io/v1alpha1", "kind": "EnvoyGateway",
         "gateway": { "controllerName": CONTROLLER },
         "provider": { "type": "Custom", "custom": {
-            "resource": { "type": "File", "file": { "paths": [directory.join("resources")] } },
+            "resource": resources,
             "infrastructure": { "type": "Host", "host": {
                 "dataHome": directory.join("data"), "stateHome": directory.join("state"),
                 "configHome": directory.join("config"), "runtimeDir": directory.join("run")
@@ -111,10 +128,7 @@ fn adapted(object: Value, module: &str, filter: &Path) -> anyhow::Result<Option<
     let mut object = Document(object);
     match kind.as_str() {
         "Service" => return Ok(None),
-        "EnvoyProxy" => {
-            let host = json!({ "envoyVersion": ENVOY_VERSION });
-            object.set("spec/provider", json!({ "type": "Host", "host": host }))?;
-        }
+        "EnvoyProxy" => object.set("spec/provider", provider())?,
         "Gateway" => {
             object.set("spec/listeners/0/port", LISTENER_PORT)?;
             object.set("spec/infrastructure", Value::Null)?; // the class refers to the EnvoyProxy
@@ -148,14 +162,16 @@ fn adapted(object: Value, module: &str, filter: &Path) -> anyhow::Result<Option<
     Ok(Some(object.0))
 }
 
-/// The GatewayClass, which a cluster's operator creates. It refers to the manifest's EnvoyProxy.
-fn gateway_class() -> Value {
+/// Lets Envoy Gateway start Envoy as a process.
+pub(super) fn provider() -> Value {
+    json!({ "type": "Host", "host": { "envoyVersion": ENVOY_VERSION } })
+}
+
+/// The GatewayClass, which a cluster's operator creates.
+pub(super) fn gateway_class(parameters: &Value) -> Value {
     json!({
         "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "eg" },
-        "spec": {
-            "controllerName": CONTROLLER,
-            "parametersRef": { "group": GROUP, "kind": "EnvoyProxy", "name": "isotherm", "namespace": "default" }
-        }
+        "spec": { "controllerName": CONTROLLER, "parametersRef": parameters }
     })
 }
 
@@ -174,16 +190,17 @@ fn backend(name: &str, protocols: &Value, endpoints: &[SocketAddr]) -> Value {
     })
 }
 
-/// The Secret with which Envoys fetch modules from Envoy Gateway.
-fn client_certificate(directory: &Path) -> anyhow::Result<Value> {
+/// A Secret of the files that Envoy Gateway has made under a name.
+pub(super) fn secret(directory: &Path, name: &str) -> anyhow::Result<Value> {
     let mut data = serde_json::Map::new();
-    for entry in fs::read_dir(directory.join("config/certs/envoy"))? {
+    for entry in fs::read_dir(directory.join("config/certs").join(name))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         data.insert(name, BASE64_STANDARD.encode(fs::read(entry.path())?).into());
     }
     Ok(json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
-        "metadata": { "name": "envoy", "namespace": "envoy-gateway-system" }, "data": data
+        "apiVersion": "v1", "kind": "Secret",
+        "type": if data.contains_key("tls.key") { "kubernetes.io/tls" } else { "Opaque" },
+        "metadata": { "name": name, "namespace": NAMESPACE }, "data": data
     }))
 }

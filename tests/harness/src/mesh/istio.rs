@@ -38,7 +38,7 @@ const SWITCHED_ON: [&str; 2] = [
 /// A running istiod and its API server, which hold the manifests.
 #[derive(Debug)]
 pub(super) struct Istio {
-    _istiod: Process,
+    istiod: Process,
     plane: ControlPlane,
 }
 
@@ -64,10 +64,7 @@ pub(super) async fn start(
     }
     let istiod = start_istiod(istiod, &plane, directory)?;
     create_slices(&plane, &objects, engines).await?;
-    Ok(Istio {
-        _istiod: istiod,
-        plane,
-    })
+    Ok(Istio { istiod, plane })
 }
 
 impl Istio {
@@ -90,8 +87,8 @@ impl Istio {
             listener: SocketAddr::new(GATEWAY, LISTENER_PORT),
             admin: AdminAddress::Fixed(ADMIN.parse()?),
             service_cluster: CLUSTER,
-            _processes: vec![envoy],
-            _plane: Some(self),
+            _processes: vec![envoy, self.istiod],
+            _plane: Some(self.plane),
             _modules: None,
         })
     }

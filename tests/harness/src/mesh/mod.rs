@@ -2,11 +2,13 @@
 //!
 //! istiod and Envoy Gateway translate the manifests as they are in the repository. A few values are replaced, as
 //! [`Stack`](crate::Stack) does with `envoy/standalone.yaml`: the gateway's port, and the image of the filter by the file.
+//! [`MeshBuilder::filter_image`] keeps the image.
 //!
 //! A mesh needs a network of its own: EndpointSlices refuse loopback addresses, and control planes have default ports.
 //! `cargo xtask` makes the network and sets `ISOTHERM_MESH_NETWORK`.
 
 mod envoy_gateway;
+mod envoy_gateway_image;
 mod gateway;
 mod istio;
 mod module_server;
@@ -25,6 +27,7 @@ use serde_json::json;
 
 pub use gateway::MeshGateway;
 
+use crate::control_plane::ControlPlane;
 use crate::directory::fresh_directory;
 use crate::document::Document;
 use crate::engine::Engine;
@@ -32,7 +35,7 @@ use crate::pool::Pool;
 use crate::process::Process;
 use crate::service::{Service, admin_client};
 use crate::tcp_server::TcpServer;
-use crate::tools::Tools;
+use crate::tools::{Tools, mesh_program};
 use crate::traffic::ServiceTraffic;
 use crate::wait::{WAIT_MAX, wait_until};
 
@@ -71,6 +74,16 @@ fn engine_address(number: usize) -> anyhow::Result<SocketAddr> {
     Ok(SocketAddr::new(address, ENGINE_PORT))
 }
 
+/// Fails outside of a network of its own, and without a program or a right that [`MeshBuilder::filter_image`] needs.
+pub fn check_filter_image() -> anyhow::Result<()> {
+    check_network()?;
+    envoy_gateway_image::check_root()?;
+    let programs = ["envoy-gateway", "crds", "etcd", "kube-apiserver"];
+    programs
+        .into_iter()
+        .try_for_each(|name| mesh_program(name).map(drop))
+}
+
 type Edit = Box<dyn FnOnce(&mut Document) -> anyhow::Result<()> + Send>;
 
 /// The description of a mesh; see [`Mesh::builder`].
@@ -79,10 +92,17 @@ pub struct MeshBuilder {
     name: String,
     gateway: MeshGateway,
     pool: Pool,
+    filter_image: Option<String>,
     service_edit: Option<Edit>,
 }
 
 impl MeshBuilder {
+    /// Lets Envoy Gateway fetch the filter as an image, and stand beside an API server.
+    pub fn filter_image(mut self, reference: String) -> Self {
+        self.filter_image = Some(reference);
+        self
+    }
+
     /// Edits the service's configuration before it starts.
     pub fn service(
         mut self,
@@ -94,7 +114,7 @@ impl MeshBuilder {
 
     /// Starts engines, control plane, service and Envoy, and waits until requests can pass. An error shows the end of the
     /// log of the program that failed.
-    pub async fn start(self) -> anyhow::Result<Mesh> {
+    pub async fn start(mut self) -> anyhow::Result<Mesh> {
         check_network()?;
         let programs = self.gateway.find_programs()?;
         let tools = Tools::find()?;
@@ -108,12 +128,20 @@ impl MeshBuilder {
         });
         let engines = try_join_all(engines).await?;
         let addresses: Vec<SocketAddr> = engines.iter().map(Engine::address).collect();
+        let image = self.filter_image.take();
         let (service, proxy) = match self.gateway {
             MeshGateway::EnvoyGateway => {
                 let service = self
                     .start_service(&tools, &directory, &addresses, None)
                     .await?;
-                let proxy = envoy_gateway::start(&programs, &tools, &directory, &addresses).await?;
+                let program = programs.first().context("no Envoy Gateway")?;
+                let proxy = match image {
+                    Some(image) => {
+                        envoy_gateway_image::start(program, &tools, &directory, &addresses, &image)
+                            .await?
+                    }
+                    None => envoy_gateway::start(program, &tools, &directory, &addresses).await?,
+                };
                 (service, proxy)
             }
             gateway => {
@@ -206,7 +234,7 @@ struct Proxy {
     service_cluster: &'static str,
     // Dropped in this order: Envoy first, then the programs that it asks.
     _processes: Vec<Process>,
-    _plane: Option<istio::Istio>,
+    _plane: Option<ControlPlane>,
     _modules: Option<TcpServer>,
 }
 
@@ -227,6 +255,7 @@ impl Mesh {
             name: name.into(),
             gateway,
             pool,
+            filter_image: None,
             service_edit: None,
         }
     }
