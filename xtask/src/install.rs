@@ -3,6 +3,7 @@
 //! The root is a bare Debian where debootstrap is there, made once and kept below `target`. Elsewhere the tests hide Rust
 //! and the repository from this machine's own root. `xtask/release/tests/installed` holds the tests.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -40,6 +41,8 @@ fn test_in(
     tests.env("ISOTHERM_RELEASE", dir);
     tests.env("ISOTHERM_WHEELS", envoy::wheel(root)?);
     tests.env("ISOTHERM_WHEEL_PYTHON", WHEEL.obtain(root)?.join("python3"));
+    tests.env("ISOTHERM_ENVOY", envoy::obtain(root)?);
+    tests.env("ISOTHERM_XTASK", env::current_exe()?);
     tests.envs(programs.environment());
     if let Some(bare) = bare {
         tests.env("ISOTHERM_ROOT", bare);

@@ -114,14 +114,7 @@ enum Chore {
         dir: PathBuf,
     },
     /// Pushes the images and the chart of a release to a registry, and signs them; needs `oras`, `helm` and `cosign`
-    Publish {
-        /// Folder that `cargo xtask release` has written
-        #[arg(long, value_name = "DIR")]
-        dir: PathBuf,
-        /// Registry, such as `registry.example/team`, as given to `cargo xtask release`
-        #[arg(long)]
-        registry: String,
-    },
+    Publish(publish::Arguments),
     /// Builds the site of docs/ (target/site) and the documentation of every module (target/doc)
     Docs,
     /// Measures requests through Envoy, endpoint pickers, slow bodies, the core, and its instructions
@@ -197,7 +190,7 @@ fn main() -> ExitCode {
         Chore::E2e(tests) => suite::end_to_end(&tests),
         Chore::Release(arguments) => release::write(&arguments),
         Chore::Install { dir } => install::test(&dir),
-        Chore::Publish { dir, registry } => publish::push(&dir, &registry),
+        Chore::Publish(arguments) => publish::publish(&arguments),
         Chore::Docs => docs::build(),
         Chore::Bench(Bench::Path(forwarded)) => demo::bench_path("path", &forwarded.arguments),
         Chore::Bench(Bench::Picker(forwarded)) => demo::bench_path("picker", &forwarded.arguments),

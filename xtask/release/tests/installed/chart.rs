@@ -1,14 +1,12 @@
 //! The chart: it renders without a value set, and names an image of the release.
 
-use std::env;
 use std::fs::{self, File};
-use std::path::Path;
 use std::process::Command;
 
 use flate2::read::GzDecoder;
 use tar::Archive;
 
-use crate::files::{find, successful};
+use crate::files::{find, mesh_program, successful};
 use crate::images::Layout;
 
 #[test]
@@ -23,11 +21,8 @@ fn the_chart_names_the_image_of_the_release_by_its_digest() -> anyhow::Result<()
         "{values}"
     );
 
-    let helm = env::var_os("ISOTHERM_MESH_TOOLS").map(|tools| Path::new(&tools).join("helm"));
-    let Some(helm) = helm.filter(|helm| helm.exists()) else {
-        println!(
-            "the chart is not rendered: no helm; `cargo xtask mesh-tools --only helm` builds it"
-        );
+    let Some(helm) = mesh_program("helm") else {
+        println!("the chart is not rendered");
         return Ok(());
     };
     let rendered = successful(

@@ -21,6 +21,16 @@ pub(crate) fn variable(name: &str) -> anyhow::Result<PathBuf> {
     Ok(value.into())
 }
 
+/// A program that `cargo xtask mesh-tools` has built; `None` where it has not, which is printed.
+pub(crate) fn mesh_program(name: &str) -> Option<PathBuf> {
+    let built = env::var("ISOTHERM_MESH_PROGRAMS").unwrap_or_default();
+    if built.split(',').any(|program| program == name) {
+        return Some(variable("ISOTHERM_MESH_TOOLS").ok()?.join(name));
+    }
+    println!("no {name}; `cargo xtask mesh-tools --only {name}` builds it");
+    None
+}
+
 /// The file whose name begins and ends like this.
 pub(crate) fn find(start: &str, end: &str) -> anyhow::Result<PathBuf> {
     let folder = folder()?;
