@@ -8,8 +8,8 @@ use crate::files::find;
 /// A configuration for `isotherm check`.
 const CONFIGURATION: &str = include_str!("../../../../examples/quickstart/isotherm.yaml");
 
-/// Routes a request by `isotherm run` between two simulated engines.
-const ROUTE: &str = include_str!("route.py");
+/// Routes requests between two simulated engines.
+pub(crate) const ROUTE: &str = include_str!("route.py");
 
 /// Commands that fail unless the layout below `prefix` is complete and its programs run.
 fn use_below(prefix: &str) -> String {
