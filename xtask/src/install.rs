@@ -1,7 +1,8 @@
 //! `install`: installs a release from its folder, on a root without Rust and without the repository, and uses it.
 //!
 //! The root is a bare Debian where debootstrap is there, made once and kept below `target`. Elsewhere the tests hide Rust
-//! and the repository from this machine's own root. `xtask/release/tests/installed` holds the tests.
+//! and the repository from this machine's own root. The step of the suite makes no root, and takes one that is there.
+//! `xtask/release/tests/installed` holds the tests.
 
 use std::env;
 use std::fs;
@@ -61,8 +62,9 @@ pub(crate) fn test_debug_programs(root: &Path) -> anyhow::Result<()> {
     let folder = output_directory(root).join("release-of-debug-programs");
     let _ = fs::remove_dir_all(&folder);
     release::write(&release::Arguments::for_tests(folder.clone()))?;
-    // Debug programs need this machine's C library.
-    let bare = suite().and_then(|suite| bare_root(root, &suite));
+    // Debug programs need this machine's C library. To make a root would take longer than all of this.
+    let bare = suite().map(|suite| bare_root_folder(root, &suite));
+    let bare = bare.filter(|folder| is_root(folder));
     // The packages of the suite, whose build has built the tests, too.
     test_in(root, &folder, bare, &[])
 }
@@ -86,13 +88,22 @@ fn check_isolation() -> anyhow::Result<()> {
 
 /// The root of a bare Debian with Python, made if it is missing; `None` where this machine cannot make one.
 fn bare_root(root: &Path, suite: &str) -> Option<PathBuf> {
-    let folder = output_directory(root).join("debian").join(suite);
-    if folder.join("usr/bin/python3").exists() {
+    let folder = bare_root_folder(root, suite);
+    if is_root(&folder) {
         return Some(folder);
     }
     let made = make_bare_root(suite, &folder);
     let made = made.inspect_err(|error| announce(&format!("no bare Debian: {error:#}")));
     made.ok().map(|()| folder)
+}
+
+fn bare_root_folder(root: &Path, suite: &str) -> PathBuf {
+    output_directory(root).join("debian").join(suite)
+}
+
+/// Whether the folder holds a bare Debian.
+fn is_root(folder: &Path) -> bool {
+    folder.join("usr/bin/python3").exists()
 }
 
 /// Runs debootstrap into a folder of its own, then renames it: an interrupted run leaves nothing under its name.

@@ -72,7 +72,7 @@ pub(crate) enum Step {
     Build,
     /// Every test, end to end included
     Tests,
-    /// A release of the debug programs for this machine, installed from its folder; not part of the whole check
+    /// A release of the debug programs for this machine, installed from its folder
     Install,
     /// Two minutes of `cargo xtask soak`: load while processes and networks fail
     Soak,
@@ -126,7 +126,7 @@ const WHOLE: [&[Lane]; 4] = [
         &[Step::Lints, Step::Documentation],
         &[Step::Workflows, Step::Modules, Step::EnvoyConfiguration],
     ],
-    &[&[Step::Counts, Step::Build], &[Step::Soak]],
+    &[&[Step::Counts, Step::Build, Step::Install], &[Step::Soak]],
     &[&[Step::Tests]],
 ];
 
