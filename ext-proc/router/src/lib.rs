@@ -46,8 +46,8 @@ pub use event::{
 pub use index::PrefixMatch;
 pub use peer::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost};
 pub use policy::{
-    DelayedRequests, Dispatch, InFlight, NextRequest, Policy, PolicyEvent, PolicyFactory,
-    PolicyRules, RegionCosts, RouterConfig, Selection, View,
+    Dispatch, InFlight, Policy, PolicyEvent, PolicyFactory, PolicyRules, RegionCosts, RouterConfig,
+    Selection, View,
 };
 pub use queue::{QueueSeq, QueuedRequest};
 pub use replica::Rank;

@@ -112,11 +112,6 @@ impl ReplicaSet {
         left
     }
 
-    pub(crate) fn is_disjoint(&self, other: &Self) -> bool {
-        let words = self.words.iter().zip(&other.words);
-        words.fold(0, |both, (word, other)| both | (word & other)) == 0
-    }
-
     /// The members that are in `other`, too.
     pub(crate) fn intersection(&self, other: &Self) -> Self {
         let mut both = self.clone();

@@ -61,12 +61,6 @@ impl CandidateQueues {
         self.entries.get(&seq)
     }
 
-    /// The oldest request of a replica's queue.
-    pub(super) fn first(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        let queue = self.queues.get(&replica)?;
-        queue.seqs.first_key_value().map(|(seq, _)| *seq)
-    }
-
     /// All requests at or behind a position, oldest first.
     pub(super) fn all_from(&self, from: QueueSeq) -> impl Iterator<Item = QueueSeq> + '_ {
         self.entries.range(from..).map(|(seq, _)| *seq)

@@ -17,8 +17,8 @@ mod stall_detector;
 use std::collections::BTreeMap;
 
 use isotherm_router::{
-    DelayedRequests, Dispatch, NextRequest, Policy, PolicyEvent, PolicyRules, PrefixMatch,
-    QueueSeq, QueuedRequest, Reason, ReplicaIndex, Request, Selection, View,
+    Dispatch, Policy, PolicyEvent, PolicyRules, PrefixMatch, QueuedRequest, Reason, ReplicaIndex,
+    Request, Selection, View,
 };
 use twox_hash::XxHash3_64;
 
@@ -40,8 +40,6 @@ pub struct DualMap {
     queues: CandidateQueues,
     recheck: Recheck,
     stalls: BTreeMap<ReplicaIndex, StallDetector>,
-    /// The first request that entered the queue under this policy.
-    first_assigned: Option<QueueSeq>,
 }
 
 impl DualMap {
@@ -64,11 +62,6 @@ impl DualMap {
                 && pinned.is_none_or(|replicas| replicas.contains(&replica))
         };
         self.rings.pair(self.key(request), is_open)
-    }
-
-    /// Whether a request waited before this policy began, by a reload. Such a request has no candidates.
-    fn is_of_before(&self, seq: QueueSeq) -> bool {
-        self.first_assigned.is_none_or(|first| seq < first)
     }
 
     /// The key of a request on the rings: its prefix, or its session where the prompt is too short for a block.
@@ -108,64 +101,6 @@ impl Policy for DualMap {
         })
     }
 
-    /// Selects the first request that is shown, if it waited before this policy began. Where the line is not the order of arrival,
-    /// selects the first one that goes to the replica.
-    ///
-    /// Else selects the oldest request of the replica's own queue. Without one, the request that is late elsewhere, would be in
-    /// time here and gains most; then a request that waits for no replica.
-    fn select_request(
-        &self,
-        replica: ReplicaIndex,
-        queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
-        view: &View<'_>,
-        _delayed: &mut DelayedRequests,
-    ) -> Option<NextRequest> {
-        let mut queued = queued.peekable();
-        let goes_here = |request: &Request| {
-            let chosen = self.chosen(request, view);
-            chosen.filter(|chosen| chosen.replica == replica)
-        };
-        let of_before = queued.peek().filter(|(seq, _)| self.is_of_before(*seq));
-        if let Some((seq, queued)) = of_before {
-            let here = Dispatch {
-                reason: Reason::Spread,
-                ..candidate_at(replica, queued.request(), view)
-            };
-            return Some(NextRequest::ThisReplica(*seq, here));
-        }
-        if !view.is_by_arrival() {
-            let mut shown = queued.filter_map(|(seq, queued)| {
-                let chosen = goes_here(queued.request())?;
-                Some(NextRequest::ThisReplica(seq, chosen))
-            });
-            return shown.next();
-        }
-        if let Some(seq) = self.queues.first(replica)
-            && let Some(own) = view.queued_at(seq)
-            && let Some(chosen) = goes_here(own.request())
-        {
-            return Some(NextRequest::ThisReplica(seq, chosen));
-        }
-        let mut best: Option<(f64, QueueSeq, Dispatch)> = None;
-        for (seq, queued) in queued {
-            let Some(chosen) = goes_here(queued.request()) else {
-                continue;
-            };
-            let benefit_s = self.saves(seq, replica, view).unwrap_or_default();
-            if best.is_none_or(|(best_s, ..)| benefit_s > best_s) {
-                best = Some((benefit_s, seq, chosen));
-            }
-        }
-        best.map(|(_, seq, chosen)| NextRequest::ThisReplica(seq, chosen))
-    }
-
-    /// Whether the replica is the one that the request is assigned to.
-    fn would_take(&self, queued: &QueuedRequest, replica: ReplicaIndex) -> bool {
-        self.queues
-            .get(queued.seq())
-            .is_none_or(|entry| entry.replica == replica)
-    }
-
     /// Selects the other candidate first.
     fn select_fallback(
         &self,
@@ -198,9 +133,6 @@ impl Policy for DualMap {
                 self.rebalance(request, view);
             }
             PolicyEvent::Enqueue(queued, view) => {
-                // A request that the gate held enters later than it arrived.
-                let first = self.first_assigned.get_or_insert(queued.seq());
-                *first = queued.seq().min(*first);
                 if let Some(pair) = self.pair(queued.request(), view) {
                     self.assign(queued.seq(), queued.request(), pair, view);
                 }

@@ -86,13 +86,6 @@ impl Nodes {
         self.nodes.get(id)
     }
 
-    /// Whether this number is the live node of this hash.
-    #[inline]
-    pub(super) fn is_of(&self, id: NodeId, hash: u64) -> bool {
-        let node = self.nodes.get(id);
-        node.is_some_and(|node| node.hash == hash && node.entry.slot != NO_TARGET)
-    }
-
     /// A new node with its first target.
     pub(super) fn create(
         &mut self,

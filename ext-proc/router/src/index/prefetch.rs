@@ -5,14 +5,14 @@
 
 use core::hint::black_box;
 
-use isotherm_fingerprint::{BlockHash, Fingerprint};
+use isotherm_fingerprint::BlockHash;
 use smallvec::SmallVec;
 
+use super::PrefixIndex;
 use super::node::NodeId;
 use super::search::{LANDMARK_FRACTION, PROBES_PER_ROUND, probes_near_end};
 use super::slab::NONE;
 use super::table::Key;
-use super::{PrefixIndex, PrefixMatch};
 
 /// Blocks at the end of a chain that are prefetched before they are inserted.
 pub(super) const BLOCKS_AHEAD: usize = 16;
@@ -26,27 +26,6 @@ impl PrefixIndex {
         self.prefetch_buckets(blocks.iter().skip(ahead));
         self.prefetch_unread(blocks, probes_near_end(blocks.len()));
         self.prefetch_buckets(blocks.get(blocks.len() / LANDMARK_FRACTION).into_iter());
-    }
-
-    /// Prefetches what [`Self::known_from_hint`] reads, for all hints at once and level by level.
-    pub(crate) fn prefetch_hints<'a>(
-        &self,
-        hints: impl Iterator<Item = (&'a Fingerprint, PrefixMatch)> + Clone,
-    ) {
-        for (fingerprint, _) in hints.clone() {
-            black_box(fingerprint.blocks().len());
-        }
-        for (fingerprint, hint) in hints.clone() {
-            black_box(fingerprint.blocks().get(hint.depth));
-            black_box(
-                hint.node
-                    .and_then(|id| self.nodes.get(id))
-                    .map(|node| node.hash),
-            );
-        }
-        for (fingerprint, hint) in hints {
-            self.prefetch_buckets(fingerprint.blocks().get(hint.depth).into_iter());
-        }
     }
 
     /// Prefetches the buckets of these probes, in order, except for the end of the chain, which is prefetched already.

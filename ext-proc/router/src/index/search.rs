@@ -61,21 +61,6 @@ impl PrefixIndex {
         }
     }
 
-    /// The longest known prefix of a chain for which it was `hint` before. Two reads confirm a hint that still holds.
-    pub(crate) fn known_from_hint(&self, blocks: &[BlockHash], hint: PrefixMatch) -> PrefixMatch {
-        let last = hint.depth.checked_sub(1).and_then(|at| blocks.get(at));
-        let is_there = match (last, hint.node) {
-            (Some(block), Some(id)) => self.nodes.is_of(id, block.hash),
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
-        let next = blocks.get(hint.depth);
-        if is_there && next.is_none_or(|block| self.table.guess(block.hash) == NONE) {
-            return hint;
-        }
-        self.known(blocks)
-    }
-
     /// Narrows the bounds by probes in ascending order: the last known one and the first unknown one are the new bounds.
     fn narrow(
         &self,

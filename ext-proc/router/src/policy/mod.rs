@@ -1,7 +1,7 @@
-//! Policies: which replica serves a request, and which queued request a freed replica takes.
+//! Policies: which replica serves a request.
 //!
-//! A [`Policy`] reads the pool through a [`View`]. Plain policies leave the second choice at first come, first served. A policy may
-//! also let a request wait for a busy replica (delay scheduling). Selecting changes nothing, so an explanation shows what would
+//! A [`Policy`] reads the pool through a [`View`]. It may let a request wait for a busy replica (delay scheduling): when a replica is
+//! freed, the requests that wait are asked again, in the order of service. Selecting changes nothing, so an explanation shows what would
 //! happen. A policy with state (the next replica of a round, the next random number) changes it in [`Policy::on_event`] alone.
 //!
 //! The core has one policy, the default. Those of the literature are in the crate `isotherm-policies`.
@@ -15,20 +15,13 @@ use core::fmt::Debug;
 
 pub use factory::{PolicyFactory, RouterConfig};
 pub(crate) use isotherm::Isotherm;
-pub use selection::{DelayedRequests, Dispatch, NextRequest, PolicyEvent, PolicyRules, Selection};
+pub use selection::{Dispatch, PolicyEvent, PolicyRules, Selection};
 pub use view::{InFlight, View};
 
 use crate::constant::constants;
 use crate::index::PrefixMatch;
-use crate::queue::{QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaIndex;
 use crate::{PromptCost, Request};
-
-/// Oldest queued requests that are considered for one freed replica.
-pub(crate) const LOOKED_AT_MAX: usize = 64;
-
-/// Later queued requests that are considered, too, because the replica is their affinity replica.
-pub(crate) const LOOKED_AT_BY_AFFINITY_MAX: usize = 32;
 
 constants! {
     /// Holders of a prefix from which on only the least loaded replicas are searched for a holder.
@@ -53,19 +46,11 @@ pub trait Policy: Debug + Send {
     /// Scores a replica for a request, for explanations; more is better.
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64;
 
-    /// Selects the queued request that a freed replica serves, by default the first one.
-    ///
-    /// `queued` is never empty, and in the order of service of the pool. A policy that skips a request because it waits for
-    /// another replica adds it to `delayed`.
-    fn select_request(
-        &self,
-        replica: ReplicaIndex,
-        queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
-        view: &View<'_>,
-        delayed: &mut DelayedRequests,
-    ) -> Option<NextRequest> {
-        let _ = (replica, view, delayed);
-        queued.next().map(|(seq, _)| NextRequest::AnyReplica(seq))
+    /// Worth of a waiting request to a freed replica, in seconds: of the first ones in the order of service, the one that is worth
+    /// most is asked first. By default all are worth the same, so the order decides.
+    fn worth(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
+        let _ = (request, replica, view);
+        0.0
     }
 
     /// Selects the replica to try when these have failed: by default another holder of `matched`, and then the least loaded one.
@@ -93,21 +78,6 @@ pub trait Policy: Debug + Send {
     /// Rules that the router applies on behalf of the policy, always the same.
     fn rules(&self) -> PolicyRules {
         PolicyRules::default()
-    }
-
-    /// Whether a queued request would take a replica, as far as the policy has told. A dispatch of a later request to
-    /// another one does not overtake it.
-    fn would_take(&self, queued: &QueuedRequest, replica: ReplicaIndex) -> bool {
-        queued
-            .preferred
-            .is_none_or(|preferred| preferred == replica)
-    }
-
-    /// The affinity replica of a request that is about to wait, among all replicas, where caches suggest one. When that replica is
-    /// freed, the request is shown to [`Self::select_request`] even behind many others.
-    fn find_affinity(&self, queued: &QueuedRequest, view: &View<'_>) -> Option<ReplicaIndex> {
-        let _ = (queued, view);
-        None
     }
 
     /// Costs that compare with those of peer regions; `None` for a policy that does not price replicas in seconds.

@@ -1,7 +1,5 @@
 //! Answers of a policy, and the events that it may follow.
 
-use smallvec::SmallVec;
-
 use super::View;
 use crate::index::PrefixMatch;
 use crate::queue::{QueueSeq, QueuedRequest};
@@ -39,23 +37,13 @@ pub struct Dispatch {
     pub matched: Option<PrefixMatch>,
 }
 
-/// The queued requests that wait for another replica than the freed one, each with the replica that it waits for.
-pub type DelayedRequests = SmallVec<[(QueueSeq, ReplicaIndex); 8]>;
-
-/// The queued request that a freed replica serves.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum NextRequest {
-    /// [`super::Policy::select_replica`] says where this request goes, among all available replicas.
-    AnyReplica(QueueSeq),
-    /// This request goes to the freed replica.
-    ThisReplica(QueueSeq, Dispatch),
-}
-
 /// The rules that the router applies on behalf of a policy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PolicyRules {
     /// Whether a queued request goes to the candidates of the policy only, until it has waited too long.
     pub is_bound_to_candidates: bool,
+    /// Whether [`super::Policy::worth`] tells waiting requests apart.
+    pub weighs_requests: bool,
     /// Whether requests past the SLO come behind the others, which are then served in time under overload.
     pub past_slo_last: bool,
     /// Whether the session alone decides. A warm cache in a peer region then attracts no request.

@@ -317,12 +317,6 @@ impl<'a> View<'a> {
         self.pool.timing(queued).waited_s
     }
 
-    /// Whether the pool serves its queue in the order of arrival.
-    #[must_use]
-    pub fn is_by_arrival(&self) -> bool {
-        self.pool.queue.rules().is_by_arrival()
-    }
-
     /// Configuration of the router, without the policy.
     #[must_use]
     pub const fn config(&self) -> &'a Config<()> {

@@ -5,10 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use itertools::Itertools;
-
+use super::LinePlace;
 use super::line::Span;
-use super::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
 
 #[derive(Debug, Default)]
@@ -63,12 +61,6 @@ impl EligibleSet {
         }
     }
 
-    /// Requests in no particular order.
-    pub(super) fn seqs(&self) -> impl Iterator<Item = QueueSeq> + '_ {
-        let all = self.open.iter().chain(&self.restricted);
-        all.map(|place| place.seq())
-    }
-
     pub(super) fn len(&self) -> usize {
         self.open.len() + self.restricted.len()
     }
@@ -109,24 +101,28 @@ impl EligibleSet {
         !self.open.is_empty() || self.has_pinned_to(replica)
     }
 
-    /// Positions of a span that a replica may serve, or of the whole span, in order.
-    pub(super) fn positions(
-        &self,
-        replica: Option<ReplicaIndex>,
+    /// Positions of a span that one of the replicas may serve, in order.
+    pub(super) fn positions<'a>(
+        &'a self,
+        replicas: &[ReplicaIndex],
         span: &Span,
-    ) -> impl Iterator<Item = LinePlace> + use<'_> {
-        let restricted = match replica {
-            Some(replica) => self.pinned.get(&replica),
-            None => Some(&self.restricted),
-        };
-        let [open, restricted] = [Some(&self.open), restricted].map(|places| {
-            let [first, second] = span.ranges().map(|range| {
-                let (from, to) = range?;
-                Some(places?.range(from..=to))
-            });
-            let [first, second] = [first, second].map(|range| range.into_iter().flatten());
-            first.merge_by(second, span.comparison())
-        });
-        open.merge_by(restricted, span.comparison()).copied()
+    ) -> impl Iterator<Item = LinePlace> + use<'a> {
+        span.merged(&mut self.sets(replicas))
+    }
+
+    /// The sets of the positions that one of the replicas may serve.
+    pub(super) fn sets<'a>(
+        &'a self,
+        replicas: &[ReplicaIndex],
+    ) -> impl Iterator<Item = &'a BTreeSet<LinePlace>> {
+        let pinned = replicas
+            .iter()
+            .filter_map(|replica| self.pinned.get(replica));
+        core::iter::once(&self.open).chain(pinned)
+    }
+
+    /// All positions, in order.
+    pub(super) fn all(&self) -> impl Iterator<Item = LinePlace> + '_ {
+        Span::ALL.merged(&mut [&self.open, &self.restricted].into_iter())
     }
 }

@@ -2,9 +2,7 @@
 
 use super::eligible::EligibleSet;
 use super::forwardable::ForwardableSet;
-use super::line::Span;
 use super::{LinePlace, Queue, QueueSeq, QueuedRequest};
-use crate::replica_index::ReplicaIndex;
 use crate::{PeerId, Time};
 
 #[derive(Debug, Default)]
@@ -37,18 +35,9 @@ impl Queue {
         self.held.eligible.len()
     }
 
-    /// The held requests that a replica may serve, in the order of their deadlines.
-    pub(crate) fn held_for(
-        &self,
-        replica: ReplicaIndex,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        let held = &self.held.eligible;
-        self.with_requests(held.positions(Some(replica), &Span::ALL))
-    }
-
     /// The held requests in the order of their deadlines.
     pub(crate) fn held_in_order(&self) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        self.with_requests(self.held.eligible.positions(None, &Span::ALL))
+        self.with_requests(self.held.eligible.all())
     }
 
     /// The held request with the nearest deadline, and that deadline.

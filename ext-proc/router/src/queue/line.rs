@@ -7,7 +7,9 @@
 //! Rejected: positions that change when a request becomes urgent or late. One event would then move a whole burst.
 
 use core::time::Duration;
+use std::collections::BTreeSet;
 
+use itertools::Itertools as _;
 use smallvec::{SmallVec, smallvec};
 
 use super::{LinePlace, QueueSeq, QueuedRequest};
@@ -86,11 +88,6 @@ impl LineRules {
         lanes(self.order) == lanes(other.order) && self.tiers == other.tiers
     }
 
-    /// Whether the line is the order of arrival.
-    pub(crate) fn is_by_arrival(&self) -> bool {
-        self.order == LineOrder::Arrival
-    }
-
     /// The position of a request that waits. Without tiers, requests are due in the order of arrival.
     pub(crate) fn place(&self, queued: &QueuedRequest) -> LinePlace {
         let request = &queued.request;
@@ -148,29 +145,6 @@ impl LineRules {
     /// Whether a request is late and comes last.
     pub(crate) fn is_late(&self, place: LinePlace, now: Time) -> bool {
         self.late(now).is_some_and(|late| late.contains(place))
-    }
-
-    /// A key by which positions compare in the order of the line. Late requests that come last compare as the first ones, so their
-    /// dispatch counts no overtake.
-    pub(crate) fn rank(&self, place: LinePlace, now: Time) -> (usize, LinePlace) {
-        if let LineOrder::Dpa { .. } = self.order {
-            let mut spans = self.spans(now).into_iter();
-            let at = spans.position(|span| span.contains(place));
-            let key = LinePlace::new(FAST, place.key(), place.seq());
-            return (at.unwrap_or(usize::MAX), key);
-        }
-        (0, place)
-    }
-
-    /// The positions behind one in the line, span by span.
-    pub(super) fn behind(&self, place: LinePlace, now: Time) -> Spans {
-        let mut spans = self.spans(now);
-        let at = spans.iter().position(|span| span.contains(place));
-        spans.drain(..at.unwrap_or(spans.len()));
-        if let Some(first) = spans.first_mut() {
-            *first = first.behind(place);
-        }
-        spans
     }
 
     fn dpa(&self, now: Time, expired: Duration, urgent: Duration) -> Spans {
@@ -245,33 +219,27 @@ impl Span {
         holds(self.first) || self.second.is_some_and(holds)
     }
 
-    /// The part behind a position.
-    fn behind(&self, place: LinePlace) -> Self {
-        let Some(second) = self.second else {
-            let (from, to) = self.first;
-            return Self::one((from.max(place.next()), to));
-        };
-        let cut = |(from, to): PlaceRange| (from.max(place.next_in_lane_of(from)), to);
-        Self {
-            first: cut(self.first),
-            second: Some(cut(second)),
-        }
-    }
-
-    /// Whether a position is in front of another one of the span.
-    pub(super) fn comparison(&self) -> impl Fn(&&LinePlace, &&LinePlace) -> bool + Copy + use<> {
+    /// The positions that the span has of some sets, in order and each once.
+    pub(super) fn merged<'a>(
+        &self,
+        sets: &mut dyn Iterator<Item = &'a BTreeSet<LinePlace>>,
+    ) -> impl Iterator<Item = LinePlace> + use<'a> {
+        let ranges = [Some(self.first), self.second];
+        let ranges = ranges.map(|range| range.filter(|(from, to)| from <= to));
         let is_merged = self.second.is_some();
-        move |a, b| {
-            if is_merged {
-                a.without_lane() <= b.without_lane()
-            } else {
-                a <= b
-            }
-        }
-    }
-
-    /// Both ranges, as far as they are not empty.
-    pub(super) fn ranges(&self) -> [Option<PlaceRange>; 2] {
-        [Some(self.first), self.second].map(|range| range.filter(|(from, to)| from <= to))
+        let is_before = move |a: &LinePlace, b: &LinePlace| match is_merged {
+            true => a.without_lane() <= b.without_lane(),
+            false => a <= b,
+        };
+        let positions: SmallVec<[_; 4]> = sets
+            .flat_map(|set| {
+                ranges
+                    .into_iter()
+                    .flatten()
+                    .map(move |(from, to)| set.range(from..=to))
+            })
+            .map(Iterator::copied)
+            .collect();
+        positions.into_iter().kmerge_by(is_before).dedup()
     }
 }

@@ -1,6 +1,5 @@
 //! The line against a naive sort by the definition of each order, with random budgets, restrictions and jumps of the clock.
 
-use core::cell::Cell;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -25,6 +24,8 @@ enum Op {
     },
     Remove(usize),
     Unpin(u16),
+    /// A request begins to wait for a replica, or for any.
+    Delay(usize, Option<u16>),
     Sleep(u64),
 }
 
@@ -39,6 +40,8 @@ fn op() -> impl Strategy<Value = Op> {
         }),
         2 => any::<usize>().prop_map(Op::Remove),
         1 => (0..REPLICAS).prop_map(Op::Unpin),
+        4 => (any::<usize>(), prop::option::of(0..REPLICAS))
+            .prop_map(|(which, replica)| Op::Delay(which, replica)),
         4 => prop_oneof![0_u64..500, Just(30_000)].prop_map(Op::Sleep),
     ]
 }
@@ -115,6 +118,13 @@ impl Naive {
                 self.all
                     .retain(|queued| queued.pinned.as_ref().is_none_or(|p| !p.is_empty()));
             }
+            Op::Delay(which, replica) => {
+                let (count, replica) = (self.all.len().max(1), replica.map(ReplicaIndex));
+                if let Some(queued) = self.all.get_mut(which % count) {
+                    queued.preferred = replica;
+                    self.queue.keep_waiting(queued.seq, replica, self.now, 1);
+                }
+            }
             Op::Sleep(ms) => {
                 self.now = self.now.after(Duration::from_millis(*ms));
                 self.queue.set_now(self.now);
@@ -122,13 +132,9 @@ impl Naive {
         }
     }
 
-    /// The requests that a replica may serve, or all, in order.
-    fn line(&self, replica: Option<u16>) -> Vec<QueueSeq> {
-        let may_serve = |queued: &&QueuedRequest| match (&queued.pinned, replica) {
-            (Some(pinned), Some(replica)) => pinned.contains(&ReplicaIndex(replica)),
-            (None, _) | (_, None) => true,
-        };
-        let mut line: Vec<&QueuedRequest> = self.all.iter().filter(may_serve).collect();
+    /// Some of the requests, in order.
+    fn line(&self, is_in_it: impl Fn(&QueuedRequest) -> bool) -> Vec<QueueSeq> {
+        let mut line: Vec<&QueuedRequest> = self.all.iter().filter(|one| is_in_it(one)).collect();
         line.sort_by_key(|queued| self.rank(queued));
         line.iter().map(|queued| queued.seq).collect()
     }
@@ -163,20 +169,24 @@ impl Naive {
 
     fn check(&self) {
         for replica in 0..REPLICAS {
-            let line: Vec<QueueSeq> = self
-                .queue
-                .eligible(ReplicaIndex(replica))
-                .map(|(seq, _)| seq)
-                .collect();
-            assert_eq!(line, self.line(Some(replica)));
+            let line: Vec<QueueSeq> = self.queue.eligible(&[ReplicaIndex(replica)]).collect();
+            assert_eq!(
+                line,
+                self.line(|queued| may_serve(queued, ReplicaIndex(replica)))
+            );
         }
-        let mut walk = Vec::new();
-        let mut next = self.queue.first_in_order();
-        while let Some(place) = next {
-            walk.push(place.seq());
-            next = self.queue.next_in_order(place);
+        for replica in (0..REPLICAS).map(ReplicaIndex) {
+            let is_open = |queued: &QueuedRequest| match queued.preferred {
+                Some(preferred) => preferred == replica,
+                None => may_serve(queued, replica),
+            };
+            let open: Vec<QueueSeq> = self.queue.open_to(&[replica]).collect();
+            assert_eq!(open, self.line(is_open));
+            let own = self.line(|queued| queued.preferred == Some(replica));
+            assert_eq!(self.queue.preferring(replica), own.len());
         }
-        assert_eq!(walk, self.line(None));
+        let delayed = self.line(|queued| queued.preferred.is_some());
+        assert_eq!(self.queue.delayed(), delayed.len());
         let lates = self.all.iter().filter(|queued| {
             let queued = self.queue.get(queued.seq);
             queued.is_some_and(|queued| self.queue.is_late(queued))
@@ -188,6 +198,11 @@ impl Naive {
             .filter(|queued| has_lates && self.rank(queued).0 == 1);
         assert_eq!(lates.count(), expected.count());
     }
+}
+
+fn may_serve(queued: &QueuedRequest, replica: ReplicaIndex) -> bool {
+    let pinned = queued.pinned.as_deref();
+    pinned.is_none_or(|pinned| pinned.contains(&replica))
 }
 
 fn request(id: u64, tier: Tier) -> Request {
@@ -225,11 +240,10 @@ fn blank() -> QueuedRequest {
         is_promoted: false,
         is_long_prompt: false,
         overtaken: 0,
+        asked_in: 0,
         pinned: None,
         preferred: None,
         delayed_since: None,
-        affinity: None,
-        known: Cell::default(),
         tokens: 0,
     }
 }

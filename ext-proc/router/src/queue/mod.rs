@@ -19,8 +19,6 @@ mod tier_entries;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use smallvec::SmallVec;
-
 use self::eligible::EligibleSet;
 use self::forwardable::ForwardableSet;
 use self::held::HeldRequests;
@@ -45,22 +43,20 @@ pub(crate) struct Queue {
     seqs: BTreeMap<RequestId, QueueSeq>,
     /// All requests of the first band.
     eligible: EligibleSet,
-    /// The requests at the overtake limit.
-    at_overtake_limit: EligibleSet,
+    /// The requests of the first band that wait for no replica in particular.
+    undecided: EligibleSet,
     /// The requests with long prompts.
     long_prompts: EligibleSet,
-    /// The requests under their affinity replica.
-    by_affinity: BTreeSet<(ReplicaIndex, LinePlace)>,
+    /// The requests that wait for a particular replica, under that replica.
+    delayed: BTreeMap<ReplicaIndex, BTreeSet<LinePlace>>,
+    /// The number of requests that wait for a particular replica.
+    delayed_len: usize,
     /// The requests that may be forwarded.
     forwardable: ForwardableSet,
     /// The second band.
     held: HeldRequests,
     /// All requests by tier, in a pool with tiers.
     entries: TierEntries,
-    /// The number of requests that wait for each replica in particular.
-    preferred_counts: Vec<usize>,
-    /// The number of requests that wait for a particular replica.
-    delayed: usize,
     next: u64,
 }
 
@@ -87,17 +83,13 @@ impl Queue {
             return;
         }
         self.has_tiers = has_tiers;
-        let at_limit: Vec<QueueSeq> = self.at_overtake_limit.seqs().collect();
         let mut requests = core::mem::take(&mut self.queued);
         (self.eligible, self.held) = Default::default();
-        (self.at_overtake_limit, self.long_prompts) = Default::default();
-        (self.by_affinity, self.forwardable) = Default::default();
-        (self.entries, self.preferred_counts, self.delayed) = Default::default();
+        (self.undecided, self.long_prompts) = Default::default();
+        (self.forwardable, self.entries) = Default::default();
+        (self.delayed, self.delayed_len) = Default::default();
         requests.for_each_by_arrival(|queued| self.enter_line(queued));
         self.queued = requests;
-        for seq in at_limit {
-            self.put_at_overtake_limit(seq);
-        }
     }
 
     /// Whether any request is restricted to this replica among others.
@@ -140,15 +132,13 @@ impl Queue {
             self.held.insert(queued);
         } else {
             queued.place = self.rules.place(queued);
-            self.count_preferred(None, queued.preferred);
             self.forwardable.insert(queued.seq, &queued.request);
             let (place, pinned) = (queued.place, queued.pinned.as_deref());
             self.eligible.insert(place, pinned);
+            self.insert_by_preference(queued);
             if queued.is_long_prompt {
                 self.long_prompts.insert(place, pinned);
             }
-            let affinity = queued.affinity.map(|replica| (replica, place));
-            self.by_affinity.extend(affinity);
         }
     }
 
@@ -159,11 +149,6 @@ impl Queue {
 
     pub(crate) fn get(&self, seq: QueueSeq) -> Option<&QueuedRequest> {
         self.queued.get(seq)
-    }
-
-    /// Whether a request waits and this replica may serve it.
-    pub(crate) fn may_go(&self, seq: QueueSeq, replica: ReplicaIndex) -> bool {
-        self.get(seq).is_some_and(|queued| queued.may_go(replica))
     }
 
     pub(crate) fn seq_of(&self, id: RequestId) -> Option<QueueSeq> {
@@ -180,16 +165,19 @@ impl Queue {
             self.held.remove(&queued);
             return Some(queued);
         }
-        self.count_preferred(queued.preferred, None);
+        self.remove_by_preference(&queued);
         let (place, pinned) = (queued.place, queued.pinned.as_deref());
         self.eligible.remove(place, pinned);
-        self.at_overtake_limit.remove(place, pinned);
         self.long_prompts.remove(place, pinned);
-        if let Some(replica) = queued.affinity {
-            self.by_affinity.remove(&(replica, place));
-        }
         self.forwardable.remove(seq, &queued.request);
         Some(queued)
+    }
+
+    /// Counts a later request that a freed replica took instead of this one.
+    pub(crate) fn count_overtake(&mut self, seq: QueueSeq) {
+        if let Some(queued) = self.queued.get_mut(seq) {
+            queued.overtaken = queued.overtaken.saturating_add(1);
+        }
     }
 
     /// The oldest request of both bands.
@@ -219,41 +207,6 @@ impl Queue {
             .count()
     }
 
-    /// Counts an overtake for the first `at_most` requests in front of a position that the replica may serve and that would have
-    /// taken it.
-    pub(crate) fn count_overtakes(
-        &mut self,
-        place: LinePlace,
-        replica: ReplicaIndex,
-        at_most: usize,
-        overtakes_max: u32,
-        would_take: impl Fn(&QueuedRequest) -> bool,
-    ) {
-        let rank = self.rules.rank(place, self.now);
-        let in_front: SmallVec<[QueueSeq; 64]> = self
-            .within_slo(replica)
-            .take_while(|(_, queued)| self.rules.rank(queued.place, self.now) < rank)
-            .take(at_most)
-            .filter(|(_, queued)| would_take(queued))
-            .map(|(seq, _)| seq)
-            .collect();
-        for seq in in_front {
-            if let Some(queued) = self.queued.get_mut(seq) {
-                queued.overtaken = queued.overtaken.saturating_add(1);
-                if queued.overtaken >= overtakes_max {
-                    self.put_at_overtake_limit(seq);
-                }
-            }
-        }
-    }
-
-    fn put_at_overtake_limit(&mut self, seq: QueueSeq) {
-        if let Some(queued) = self.queued.get(seq) {
-            let pinned = queued.pinned.as_deref();
-            self.at_overtake_limit.insert(queued.place, pinned);
-        }
-    }
-
     /// Removes a replica from at most `at_most` restrictions; returns the requests that no replica may serve any more.
     pub(crate) fn unpin(&mut self, replica: ReplicaIndex, at_most: usize) -> Vec<QueueSeq> {
         let mut places = self.eligible.pinned_to(replica, at_most);
@@ -269,7 +222,7 @@ impl Queue {
                 self.held.eligible.unpin(place, replica);
             } else {
                 self.eligible.unpin(place, replica);
-                self.at_overtake_limit.unpin(place, replica);
+                self.undecided.unpin(place, replica);
                 self.long_prompts.unpin(place, replica);
             }
             if let Some(replicas) = &mut queued.pinned {
@@ -293,8 +246,6 @@ mod line_tests;
 
 #[cfg(test)]
 mod tests {
-    use core::cell::Cell;
-
     use super::*;
     use crate::{Request, Scope, Tier};
     use isotherm_fingerprint::Fingerprint;
@@ -330,11 +281,10 @@ mod tests {
             is_promoted: false,
             is_long_prompt: false,
             overtaken: 0,
+            asked_in: 0,
             pinned: pinned.map(|slots| slots.iter().map(|s| ReplicaIndex(*s)).collect()),
             preferred: None,
             delayed_since: None,
-            affinity: None,
-            known: Cell::default(),
             estimated_tokens: 0,
             tokens: 0,
         }
@@ -342,8 +292,8 @@ mod tests {
 
     fn eligible(queue: &Queue, slot: u16) -> Vec<u64> {
         queue
-            .eligible(ReplicaIndex(slot))
-            .map(|(_, w)| w.request.id.0)
+            .eligible(&[ReplicaIndex(slot)])
+            .map(|seq| queue.get(seq).unwrap().request.id.0)
             .collect()
     }
 
@@ -393,7 +343,7 @@ mod tests {
         for id in 1..=10 {
             queue.push(queued(id, None));
         }
-        let first = |queue: &Queue| queue.first_in_order().map(|place| place.seq().0);
+        let first = |queue: &Queue| eligible(queue, 0).first().copied();
         assert_eq!(first(&queue), Some(1));
         queue.set_now(Time::from_nanos(8));
         assert_eq!(first(&queue), Some(9), "9 and 10 are within it");
@@ -401,15 +351,5 @@ mod tests {
         assert_eq!(eligible(&queue, 0), order);
         queue.set_now(Time::from_nanos(100));
         assert_eq!(first(&queue), Some(1));
-    }
-
-    #[test]
-    fn only_older_requests_are_overtaken() {
-        let mut queue = Queue::default();
-        let seqs: Vec<QueueSeq> = (1..=4).map(|id| queue.push(queued(id, None))).collect();
-        let third = queue.get(seqs[2]).unwrap().place;
-        queue.count_overtakes(third, ReplicaIndex(0), 64, 64, |_| true);
-        let counts: Vec<u32> = queue.queued.iter().map(|w| w.overtaken).collect();
-        assert_eq!(counts, [1, 1, 0, 0]);
     }
 }

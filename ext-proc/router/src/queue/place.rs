@@ -61,15 +61,4 @@ impl LinePlace {
     pub(super) const fn without_lane(self) -> u128 {
         self.0 & ((1 << Self::LANE_SHIFT) - 1)
     }
-
-    /// The position directly behind this one.
-    pub(super) const fn next(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-
-    /// The position directly behind this one, in the lane of another.
-    pub(super) const fn next_in_lane_of(self, of: Self) -> Self {
-        let lane = of.0 & !((1 << Self::LANE_SHIFT) - 1);
-        Self((lane | self.without_lane()).saturating_add(1))
-    }
 }

@@ -1,81 +1,88 @@
 //! Requests that wait for a particular replica, although others may be free (delay scheduling).
 
-use super::{Queue, QueueSeq};
+use super::{Queue, QueueSeq, QueuedRequest};
 use crate::Time;
 use crate::replica_index::ReplicaIndex;
 
 impl Queue {
-    /// Whether any request waits for a particular replica.
-    pub(crate) fn has_preferences(&self) -> bool {
-        self.delayed > 0
-    }
-
     /// The number of requests that wait for a particular replica.
     pub(crate) const fn delayed(&self) -> usize {
-        self.delayed
+        self.delayed_len
     }
 
     /// The number of requests that wait for this replica in particular.
     pub(crate) fn preferring(&self, replica: ReplicaIndex) -> usize {
-        self.preferred_counts
-            .get(replica.index())
-            .copied()
-            .unwrap_or_default()
+        self.delayed.get(&replica).map_or(0, |places| places.len())
     }
 
-    /// Sets the replica that a request waits for; `None` for any.
-    pub(crate) fn set_preferred(
+    /// Lets a request wait on that a round of service has asked: for a particular replica, or with `None` for any.
+    pub(crate) fn keep_waiting(
         &mut self,
         seq: QueueSeq,
         preferred: Option<ReplicaIndex>,
         now: Time,
+        round: u64,
     ) {
         let Some(queued) = self.queued.get_mut(seq) else {
             return;
         };
+        queued.asked_in = round;
         if preferred.is_some() {
             queued.delayed_since.get_or_insert(now);
         }
-        let before = core::mem::replace(&mut queued.preferred, preferred);
-        self.count_preferred(before, preferred);
+        if queued.preferred == preferred {
+            return;
+        }
+        if let Some(mut queued) = self.queued.remove(seq) {
+            self.remove_by_preference(&queued);
+            queued.preferred = preferred;
+            self.insert_by_preference(&queued);
+            self.queued.insert(queued);
+        }
     }
 
     /// Lets the requests that prefer this replica wait for any; returns whether there were some.
     pub(crate) fn forget_preferred(&mut self, replica: ReplicaIndex) -> bool {
-        let count = self.preferred_counts.get_mut(replica.index());
-        let count = count.map(core::mem::take).unwrap_or_default();
-        if count == 0 {
-            return false;
-        }
-        self.delayed = self.delayed.saturating_sub(count);
-        for queued in self.queued.iter_mut() {
-            if queued.preferred == Some(replica) {
+        let places = self.delayed.remove(&replica).unwrap_or_default();
+        self.delayed_len -= places.len();
+        for place in &places {
+            if let Some(queued) = self.queued.get_mut(place.seq()) {
                 queued.preferred = None;
                 queued.delayed_since = None;
+                self.undecided.insert(*place, queued.pinned.as_deref());
             }
         }
-        true
+        !places.is_empty()
     }
 
-    pub(super) fn count_preferred(
-        &mut self,
-        before: Option<ReplicaIndex>,
-        after: Option<ReplicaIndex>,
-    ) {
-        if before == after {
-            return;
+    /// Lets every request wait for any replica.
+    pub(crate) fn forget_preferences(&mut self) {
+        let replicas: Vec<ReplicaIndex> = self.delayed.keys().copied().collect();
+        for replica in replicas {
+            self.forget_preferred(replica);
         }
-        self.delayed = self.delayed + usize::from(after.is_some()) - usize::from(before.is_some());
-        let counts = &mut self.preferred_counts;
-        if let Some(count) = before.and_then(|replica| counts.get_mut(replica.index())) {
-            *count = count.saturating_sub(1);
-        }
-        if let Some(replica) = after {
-            if counts.len() <= replica.index() {
-                counts.resize(replica.index() + 1, 0);
+    }
+
+    pub(super) fn insert_by_preference(&mut self, queued: &QueuedRequest) {
+        let (place, pinned) = (queued.place, queued.pinned.as_deref());
+        match queued.preferred {
+            None => self.undecided.insert(place, pinned),
+            Some(replica) => {
+                let places = self.delayed.entry(replica).or_default();
+                self.delayed_len += usize::from(places.insert(place));
             }
-            if let Some(count) = counts.get_mut(replica.index()) {
-                *count += 1;
+        }
+    }
+
+    pub(super) fn remove_by_preference(&mut self, queued: &QueuedRequest) {
+        let (place, pinned) = (queued.place, queued.pinned.as_deref());
+        let Some(replica) = queued.preferred else {
+            return self.undecided.remove(place, pinned);
+        };
+        if let Some(places) = self.delayed.get_mut(&replica) {
+            self.delayed_len -= usize::from(places.remove(&place));
+            if places.is_empty() {
+                self.delayed.remove(&replica);
             }
         }
     }

@@ -1,10 +1,8 @@
 //! One queued request.
 
-use core::cell::Cell;
 use core::time::Duration;
 
 use super::{LinePlace, QueueSeq};
-use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::TenantSlot;
 use crate::{Request, Tier, Time, WorkClass};
@@ -44,18 +42,16 @@ pub struct QueuedRequest {
     pub(crate) is_promoted: bool,
     /// Whether the prompt takes longer to compute than the SLO, so that the request is past it in any case.
     pub(crate) is_long_prompt: bool,
-    /// Number of later requests that went first to a replica which this request would have taken.
+    /// Number of later requests that a freed replica took instead.
     pub(crate) overtaken: u32,
+    /// The last round of service that asked the request and let it wait.
+    pub(crate) asked_in: u64,
     /// The replicas that may serve the request, where the gateway or its adapter restricts them.
     pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
     /// The replica that the request waits for, although others may be free.
     pub(crate) preferred: Option<ReplicaIndex>,
     /// Time since which the request waits for its preferred replica while others are free.
     pub(crate) delayed_since: Option<Time>,
-    /// The replica whose cache suits the request best, where the policy named one when the request began to wait.
-    pub(crate) affinity: Option<ReplicaIndex>,
-    /// The longest known prefix of the prompt at the last lookup, where the next one begins.
-    pub(crate) known: Cell<PrefixMatch>,
 }
 
 impl QueuedRequest {
@@ -87,12 +83,6 @@ impl QueuedRequest {
     pub(crate) fn deadline(&self) -> Time {
         let own = self.request.deadline;
         own.unwrap_or_else(|| self.arrived.after(DEADLINE))
-    }
-
-    /// Whether the request waits and this replica may serve it.
-    pub(crate) fn may_go(&self, replica: ReplicaIndex) -> bool {
-        let pinned = self.pinned.as_deref();
-        self.band == Band::Waiting && pinned.is_none_or(|replicas| replicas.contains(&replica))
     }
 
     /// Whether the request has been in the queue before: a full queue does not reject it.

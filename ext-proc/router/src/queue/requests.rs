@@ -54,11 +54,6 @@ impl Requests {
         }
     }
 
-    /// All requests in no particular order.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut QueuedRequest> + '_ {
-        self.by_seq.values_mut().map(|queued| &mut **queued)
-    }
-
     /// The requests of a range, oldest first.
     pub(super) fn range(
         &self,

@@ -1,6 +1,4 @@
-//! Arrivals: the decision on a new request, applied. A request may pass older ones only within the policy's bound.
-
-use core::cell::Cell;
+//! Arrivals: the decision on a new request, applied.
 
 use super::Router;
 use super::decide::RoutingDecision;
@@ -9,9 +7,6 @@ use crate::policy::{Dispatch, PolicyEvent};
 use crate::queue::{Band, LinePlace, QueueSeq, QueuedRequest};
 use crate::tenants::TenantSlot;
 use crate::{RejectReason, ReleaseReason, Request, RequestId, TenantStatus};
-
-/// Queued requests that one arrival lets go first, at most; beyond that it waits behind them.
-const ENTITLED_SERVED_MAX: usize = 16;
 
 impl Router {
     pub(super) fn arrived(&mut self, request: Request) {
@@ -46,9 +41,6 @@ impl Router {
     /// Routes a request of the first band, or lets it wait.
     pub(super) fn admit(&mut self, mut queued: QueuedRequest) {
         let mut routing = self.decide_at_once(&queued, self.available_targets());
-        if let RoutingDecision::Dispatch(dispatch) = routing {
-            routing = self.serve_overtaken_first(&queued, dispatch);
-        }
         if let RoutingDecision::Dispatch(_) | RoutingDecision::Wait(_) = routing {
             // The policy hears of the request afterwards, so that an explanation in advance is what happens.
             let view = self.pool.view(self.pool.replicas.available());
@@ -143,14 +135,13 @@ impl Router {
             tenant: self.pool.tenants.slot_of(request.tenant),
             tokens: self.tokens_of(&request),
             overtaken: 0,
+            asked_in: 0,
             pinned: self.pinned(&request),
             has_returned,
             is_promoted: band == Band::Waiting && self.is_batch(&request),
             is_long_prompt: false,
             preferred: None,
             delayed_since: None,
-            affinity: None,
-            known: Cell::default(),
             request,
         }
     }
@@ -166,50 +157,8 @@ impl Router {
         }
     }
 
-    /// The position that an arriving request would have in the line. It is behind all others in a pool without tiers, where a
-    /// request that a peer returned may have an older one.
-    fn arriving_place(&self, arriving: &QueuedRequest) -> LinePlace {
-        match self.pool.config.tiers {
-            Some(_) => self.pool.queue.rules().place(arriving),
-            None => LinePlace::LAST,
-        }
-    }
-
-    /// Serves the queued requests that an arrival must not overtake on its replica, and decides anew after each.
-    fn serve_overtaken_first(
-        &mut self,
-        arriving: &QueuedRequest,
-        mut dispatch: Dispatch,
-    ) -> RoutingDecision {
-        for _ in 0..ENTITLED_SERVED_MAX {
-            if self.pool.queue.waiting_len() == 0 {
-                return RoutingDecision::Dispatch(dispatch);
-            }
-            let Some(seq) = self.entitled_before(dispatch) else {
-                let place = self.arriving_place(arriving);
-                self.count_overtakes(place, dispatch.replica);
-                return RoutingDecision::Dispatch(dispatch);
-            };
-            let available = self.pool.replicas.available();
-            let entitled = self.pool.queue.get(seq);
-            let routing = entitled.map(|queued| self.route(queued, true, available));
-            let Some(RoutingDecision::Dispatch(entitled)) = routing else {
-                return RoutingDecision::Wait(None);
-            };
-            self.dispatch_queued(seq, entitled);
-            dispatch = match self.route(arriving, false, self.pool.replicas.available()) {
-                RoutingDecision::Dispatch(dispatch) => dispatch,
-                waiting => return waiting,
-            };
-        }
-        RoutingDecision::Wait(None)
-    }
-
-    /// Dispatches a queued request, which overtakes older ones.
+    /// Dispatches a queued request.
     pub(super) fn dispatch_queued(&mut self, seq: QueueSeq, dispatch: Dispatch) {
-        if let Some(queued) = self.pool.queue.get(seq) {
-            self.count_overtakes(queued.place, dispatch.replica);
-        }
         self.count_past_slo(seq, dispatch);
         if let Some(queued) = self.dequeue(seq) {
             self.dispatch(queued, dispatch);
@@ -219,7 +168,6 @@ impl Router {
     fn enqueue(&mut self, mut queued: QueuedRequest) {
         if queued.band == Band::Waiting {
             let view = self.pool.view(self.pool.replicas.available());
-            queued.affinity = self.policy.find_affinity(&queued, &view);
             queued.is_long_prompt = self.is_long_prompt(&queued.request);
             self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
             self.forward_cursor.joined(queued.seq);

@@ -70,7 +70,7 @@ impl Router {
         if let Some(reason) = self.rejection(queued, at.replicas) {
             return RoutingDecision::Reject(reason);
         }
-        if self.pending_service.is_pending() {
+        if self.service.is_pending() {
             // Queued requests take the freed replicas first.
             return RoutingDecision::Wait(None);
         }

@@ -15,13 +15,15 @@ use std::collections::BTreeMap;
 use super::Router;
 use super::decide::{AvailableTargets, RoutingDecision, allowed};
 use crate::constant::constants;
-use crate::policy::{DelayedRequests, Dispatch, LOOKED_AT_MAX, NextRequest};
+use crate::policy::Dispatch;
 use crate::queue::{Band, QueueSeq, QueuedRequest};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{BatchStatus, BatchTier, RejectReason, ReleaseReason, Request, Scope, Tier, Time};
 
 /// Held requests that one event promotes, at most; the rest is due at once.
 const PROMOTED_PER_EVENT_MAX: usize = 64;
+/// Held requests that are looked at for a replica that suits them, at most.
+const LOOKED_AT_MAX: usize = 64;
 constants! {
     /// Share of a replica's memory for KV caches in use from which batch work goes to the next replica. Guards: batch work fills no replica so far
     /// that its engine preempts other requests.
@@ -174,7 +176,7 @@ impl Router {
         let is_shut = self.is_gate_shut();
         let (credit, reason) = self.batch_credit();
         let is_open = credit > 0 && !self.has_waiting_for(at.replicas);
-        let is_next = self.pool.queue.held_len() == 0 && !self.pending_service.is_pending();
+        let is_next = self.pool.queue.held_len() == 0 && !self.service.is_pending();
         if is_next && is_open {
             let host = self.batch_host(queued.pinned.as_deref(), at.replicas, reason);
             if let decided @ RoutingDecision::Dispatch(_) = self.route(queued, true, &host) {
@@ -249,13 +251,9 @@ impl Router {
         reason: ReleaseReason,
     ) -> Option<(QueueSeq, Dispatch)> {
         let host = self.batch_host(None, available, reason);
-        let selected = host.iter().next().and_then(|first| self.select_held(first));
-        let selected = selected.and_then(|seq| self.route_among(seq, &host));
-        selected.or_else(|| {
-            self.first_held(|queued| match queued.pinned.as_deref() {
-                None => host.clone(),
-                pinned => self.batch_host(pinned, available, reason),
-            })
+        self.first_held(|queued| match queued.pinned.as_deref() {
+            None => host.clone(),
+            pinned => self.batch_host(pinned, available, reason),
         })
     }
 
@@ -275,28 +273,6 @@ impl Router {
             RoutingDecision::Dispatch(dispatch) => Some((seq, dispatch)),
             _ => None,
         }
-    }
-
-    /// The held request that suits a replica best, by the policy.
-    fn select_held(&self, replica: ReplicaIndex) -> Option<QueueSeq> {
-        if self.policy.rules().is_bound_to_candidates {
-            return None;
-        }
-        let view = self.pool.view(self.pool.replicas.available());
-        let mut held = self
-            .pool
-            .queue
-            .held_for(replica)
-            .take(LOOKED_AT_MAX)
-            .peekable();
-        held.peek()?;
-        let mut delayed = DelayedRequests::new();
-        let next = self
-            .policy
-            .select_request(replica, &mut held, &view, &mut delayed)?;
-        Some(match next {
-            NextRequest::AnyReplica(seq) | NextRequest::ThisReplica(seq, _) => seq,
-        })
     }
 
     /// Counts a batch request that the gate lets go.

@@ -112,7 +112,7 @@ impl Router {
 
     /// Clears this replica as a preferred one; the requests that waited for it are offered the others again.
     fn forget_preferred(&mut self, index: ReplicaIndex) {
-        self.review.is_pending |= self.pool.queue.forget_preferred(index);
+        self.service.needs_review |= self.pool.queue.forget_preferred(index);
     }
 
     pub(super) fn peer_reported(

@@ -11,6 +11,7 @@ mod corrections;
 mod counters;
 mod decide;
 mod dispatch;
+mod entitled;
 mod estimates;
 mod explain;
 mod feedback;
@@ -20,7 +21,6 @@ mod gate;
 mod hang;
 mod learning;
 mod members;
-mod overtaking;
 mod plausibility;
 mod prefill;
 mod quarantine;
@@ -37,13 +37,13 @@ use std::collections::VecDeque;
 
 use self::claims::Claims;
 use self::corrections::Corrections;
+use self::entitled::PastSloCredit;
 use self::feedback::ResponseUsage;
 use self::forward_queued::ForwardCursor;
 use self::gate::BatchGate;
-use self::overtaking::PastSloCredit;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
-use self::serve::{PendingService, Review};
+use self::serve::Service;
 use self::tiers::TierCounts;
 use self::token_length::TokenLength;
 use crate::policy::Policy;
@@ -62,8 +62,7 @@ pub struct Router {
     /// The factory of the policy.
     factory: PolicyFactory,
     seed: u64,
-    review: Review,
-    pending_service: PendingService,
+    service: Service,
     forward_cursor: ForwardCursor,
     /// Whether the last event forwarded as many requests as one event may.
     has_more_to_forward: bool,
@@ -92,8 +91,7 @@ impl Router {
             factory: config.policy.clone(),
             pool: PoolState::new(config.with_policy(()), seed),
             seed,
-            review: Review::default(),
-            pending_service: PendingService::default(),
+            service: Service::default(),
             forward_cursor: ForwardCursor::default(),
             has_more_to_forward: false,
             past_slo_credit: PastSloCredit::default(),
@@ -116,6 +114,10 @@ impl Router {
     /// Handles an event. A time before the last one counts as the last one. Events about unknown ids are ignored.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
+        if self.next_service().is_some_and(|due| due <= self.pool.now) {
+            // A request that arrives comes after the requests whose review is due.
+            self.serve_queue();
+        }
         self.apply_event(event);
         self.serve_queue();
     }

@@ -36,9 +36,10 @@ impl Router {
     }
 
     /// Builds the policy of the configuration, which hears of the replicas. It hears of no request that waits: each one counts as an
-    /// arrival when it is next shown, so a reload does no work for a long queue.
+    /// arrival when it is next asked, so a reload does no work for a long queue.
     fn replace_policy(&mut self) {
         self.policy = self.factory.build(self.seed);
+        self.pool.queue.forget_preferences();
         // A draining replica may resume.
         for index in self.pool.replicas.all() {
             if let Some(replica) = self.pool.replicas.get(index) {

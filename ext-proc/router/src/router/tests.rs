@@ -1,7 +1,7 @@
 //! The bounds that the router keeps under every policy, here with one that lets requests wait for a busy replica.
 
 mod bounds;
-mod overtaking;
+mod entitled;
 mod tenants;
 
 use core::time::Duration;
@@ -156,7 +156,9 @@ fn a_freed_replica_does_not_idle_beside_a_long_queue_for_another_one() {
         arrive(&mut router, id, 0);
     }
     assert_eq!(dispatched(&mut router), [(0, 0)]);
-    arrive(&mut router, 500, 1);
+    let next = router.poll_timeout().unwrap();
+    assert!(next <= Time::ZERO.after(Duration::from_millis(50)));
+    router.handle_timeout(next);
     assert_eq!(
         dispatched(&mut router),
         [(1, 1)],

@@ -113,54 +113,6 @@ fn a_restricted_request_waits_for_a_cache_that_it_may_use() {
     assert_eq!(script.sent(), [(20, 1)]);
 }
 
-#[test]
-fn a_freed_replica_serves_the_request_that_loses_most_elsewhere() {
-    let (hot, own) = (long(1, 200), long(2, 200));
-    let mut script = script(Push::Pending, 2);
-    // Both have the hot prompt.
-    script.arrive(asked(0, &hot));
-    script.probe(0, 1);
-    script.arrive(asked(1, &hot));
-    let mut places: Vec<u32> = script.sent().into_iter().map(|(_, to)| to).collect();
-    for ms in 0..100 {
-        script.sleep(50 * ms);
-        script.probe(1, 0);
-        places.extend(script.sent().into_iter().map(|(_, to)| to));
-    }
-    assert_eq!(places, [0, 1]);
-    script.finish(0);
-    script.finish(1);
-    // The first alone has the other one.
-    script.probe(0, 0);
-    script.probe(1, 1);
-    script.arrive(asked(2, &own));
-    assert_eq!(script.sent(), [(2, 0)]);
-    script.finish(2);
-    // No replica is free; the hot one comes first.
-    script.probe(0, 1);
-    script.arrive(asked(3, &hot));
-    script.arrive(asked(4, &own));
-    assert_eq!(script.sent(), []);
-    script.probe(0, 0);
-    assert_eq!(script.sent()[0], (4, 0));
-}
-
-#[test]
-fn a_short_prompt_goes_before_a_long_one_that_came_first_but_not_for_ever() {
-    let mut script = script(Push::Outstanding { max: 1 }, 1);
-    script.arrive(asked(0, &long(0, 2)));
-    script.arrive(asked(1, &long(1, 400)));
-    assert_eq!(script.sent(), [(0, 0)]);
-    let mut served = 0;
-    let turns = (2..200).find(|id| {
-        script.arrive(asked(*id, &long(*id, 2)));
-        script.finish(served);
-        served = script.sent().remove(0).0;
-        served == 1
-    });
-    assert_eq!(turns, Some(66), "after 64 others");
-}
-
 /// A pool of this push mode whose requests take a second each. Each of its two replicas writes so many answers: these.
 fn writing(push: Push, answers: usize) -> (Script, [Vec<u64>; 2]) {
     let mut script = script(push, 2);

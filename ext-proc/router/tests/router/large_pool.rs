@@ -243,7 +243,7 @@ fn a_new_policy_decides_at_once_in_a_large_pool_with_a_long_queue() {
     }
     script.effects();
     for (freed, policy, reason) in [
-        (0, PolicyName::DualMap, Reason::Spread),
+        (0, PolicyName::DualMap, Reason::LeastLoaded),
         (1, PolicyName::ConsistentHash, Reason::Ring),
         (2, PolicyName::LeastOutstanding, Reason::LeastLoaded),
     ] {

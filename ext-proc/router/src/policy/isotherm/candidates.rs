@@ -215,7 +215,7 @@ impl CandidateSearch<'_> {
 
 /// Holders of a prefix in a set, to compare by load: at most [`COMPARED_MAX`]. The prompt's last hash selects the first one, so
 /// that prompts which share no more than a system prompt spread over its holders.
-pub(super) fn some_holders<'a>(
+fn some_holders<'a>(
     matched: &PrefixMatch,
     request: &Request,
     among: &'a ReplicaSet,
@@ -225,27 +225,6 @@ pub(super) fn some_holders<'a>(
     let start = last.map_or(0, |block| block.hash);
     let holders = view.pool.index.targets_from(matched, start, among);
     holders.take(COMPARED_MAX)
-}
-
-/// The replica that a queued request waits for, unless it is free now, or costs at least `cost_max` after a wait for it.
-pub(super) fn still_preferred(
-    preferred: Option<ReplicaIndex>,
-    query: &CandidateQuery<'_>,
-    cost_model: &CostModel<'_>,
-    cost_max: f64,
-) -> Option<ReplicaIndex> {
-    let view = cost_model.view;
-    let replica = preferred.filter(|replica| {
-        cost_model.busy.contains(*replica) && view.may_serve(query.request, *replica)
-    })?;
-    let blocks = query.request.fingerprint.blocks();
-    let matched = view
-        .pool
-        .index
-        .deepest_of_within(blocks, &query.known, replica);
-    let match_cost = MatchCost::of(matched, query, view);
-    price_after_wait(query, replica, &match_cost, cost_model, cost_max)?;
-    Some(replica)
 }
 
 /// The affinity replica of a request, priced after a wait for it: the cheapest busy holder of the longest prefix, or of the
@@ -260,8 +239,7 @@ pub(super) fn affinity_replica(
     let busy = &*view.eligible(query.request, &cost_model.busy);
     let blocks = query.request.fingerprint.blocks();
     let matched = view.pool.index.deepest_within(blocks, longest, busy);
-    let soonest = query.after_turn(cost_model.least_turn_s);
-    if cost_model.lower_bound(&soonest, matched.depth) >= cost_max {
+    if cost_model.lower_bound(query, matched.depth) >= cost_max {
         return None;
     }
     let mut cheapest: Option<CandidateCost> = None;

@@ -44,8 +44,6 @@ pub(super) struct CostModel<'a> {
     waiting_per_replica: f64,
     /// Weight of the work, for the sake of warm caches.
     affinity_weight: f64,
-    /// A lower bound on the time until a busy replica can be sent a request, in seconds.
-    pub(super) least_turn_s: f64,
 }
 
 /// A replica with the cost of sending a request to it.
@@ -53,29 +51,12 @@ pub(super) struct CostModel<'a> {
 pub(super) struct CandidateCost {
     pub(super) replica: ReplicaIndex,
     pub(super) cost: f64,
-    /// Part of the cost that keeps prompts at their caches.
-    affinity: f64,
-    pub(super) times: PromptTimes,
+    /// Time to compute the prompt, in seconds.
+    pub(super) work_s: f64,
+    /// Time from dispatch to the first token, in seconds.
+    pub(super) ttft_s: f64,
     /// The prefix of the prompt that the replica holds.
     pub(super) matched: PrefixMatch,
-}
-
-/// Times of a prompt on a replica, in seconds.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PromptTimes {
-    /// Time to compute the prompt.
-    pub(super) work_s: f64,
-    /// Time from dispatch to the first token.
-    pub(super) ttft_s: f64,
-    /// Time from dispatch to the first token if memory comes free as though each request held an equal share.
-    pub(super) soonest_s: f64,
-}
-
-impl CandidateCost {
-    /// The cost without the part that keeps prompts at their caches.
-    pub(super) fn without_affinity(&self) -> f64 {
-        self.cost - self.affinity
-    }
 }
 
 impl<'a> CostModel<'a> {
@@ -90,7 +71,6 @@ impl<'a> CostModel<'a> {
             waiting_per_replica: view.pool.queue.waiting_len() as f64
                 / view.pool.replicas.staying().len().max(1) as f64,
             affinity_weight: affinity_weight(view.pool.cached_share.computed_per_cached()),
-            least_turn_s: 0.0,
         }
     }
 
@@ -107,7 +87,7 @@ impl<'a> CostModel<'a> {
     /// The answers end at a known rate, and the prompt does not stall an answer that has ended. It waits while that saves more in a
     /// second than a second costs a late request, and for no longer than it takes to compute.
     pub(super) fn stalls_too_many(&self, candidate: &CandidateCost, timing: WaitState) -> bool {
-        let work_s = candidate.times.work_s;
+        let work_s = candidate.work_s;
         let (Some(service_s), true) = (self.view.pool.service_s, timing.waited_s < work_s) else {
             return false;
         };
@@ -119,16 +99,25 @@ impl<'a> CostModel<'a> {
 
     /// The time that computing a prompt takes from the requests that wait, in seconds.
     pub(super) fn delay_of_queue_s(&self, candidate: &CandidateCost) -> f64 {
-        candidate.times.work_s * self.waiting_per_replica
+        candidate.work_s * self.waiting_per_replica
     }
 
-    /// Finds the least turn of the busy replicas, which takes longer than the price of one request.
-    pub(super) fn find_least_turn(&mut self) {
-        let turns = self
-            .busy
-            .iter()
-            .map(|replica| self.view.pool.turn_s(replica));
-        self.least_turn_s = turns.reduce(f64::min).unwrap_or_default();
+    /// Prices a replica as if it held what the one of these holds that holds most.
+    pub(super) fn price_as_cached(
+        &self,
+        query: &CandidateQuery<'_>,
+        replica: ReplicaIndex,
+        on: &ReplicaSet,
+    ) -> CandidateCost {
+        let blocks = query.request.fingerprint.blocks();
+        let matched = self
+            .view
+            .pool
+            .index
+            .deepest_within(blocks, &query.known, on);
+        let work = query.work(query.request.uncached_tokens(matched.depth));
+        let adapter = query.adapter_cost(replica, self.view);
+        self.price_work(replica, matched, work, query.timing, adapter)
     }
 
     /// Prices a replica, after a lookup of the prefix that it holds.
@@ -186,23 +175,19 @@ impl<'a> CostModel<'a> {
             + adapter.wait_s
             + adapter.load_s;
         let outstanding = f64::from(view.rank(replica).outstanding());
-        let times = PromptTimes {
+        let terms = CostTerms {
             work_s,
             ttft_s: computed_s + MEMORY_WAIT_FACTOR.get() * memory_s,
-            soonest_s: computed_s + memory_s,
-        };
-        let terms = CostTerms {
-            times,
             pool_work_s: prompt.tokens * replicas.latency().prefill.each_s,
             slot_s: adapter.slot_s,
             outstanding,
         };
-        let (cost, affinity) = self.cost(&terms, timing);
+        let cost = self.cost(&terms, timing);
         CandidateCost {
             replica,
             cost,
-            affinity,
-            times,
+            work_s,
+            ttft_s: terms.ttft_s,
             matched,
         }
     }
@@ -225,22 +210,18 @@ impl<'a> CostModel<'a> {
         let work_s = prompt.tokens * latency.prefill.each_s;
         let ttft_s = latency.prefill.fixed_s + work_s + prompt.remote_s;
         let outstanding = f64::from(view.pool.replicas.least_outstanding());
-        let times = PromptTimes {
+        let terms = CostTerms {
             work_s,
             ttft_s,
-            soonest_s: ttft_s,
-        };
-        let terms = CostTerms {
-            times,
             pool_work_s: prompt.tokens * view.pool.replicas.latency().prefill.each_s,
             slot_s: 0.0,
             outstanding,
         };
-        self.cost(&terms, timing).0
+        self.cost(&terms, timing)
     }
 
-    /// The cost of a request, and its part that keeps prompts at their caches.
-    fn cost(&self, terms: &CostTerms, timing: WaitState) -> (f64, f64) {
+    /// The cost of a request.
+    fn cost(&self, terms: &CostTerms, timing: WaitState) -> f64 {
         let until_dispatch_s = timing.until_dispatch_s();
         let mut delayed = terms.outstanding;
         if self.waiting_per_replica > 0.0 {
@@ -249,10 +230,9 @@ impl<'a> CostModel<'a> {
         }
         let affinity =
             terms.pool_work_s * self.affinity_weight * timing.share_left(AFFINITY_OBJECTIVES.get());
-        let ttft_s = until_dispatch_s + terms.times.ttft_s;
-        let waits =
-            with_lateness(ttft_s, timing.objective) + terms.times.work_s * delayed + terms.slot_s;
-        (waits + affinity, affinity)
+        let ttft_s = until_dispatch_s + terms.ttft_s;
+        let waits = with_lateness(ttft_s, timing.objective) + terms.work_s * delayed + terms.slot_s;
+        waits + affinity
     }
 }
 
@@ -267,7 +247,10 @@ fn affinity_weight(computed_per_cached: f64) -> f64 {
 /// Inputs of the cost of a request on one replica.
 #[derive(Clone, Copy, Debug)]
 struct CostTerms {
-    times: PromptTimes,
+    /// Time to compute the prompt.
+    work_s: f64,
+    /// Time from dispatch to the first token.
+    ttft_s: f64,
     /// Time to compute the prompt at the pool's speed, which does not tell replicas apart.
     pool_work_s: f64,
     /// Time that later requests lose because the adapter takes a slot.

@@ -5,7 +5,6 @@ use crate::adapters::AdapterCost;
 use crate::constant::constants;
 use crate::index::{AnswerKey, PrefixMatch};
 use crate::policy::View;
-use crate::queue::QueuedRequest;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
 
@@ -114,23 +113,6 @@ impl<'a> CandidateQuery<'a> {
         }
     }
 
-    /// A query for a queued request, whose lookup starts at the match of the last query.
-    pub(super) fn of_queued(queued: &'a QueuedRequest, view: &View<'_>) -> Self {
-        let request = &queued.request;
-        let session_at = last_of_session(request, view);
-        let blocks = request.fingerprint.blocks();
-        let known = view.pool.index.known_from_hint(blocks, queued.known.get());
-        queued.known.set(known);
-        Self {
-            request,
-            timing: view.pool.timing(queued),
-            known,
-            landmark: None,
-            session_at,
-            remote: RemotePrefill::of(request, view),
-        }
-    }
-
     /// The query after a wait for a busy replica with this estimated turn.
     pub(super) fn after_turn(&self, turn_s: f64) -> Self {
         let mut timing = self.timing;
@@ -159,15 +141,6 @@ impl<'a> CandidateQuery<'a> {
     /// Cost of the request's adapter on a replica, and of the loads that are under way there.
     pub(super) fn adapter_cost(&self, replica: ReplicaIndex, view: &View<'_>) -> AdapterCost {
         view.pool.adapter_cost(replica, self.request.adapter)
-    }
-
-    /// A lower bound on the cost of the request's adapter on these replicas.
-    pub(super) fn adapter_cost_among(&self, replicas: &ReplicaSet, view: &View<'_>) -> AdapterCost {
-        let is_held = |holders: &ReplicaSet| !holders.is_disjoint(replicas);
-        if self.request.adapter.is_none() || self.adapter_holders(view).is_some_and(is_held) {
-            return AdapterCost::default();
-        }
-        AdapterCost::of_free_slot(view.pool.adapter_load_s())
     }
 
     /// A lower bound on the tokens that a replica with at most `depth` blocks has to compute.

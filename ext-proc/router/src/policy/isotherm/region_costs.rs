@@ -69,13 +69,13 @@ fn parts(replica: ReplicaIndex, cost_model: &CostModel<'_>) -> PromptCost {
     let empty = cost_model.price_unheld(replica, 0.0);
     let whole = cost_model.price_unheld(replica, PRICED_TOKENS.get());
     let others_s = |candidate: &CandidateCost| {
-        (candidate.cost - with_lateness(candidate.times.ttft_s, objective)).max(0.0)
+        (candidate.cost - with_lateness(candidate.ttft_s, objective)).max(0.0)
     };
     let per_token =
         |empty_s: f64, whole_s: f64| ((whole_s - empty_s) / PRICED_TOKENS.get()).max(0.0);
     PromptCost {
-        first_token_s: empty.times.ttft_s as f32,
-        prompt_token_s: per_token(empty.times.ttft_s, whole.times.ttft_s) as f32,
+        first_token_s: empty.ttft_s as f32,
+        prompt_token_s: per_token(empty.ttft_s, whole.ttft_s) as f32,
         others_s: others_s(&empty) as f32,
         others_token_s: per_token(others_s(&empty), others_s(&whole)) as f32,
     }

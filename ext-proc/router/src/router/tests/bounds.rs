@@ -3,8 +3,6 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::policy::{DelayedRequests, NextRequest};
-use crate::queue::{QueueSeq, QueuedRequest};
 
 const REPLICAS: u32 = 1_000;
 
@@ -22,23 +20,6 @@ impl Policy for QuestionCounter {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
         self.count();
         SessionAffinity.select_replica(request, view)
-    }
-
-    fn select_request(
-        &self,
-        replica: ReplicaIndex,
-        queued: &mut dyn Iterator<Item = (QueueSeq, &QueuedRequest)>,
-        view: &View<'_>,
-        delayed: &mut DelayedRequests,
-    ) -> Option<NextRequest> {
-        for (seq, queued) in queued {
-            match self.select_replica(&queued.request, view) {
-                Some(Selection::WaitFor(other)) => delayed.push((seq, other)),
-                Some(Selection::Dispatch(to)) if to.replica != replica => {}
-                _ => return Some(NextRequest::AnyReplica(seq)),
-            }
-        }
-        None
     }
 
     fn score(&self, _request: &Request, _replica: ReplicaIndex, _view: &View<'_>) -> f64 {
@@ -121,21 +102,22 @@ fn a_probe_of_the_only_idle_replica_offers_no_other_one() {
 }
 
 #[test]
-fn the_service_of_requests_that_wait_for_others_ends_without_the_passing_of_time() {
-    let mut router = pool(3, Push::Outstanding { max: 1 }, SessionAffinity);
-    arrive(&mut router, 100, 1);
-    // A few more than one event considers, and fewer than make the queue crowded.
-    for id in 0..=60 {
-        arrive(&mut router, id, 0);
+fn a_freed_replica_asks_no_request_that_waits_for_another_one_before_the_review() {
+    let mut pool = Pool::new();
+    for session in 0..u64::from(REPLICAS) - 1 {
+        for _ in 0..8 {
+            pool.arrive(session);
+        }
     }
-    assert_eq!(dispatched(&mut router), [(100, 1), (0, 0)]);
-    finish(&mut router, 100);
-    let is_due = |router: &Router| router.poll_timeout().is_some_and(|at| at <= Time::ZERO);
-    assert!(is_due(&router), "one event does not consider all");
-    let calls = (0..100).take_while(|_| {
-        router.handle_timeout(Time::ZERO);
-        is_due(&router)
-    });
-    assert!(calls.count() < 10);
-    assert_eq!(router.stats(Time::ZERO).queue_length, 60);
+    let last = u64::from(REPLICAS) - 1;
+    for session in 0..60 {
+        pool.arrive(session);
+    }
+    assert_eq!(pool.waiting(), 60);
+    pool.now = pool.now.after(Duration::from_millis(20));
+    let questions = pool.probe(REPLICAS - 1);
+    assert_eq!((questions, pool.arrive(last)), (0, 1));
+    pool.now = pool.now.after(Duration::from_millis(50));
+    let questions = pool.probe(REPLICAS - 1);
+    assert_eq!((questions, pool.waiting()), (60, 60));
 }

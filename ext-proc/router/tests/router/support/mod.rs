@@ -23,12 +23,8 @@ use isotherm_fingerprint::{BlockHash, Fingerprint};
 use isotherm_policies::PolicyName;
 use isotherm_router::{PeerId, Request, RequestId, Scope, SessionKey, Tier};
 
-/// Overtake limit in a small pool.
-pub const OVERTAKES_MAX: u32 = 64;
-
 /// Whether a free replica takes the oldest request that it may serve under this policy, so that no request waits beside a
-/// free replica. Other policies let a request wait for a warm replica, within bounds: no request is overtaken more often
-/// than [`OVERTAKES_MAX`] times on a replica that it would take, and none waits while all replicas are idle.
+/// free replica. Other policies let a request wait for a warm replica, within bounds.
 pub const fn serves_in_order(policy: PolicyName) -> bool {
     match policy {
         PolicyName::Isotherm | PolicyName::DualMap => false,

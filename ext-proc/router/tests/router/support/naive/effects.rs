@@ -48,7 +48,7 @@ impl Naive {
                     }
                     placed += 1;
                     self.dispatched(id, &decision);
-                    // A request at its overtake limit goes before the arriving one, and changes the outcome for it.
+                    // A request that is asked before the arriving one may change the outcome for it.
                     foretold.take_if(|_| !serves_in_order(self.policy()));
                 }
                 Effect::Reject { id, reason, .. } => self.rejected(id, reason),
@@ -110,7 +110,7 @@ impl Naive {
             older.is_empty() || !self.serves_by_rank(),
             "{older:?} came before {id:?}"
         );
-        // Other policies put requests past the SLO last, and those are overtaken without bound. Where the line is not the order of
+        // Other policies put requests past the SLO last, and others pass those without bound. Where the line is not the order of
         // arrival, later requests may be in front.
         let half = self.config.queue.wait_max / 2;
         let is_by_arrival = self.config.queue.order == QueueOrder::Auto;

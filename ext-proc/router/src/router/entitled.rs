@@ -1,0 +1,108 @@
+//! Ends of waits: which queued requests go next, whatever a policy prefers.
+//!
+//! A policy may let requests wait for a particular replica. Two bounds keep others from idling: a request that has waited half of
+//! the longest wait goes to any replica that it may use, and so does each one while too many wait for particular replicas. A policy
+//! may ask some requests before others: one that was overtaken often enough comes first.
+//!
+//! A policy may put requests past the SLO behind the others. Long cold prompts are past it whenever a pool is saturated, and
+//! would be the one class that is rejected. After half of the longest wait, such prompts therefore get a share of the
+//! replicas' time.
+
+use super::Router;
+use crate::constant::constants;
+use crate::policy::Dispatch;
+use crate::queue::{QueueSeq, QueuedRequest};
+use crate::{Request, Time};
+
+constants! {
+    /// Limit of [`Router::overtakes_max`] in a pool of up to eight replicas. Guards: no request starves, and no replica idles beside
+    /// a long queue.
+    OVERTAKES_MIN: u32 = 64;
+    /// Limit of [`Router::overtakes_max`] in a larger pool, for each replica. Guards: the limit means the same time in pools of all sizes.
+    OVERTAKES_PER_REPLICA: u32 = 8;
+    /// Divisor of the longest wait: a request that has waited for the quotient goes next.
+    ENTITLED_DIVISOR: u32 = 2;
+    /// Share of the replicas' time for long prompts past the SLO that have waited half of the longest wait.
+    PAST_SLO_SHARE: f64 = 0.05;
+    /// Bound on the unused time of that share, in seconds: a quiet hour must not buy a burst of long prompts.
+    PAST_SLO_S_MAX: f64 = 10.0;
+}
+
+/// The replicas' time that long prompts past the SLO may take before other requests do, in seconds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PastSloCredit {
+    seconds: f64,
+    as_of: Time,
+}
+
+impl PastSloCredit {
+    /// Adds the credit that a pool of so many replicas has earned by `now`.
+    pub(super) fn advance(&mut self, replicas: f64, now: Time) {
+        let earned = PAST_SLO_SHARE.get() * replicas * now.since(self.as_of).as_secs_f64();
+        self.seconds = (self.seconds + earned).min(PAST_SLO_S_MAX.get());
+        self.as_of = now;
+    }
+}
+
+impl Router {
+    /// Whether a prompt takes longer to compute than the SLO, even on the fastest replica behind the longest known prefix, where a
+    /// policy puts requests past the SLO last.
+    pub(super) fn is_long_prompt(&self, request: &Request) -> bool {
+        if !self.policy.rules().past_slo_last {
+            return false;
+        }
+        let pool = &self.pool;
+        let known = pool.index.known(request.fingerprint.blocks());
+        let tokens = request.uncached_tokens(known.depth);
+        let takes_s = tokens * pool.replicas.fastest().prefill.each_s;
+        takes_s > pool.ttft_slo_of(request).as_secs_f64()
+    }
+
+    /// Whether a request has waited for so long that it goes next.
+    fn has_waited(&self, queued: &QueuedRequest) -> bool {
+        let after = self.pool.config.wait_max(queued.waits_as()) / ENTITLED_DIVISOR.get();
+        queued.entered.after(after) <= self.pool.now
+    }
+
+    /// Whether a long prompt past the SLO goes next, by the share of such prompts.
+    pub(super) fn is_due(&self, queued: &QueuedRequest) -> bool {
+        self.past_slo_credit.seconds > 0.0 && self.waits_past_slo(queued)
+    }
+
+    /// Whether a queued request has a long prompt, is past the SLO, and has waited half of the longest wait.
+    fn waits_past_slo(&self, queued: &QueuedRequest) -> bool {
+        queued.is_long_prompt && self.pool.queue.is_late(queued) && self.has_waited(queued)
+    }
+
+    /// Counts the dispatch of a queued request for the share of long prompts past the SLO.
+    pub(super) fn count_past_slo(&mut self, seq: QueueSeq, dispatch: Dispatch) {
+        let queued = self.pool.queue.get(seq);
+        let Some(queued) = queued.filter(|queued| self.waits_past_slo(queued)) else {
+            return;
+        };
+        let depth = dispatch.matched.map_or(0, |matched| matched.depth);
+        let tokens = queued.request.uncached_tokens(depth);
+        let takes_s = self.pool.replicas.prefill_s(dispatch.replica, tokens);
+        self.past_slo_credit.seconds -= takes_s;
+    }
+
+    /// Whether a queued request goes to any replica that it may use, rather than wait for a particular one.
+    pub(super) fn must_go(&self, queued: &QueuedRequest) -> bool {
+        let has_waited = || !self.pool.queue.is_late(queued) && self.has_waited(queued);
+        self.is_crowded() || has_waited() || self.is_due(queued)
+    }
+
+    /// Whether so many requests wait for particular replicas that other replicas would idle beside a long queue.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.pool.queue.delayed() >= self.overtakes_max() as usize
+            && !self.policy.rules().is_bound_to_candidates
+    }
+
+    /// Limit of the requests that wait for particular replicas, and of the requests that overtake one. It grows
+    /// with the pool, which serves more requests in the same time.
+    pub(super) fn overtakes_max(&self) -> u32 {
+        let replicas = u32::try_from(self.pool.replicas.staying().len()).unwrap_or(u32::MAX);
+        let by_size = replicas.saturating_mul(OVERTAKES_PER_REPLICA.get());
+        by_size.max(OVERTAKES_MIN.get())
+    }
+}
