@@ -38,8 +38,8 @@ headers! {
         "The model that the request names, percent-encoded.";
     UNREAD_MODEL = "x-isotherm-unread-model", "filter" => "service", "one reason",
         "The reason why the model of the request cannot be told, such as `encoding`. The header is absent where the request names a model, or none.";
-    SESSION = "x-isotherm-session", "filter" => "service, Envoy's ring hash", "16 bytes",
-        "The session key, hashed with the secret of the configuration, as hexadecimal digits. Envoy's ring hash reads it when the service is unavailable.";
+    SESSION = "x-isotherm-session", "filter" => "service, Envoy's ring hash", "19 bytes",
+        "The session key, hashed with the secret of the configuration, as four groups of an IPv6 address. Envoy's ring hash reads it when the service is unavailable.";
     TENANT = "x-isotherm-tenant", "filter" => "service", "64 bytes",
         "The tenant of the request, by the sources of the configuration. Without the header, the request belongs to the common tenant.";
     TIER = "x-isotherm-tier", "filter" => "service", "one of the three tiers",

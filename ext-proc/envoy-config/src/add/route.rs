@@ -165,7 +165,7 @@ impl<'a> Addition<'a> {
                 let session: Vec<Node> = shipped
                     .items()
                     .iter()
-                    .filter(|policy| policy.get("filter_state").is_some())
+                    .filter(|policy| policy.get("connection_properties").is_none())
                     .cloned()
                     .collect();
                 self.edits.insert_items(own, 0, &session, "");

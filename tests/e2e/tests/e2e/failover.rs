@@ -92,6 +92,41 @@ async fn check_no_request_fails(fault: Fault) -> anyhow::Result<()> {
     check_all_succeeded(&load.stop().await?)
 }
 
+/// The cluster removes the session key from the first attempt, so a retry hashes what Envoy has kept of it.
+#[tokio::test]
+async fn a_retry_without_the_service_keeps_sessions_at_their_replicas() -> anyhow::Result<()> {
+    const SESSIONS: usize = 64;
+    let _permit = permit::shared().await?;
+    let replicas = ScriptedReplica::start_all(["a", "b", "c", "d"]).await?;
+    let stack = scripted_as_shipped("retry-session", &replicas.each_ref(), 8);
+    let mut stack = with_detecting_timeouts(stack).start().await?;
+    stack.service_mut().kill()?;
+    let client = Client::new(&stack.url(""))?;
+    let mut of_a = Vec::new();
+    for session in (0..SESSIONS).map(|number| format!("session-{number}")) {
+        let response = client.chat(&session, &chat("hello")).await?.success()?;
+        if response.served_by() == Some("a") {
+            of_a.push(session);
+        }
+    }
+
+    replicas[0].set_action(Action::Status(503));
+
+    let mut all = BTreeSet::new();
+    for session in &of_a {
+        let mut of_session = BTreeSet::new();
+        for _ in 0..3 {
+            let response = client.chat(session, &chat("hello")).await?.success()?;
+            of_session.extend(response.served_by().map(str::to_owned));
+        }
+        assert_eq!(of_session.len(), 1, "{session} went to {of_session:?}");
+        all.append(&mut of_session);
+    }
+    // By the client's address, all of them would go to one replica.
+    assert!(all.len() > 1 && !all.contains("a"), "{all:?}");
+    Ok(())
+}
+
 #[tokio::test]
 async fn requests_queued_in_a_service_that_dies_continue_without_it() -> anyhow::Result<()> {
     check_queued_requests_survive(Fault::Kill).await
