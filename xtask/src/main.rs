@@ -11,6 +11,7 @@ mod counts;
 mod demo;
 mod docs;
 mod envoy;
+mod envoys;
 mod examples;
 mod exports;
 mod filter;
@@ -47,7 +48,11 @@ enum Chore {
     /// Builds the filter and the programs of the demo and the quickstart, once for all commands, and prints their paths
     Build,
     /// Gets the pinned Envoy, checks its checksum, and prints its path
-    Envoy,
+    Envoy {
+        /// Gets another version that envoy/envoy-version.toml names
+        #[arg(long, value_name = "VERSION")]
+        version: Option<String>,
+    },
     /// Builds the filter as a WebAssembly module, and prints its path
     Filter,
     /// Makes the Envoy files of examples/three-regions/ from envoy/region.yaml
@@ -165,10 +170,21 @@ enum Bench {
     Cargo(ForwardedArguments),
 }
 
+/// `cargo xtask envoy`.
+fn print_envoy(version: Option<&str>) -> anyhow::Result<()> {
+    let root = cargo::root();
+    let path = match version {
+        Some(version) => envoy::obtain_version(&root, version)?,
+        None => envoy::obtain(&root)?,
+    };
+    println!("{}", path.display());
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let result = match Arguments::parse().chore {
         Chore::Build => demo::build(),
-        Chore::Envoy => envoy::obtain(&cargo::root()).map(|path| println!("{}", path.display())),
+        Chore::Envoy { version } => print_envoy(version.as_deref()),
         Chore::Filter => {
             filter::build(&cargo::root(), Wasm::Filter).map(|path| println!("{}", path.display()))
         }

@@ -10,17 +10,14 @@ use std::process::Command;
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::ValueEnum;
 
 use crate::cargo::{build_all, cargo, output_directory, root, target_dir};
 use crate::filter::{self, Wasm};
 use crate::mesh::{MeshPrograms, in_own_network};
 use crate::process::{announce, output, run};
-use crate::{counts, docs, envoy, examples, install, targets, test_output, workflows};
-
-/// Every bootstrap in the repository that is written by hand.
-const ENVOY_FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
+use crate::{counts, docs, envoy, envoys, examples, install, targets, test_output, workflows};
 
 /// Seed of the soak step, so that its faults are the same in each run.
 const SOAK_SEED: &str = "19";
@@ -62,7 +59,7 @@ pub(crate) enum Step {
     Documentation,
     /// actionlint checks the workflows of CI, where Go is there to build it
     Workflows,
-    /// Envoy validates every bootstrap of the repository
+    /// Envoy validates every bootstrap of the repository, in the pinned version, the oldest, and others to hand
     EnvoyConfiguration,
     /// Instructions of the hot paths, against the baseline
     Counts,
@@ -76,6 +73,9 @@ pub(crate) enum Step {
     Install,
     /// Two minutes of `cargo xtask soak`: load while processes and networks fail
     Soak,
+    /// Every version of Envoy loads every bootstrap and serves requests, and `docs/compatibility.md` says so; downloads them;
+    /// not part of the whole check
+    Envoys,
     /// Tests with the real programs of a mesh, as far as `cargo xtask mesh-tools` has built them; part of `tests`
     Mesh,
 }
@@ -104,6 +104,7 @@ impl Step {
             Self::Tests => run_tests(root),
             Self::Install => install::test_debug_programs(root),
             Self::Soak => run_soak(root),
+            Self::Envoys => run_envoys(root),
             Self::Mesh => run_mesh_tests(root),
         }
     }
@@ -375,14 +376,17 @@ fn test_command(root: &Path) -> &'static [&'static str] {
 /// Envoy accepts every bootstrap of the repository, and the generated ones are up to date.
 fn validate_bootstraps(root: &Path) -> anyhow::Result<()> {
     filter::build(root, Wasm::Filter)?;
-    let envoy = envoy::obtain(root)?;
     examples::check(root)?;
-    let written = ENVOY_FILES.into_iter().map(str::to_owned);
-    for file in written.chain(examples::envoy_files()) {
-        let mut command = Command::new(&envoy);
-        command.current_dir(root).args(["--mode", "validate"]);
-        command.args(["--log-level", "warning", "--config-path", &file]);
-        output(&mut command).with_context(|| format!("Envoy refuses {file}"))?;
+    envoys::load_shipped_files(root, &envoy::obtain(root)?)?;
+    for other in envoy::others_to_hand(root)? {
+        envoys::load_shipped_files(root, &other)?;
     }
     Ok(())
+}
+
+/// Runs a selection of the end-to-end tests on every version of Envoy.
+fn run_envoys(root: &Path) -> anyhow::Result<()> {
+    let filter = filter::build(root, Wasm::Filter)?;
+    build_programs(root, &END_TO_END)?;
+    envoys::test(root, &filter)
 }

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, anyhow, bail, ensure};
 
 use crate::process::command_line;
 
@@ -100,6 +100,21 @@ impl Report {
 /// Runs a test command to its end.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     execute(command, OutputUnit::Line)?.finish()
+}
+
+/// Runs a command of `count` tests to its end, and returns the names of the failed ones.
+pub(crate) fn failed_tests(command: &mut Command, count: usize) -> anyhow::Result<Vec<String>> {
+    let report = execute(command, OutputUnit::Line)?;
+    let [passed, failed, _] = report.counts;
+    ensure!(
+        usize::try_from(passed + failed)? == count,
+        "{} tests ran instead of {count}: {}",
+        passed + failed,
+        report.errors.join("; ")
+    );
+    let names = report.failures.iter();
+    let names = names.filter_map(|failure| failure.split_once(": "));
+    Ok(names.map(|(_, name)| name.to_owned()).collect())
 }
 
 /// Runs two lists of test commands side by side, the commands of a list one after the other. A failed command does not hide

@@ -152,7 +152,7 @@ section! {
         /// Whether the `x-isotherm-*` headers of a request come from the filter. `auto` trusts them if the gateway sends no request bodies: such a gateway has the filter in front. Headers that are not trusted are removed.
         trusted_headers as "trusted_headers": TrustedHeaders = TrustedHeaders::Auto,
             choice(TrustedHeaders::VARIANTS.iter().map(|trusted| (trusted.as_ref(), *trusted)));
-        /// Whether Envoy's filter has `allow_mode_override: true`. The service then asks for the body of a request that has no fingerprint.
+        /// Whether Envoy's filter has `allow_mode_override: true`. The service then asks for the body of a request that has no fingerprint. An Envoy before 1.40 answers 500 to it.
         mode_override as "mode_override": bool = false, boolean();
         /// The most bytes of a body that the service reads before it decides. The rest passes through unread.
         prompt_bytes_max as "prompt_bytes_max": usize = 4 << 20, number("bytes", 1_024..=1 << 30);
