@@ -28,7 +28,7 @@ struct Capability {
     tests: &'static [&'static str],
 }
 
-const CAPABILITIES: [Capability; 9] = [
+const CAPABILITIES: [Capability; 8] = [
     Capability {
         title: "decision stream",
         tests: &[
@@ -67,11 +67,10 @@ const CAPABILITIES: [Capability; 9] = [
     },
     Capability {
         title: "usage",
-        tests: &["cached_tokens::a_response_that_names_cached_tokens_makes_no_chat_a_miss"],
-    },
-    Capability {
-        title: "usage in the access log",
-        tests: &["access_log::both_logs_name_a_request_of_the_decision_stream_alike"],
+        tests: &[
+            "cached_tokens::a_response_that_names_cached_tokens_makes_no_chat_a_miss",
+            "access_log::both_logs_name_a_request_of_the_decision_stream_alike",
+        ],
     },
     Capability {
         title: "regions",
