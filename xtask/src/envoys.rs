@@ -22,7 +22,7 @@ const FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
 
 const PAGE: &str = "docs/compatibility.md";
 
-/// What an Envoy does for Isotherm, and the end-to-end tests that show it.
+/// A part of Isotherm that an Envoy serves, and the end-to-end tests that show it.
 struct Capability {
     title: &'static str,
     tests: &'static [&'static str],
