@@ -68,7 +68,7 @@ fn write_image(path: &Path) -> anyhow::Result<()> {
     Ok(fs::write(path, image::filter(&identity, &module)?.archive)?)
 }
 
-/// How many layers clients have read. `oras` only writes them.
+/// Number of layers that clients have read. `oras` only writes them.
 fn fetches(log: &str) -> usize {
     let read = format!("GET /v2/{REPOSITORY}/blobs/");
     log.lines().filter(|line| line.contains(&read)).count()

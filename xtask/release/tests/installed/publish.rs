@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use crate::files::{find, folder, mesh_program, successful, variable};
 use crate::images::Layout;
 
-/// Programs of the test, and those that the chore starts.
+/// Programs that the test starts.
 const PROGRAMS: [&str; 3] = ["registry", "oras", "helm"];
 
 /// In front of the port that the registry has chosen, in its log.
