@@ -13,8 +13,8 @@ use isotherm_envoy_config::check::{Source, check};
 use isotherm_envoy_config::create::{Addresses, create};
 use isotherm_envoy_config::pool::{Pool, Setup};
 
-/// Lines that a configuration with one listener may gain. Envoys before 1.38 need up to eight of them: the decision of external processing as filter
-/// state, since their access log has no `COALESCE`.
+/// Lines that a configuration with one listener may gain. Envoys before 1.38 need up to eight of them: the decision of external
+/// processing as filter state, since their access log has no `COALESCE`.
 const LINES_MAX: usize = 158;
 /// Lines that a further route may gain: its times, hash policy, retry policy and filters.
 const ROUTE_LINES_MAX: usize = 25;

@@ -23,7 +23,7 @@ use crate::{BatchStatus, BatchTier, RejectReason, ReleaseReason, Request, Scope,
 /// Held requests that one event promotes, at most; the rest is due at once.
 const PROMOTED_PER_EVENT_MAX: usize = 64;
 /// Held requests that are looked at for a replica that suits them, at most.
-const LOOKED_AT_MAX: usize = 64;
+const HELD_LOOKED_AT_MAX: usize = 64;
 constants! {
     /// Share of a replica's memory for KV caches in use from which batch work goes to the next replica. Guards: batch work fills no replica so far
     /// that its engine preempts other requests.
@@ -262,7 +262,7 @@ impl Router {
         &self,
         suitable: impl Fn(&QueuedRequest) -> ReplicaSet,
     ) -> Option<(QueueSeq, Dispatch)> {
-        let mut in_order = self.pool.queue.held_in_order().take(LOOKED_AT_MAX);
+        let mut in_order = self.pool.queue.held_in_order().take(HELD_LOOKED_AT_MAX);
         in_order.find_map(|(seq, queued)| self.route_among(seq, &suitable(queued)))
     }
 
