@@ -171,11 +171,6 @@ impl Leases {
         &mut self.inputs
     }
 
-    /// Applies a change of the time before leases are given back. Other options of [`LeaseConfig`] need a restart.
-    pub fn set_give_back_after(&mut self, give_back_after: Duration) {
-        self.config.give_back_after = give_back_after;
-    }
-
     /// Handles the answer to [`LeaseEffect::List`], which was sent at `sent`; `None` when the store did not answer.
     pub fn on_listed(&mut self, now: Time, sent: Time, found: Option<Vec<StoredEntry>>) {
         self.advance(now);

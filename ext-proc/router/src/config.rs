@@ -1,11 +1,13 @@
 //! Resolved configuration of a router: every value is checked or cannot be wrong. Each value has one default, in one place.
 
+use core::fmt;
+use core::str::FromStr;
 use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crate::{QueueOrder, RegionChoice, TenantId, Tier, TierRules};
 
-/// Limit of outstanding requests where none is given: of the push rule `outstanding`, and of replicas without metrics.
+/// Limit of outstanding requests of replicas without metrics.
 pub const OUTSTANDING_MAX: u32 = 32;
 
 /// Configuration of a router, whose policy is a `P`. A router keeps it without the policy.
@@ -52,8 +54,6 @@ pub(crate) type PoolConfig = Config<()>;
 /// Bounds of each tenant of a pool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TenantLimits {
-    /// Most requests of a tenant that wait.
-    pub waiting_max: Option<usize>,
     /// Most requests of a tenant that wait or are in flight.
     pub in_flight_max: Option<usize>,
     /// Largest share of the pool's requests that a tenant may have, waiting and in flight, while the pool is busy: from 0 to 1. The
@@ -149,6 +149,33 @@ pub enum Push {
     },
     /// BP: always.
     Blind,
+}
+
+impl fmt::Display for Push {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pending => f.write_str("pending"),
+            Self::Outstanding { max } => write!(f, "outstanding:{max}"),
+            Self::Blind => f.write_str("blind"),
+        }
+    }
+}
+
+impl FromStr for Push {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.strip_prefix("outstanding:");
+        let max = number.and_then(|number| number.parse().ok().filter(|max| *max > 0));
+        match (text, max) {
+            ("pending", _) => Ok(Self::Pending),
+            ("blind", _) => Ok(Self::Blind),
+            (_, Some(max)) => Ok(Self::Outstanding { max }),
+            _ => Err(format!(
+                "`{text}` is none of `pending`, `outstanding:NUMBER` (from 1) and `blind`"
+            )),
+        }
+    }
 }
 
 /// Rules of `cache_aware`, with the names and the values of SGLang's library.

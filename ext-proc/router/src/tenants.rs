@@ -132,13 +132,6 @@ impl TenantTable {
         slot.unwrap_or(TenantSlot::UNTRACKED)
     }
 
-    /// Whether a tenant has as many requests waiting as it may have.
-    pub(crate) fn has_waiting_max(&self, slot: TenantSlot, limits: Option<&TenantLimits>) -> bool {
-        let max = limits.and_then(|limits| limits.waiting_max);
-        let status = self.status(slot).zip(max);
-        status.is_some_and(|(status, max)| status.waiting >= max)
-    }
-
     /// Whether a tenant has as many requests waiting and in flight as it may have in flight.
     pub(crate) fn has_in_flight_max(
         &self,
@@ -301,7 +294,6 @@ mod tests {
     use super::*;
 
     const LIMITS: TenantLimits = TenantLimits {
-        waiting_max: Some(2),
         in_flight_max: Some(3),
         share_max: Some(0.4),
         token_share_max: Some(0.4),
@@ -354,12 +346,10 @@ mod tests {
         let mut table = TenantTable::default();
         let slot = table.track(TenantId(1), Some(&LIMITS));
         table.change(slot, |status| (status.waiting, status.in_flight) = (1, 1));
-        assert!(!table.has_waiting_max(slot, Some(&LIMITS)));
         assert!(!table.has_in_flight_max(slot, Some(&LIMITS)));
         table.change(slot, |status| status.waiting = 2);
-        assert!(table.has_waiting_max(slot, Some(&LIMITS)));
         assert!(table.has_in_flight_max(slot, Some(&LIMITS)));
-        assert!(!table.has_waiting_max(slot, None), "without bounds");
+        assert!(!table.has_in_flight_max(slot, None), "without bounds");
     }
 
     /// A table in which the tenants have these numbers of requests, each with so many tokens.

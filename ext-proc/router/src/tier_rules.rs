@@ -7,9 +7,6 @@ use core::time::Duration;
 
 use crate::{Request, Tier};
 
-/// Share of the memory for KV caches in use below which one batch request may start, and two. SageServe has 0.60 and 0.50.
-const RELEASE_BELOW: [f64; 2] = [0.40, 0.30];
-
 /// Bounds of a request's own budget: clients send any number.
 const BUDGET_MIN: Duration = Duration::from_millis(10);
 const BUDGET_MAX: Duration = Duration::from_secs(24 * 3_600);
@@ -83,8 +80,6 @@ pub struct BatchTier {
     pub signal_interval: Duration,
     /// Time before its deadline at which a held request is promoted: it then counts as interactive.
     pub promote_left: Duration,
-    /// Share of all dispatches that may be of held requests whatever the utilisation, from 0 to 1.
-    pub share_min: f64,
     /// Most held requests; a further one is rejected.
     pub length_max: usize,
     /// Longest time for which a request is held before it is rejected. A promoted request waits by the rules of
@@ -92,16 +87,29 @@ pub struct BatchTier {
     pub wait_max: Duration,
 }
 
-impl Default for BatchTier {
-    fn default() -> Self {
+impl BatchTier {
+    /// Share of the memory for KV caches in use below which one batch request may start, unless the pool has another.
+    /// SageServe has 0.60.
+    pub const RELEASE_BELOW: f64 = 0.40;
+    /// Part of this share below which two may start. SageServe has 5/6.
+    const RELEASE_TWO_BELOW: f64 = 0.75;
+
+    /// Default rules with this share of the memory below which one batch request may start.
+    #[must_use]
+    pub fn releasing_below(share: f64) -> Self {
         Self {
-            release_below: RELEASE_BELOW,
+            release_below: [share, share * Self::RELEASE_TWO_BELOW],
             signal_interval: Duration::from_secs(1),
             promote_left: Duration::from_secs(600),
-            share_min: 0.0,
             length_max: 1_000,
             wait_max: Duration::from_secs(60),
         }
+    }
+}
+
+impl Default for BatchTier {
+    fn default() -> Self {
+        Self::releasing_below(Self::RELEASE_BELOW)
     }
 }
 

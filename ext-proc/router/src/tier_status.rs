@@ -55,6 +55,4 @@ pub enum ReleaseReason {
     BelowLow,
     /// The deadline is near: the request was promoted.
     Promoted,
-    /// The share of dispatches that batch work gets whatever the utilisation.
-    Share,
 }

@@ -20,7 +20,7 @@
 //! | `GET /api/regions` | returns the regions: links, heartbeats, pools, and leased replicas |
 //! | `GET /api/decisions` | returns the last hundred decisions and their outcomes; the service keeps them while a page asks for them |
 //! | `POST /api/explain` `{"path", "headers", "body", "filter"}` | returns the decision on a request, and the reason; changes nothing |
-//! | `POST /api/recording` `{"pool", "requests", "seconds"}` | records live traffic, without any text, and streams it; needs `recording.enabled` |
+//! | `POST /api/recording` `{"pool", "requests", "seconds"}` | records live traffic, without any text, and streams it; needs `recording` |
 //! | `POST /api/reload` | applies the configuration file again |
 //!
 //! `pool` may be absent if there is one pool. Changes need a bearer token of `admin.token_file`; without a configured

@@ -7,7 +7,7 @@ use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::Json;
-use isotherm_router::{Push, Stats, TierStatus};
+use isotherm_router::{Stats, TierStatus};
 use serde::Deserialize;
 
 use super::error::ApiError;
@@ -73,11 +73,7 @@ fn pool_view(pool: &Pool) -> view::PoolView {
         aliases: config.aliases.clone(),
         cluster: config.cluster.clone(),
         policy: config.router.policy.to_string(),
-        push: match config.router.push {
-            Push::Pending => "pending".to_owned(),
-            Push::Outstanding { max } => format!("outstanding ({max})"),
-            Push::Blind => "blind".to_owned(),
-        },
+        push: config.router.push.to_string(),
         replicas: pool.members().borrow().len(),
         has_synced: pool.has_synced(),
         source_problem: pool.source_problem().map(|problem| problem.to_string()),

@@ -53,8 +53,9 @@ pub(super) async fn record(
         }
     }
     let config = admin.reloader.config();
-    if !config.borrow().recording.enabled {
-        let message = "recording is disabled: write `recording: { enabled: true }` into the configuration of the service";
+    if !config.borrow().recording {
+        let message =
+            "recording is disabled: write `recording: true` into the configuration of the service";
         return Err(ApiError::new(
             StatusCode::FORBIDDEN,
             "recording_disabled",
@@ -163,7 +164,7 @@ impl RecordingStream {
     fn close_reason(&self) -> Option<EndReason> {
         if !*self.serving.borrow() {
             Some(EndReason::Stopping)
-        } else if !self.config.borrow().recording.enabled {
+        } else if !self.config.borrow().recording {
             Some(EndReason::Disabled)
         } else if self.bytes >= BYTES_MAX {
             Some(EndReason::Size)

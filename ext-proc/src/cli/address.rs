@@ -22,7 +22,7 @@ pub(super) fn parse_admin(text: &str) -> Result<Address, String> {
 pub(super) fn parse_replica(text: &str) -> Result<Address, String> {
     if text.starts_with("https://") {
         return Err(
-            "give host:port; `probe.tls` of the pool says that its replicas have TLS".to_owned(),
+            "give host:port; `probe.ca` of the pool says that its replicas have TLS".to_owned(),
         );
     }
     Address::parse(without_scheme(text))
@@ -104,7 +104,7 @@ mod tests {
         assert!(
             parse_replica("https://a:1")
                 .unwrap_err()
-                .contains("probe.tls")
+                .contains("probe.ca")
         );
     }
 

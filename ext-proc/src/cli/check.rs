@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::output::{self, JsonFlag};
 use super::{mesh, warnings};
-use crate::config::{self, AdminConfig, Config, ConfigErrors, PoolConfig, RegionConfig};
+use crate::config::{
+    self, AdminConfig, Config, ConfigErrors, PoolConfig, RegionConfig, peer_cluster,
+};
 use crate::peering::Credentials;
 
 #[derive(Debug, Args)]
@@ -98,7 +100,7 @@ fn summary(config: &Config) -> String {
         lines.extend(region_lines(region));
         let peers = region.peers.iter().map(|peer| {
             let address = peer.address.to_string();
-            vec![peer.name.clone(), address, peer.cluster.clone()]
+            vec![peer.name.clone(), address, peer_cluster(&peer.name)]
         });
         let header = ["PEER", "ADDRESS", "CLUSTER"];
         tables.insert(0, output::table(&header, peers.collect()));
@@ -132,7 +134,7 @@ fn admin_changes(admin: &AdminConfig) -> String {
 fn pool_row(pool: &PoolConfig) -> Vec<String> {
     let mut replicas = format!("{} static", pool.sources.fixed.len());
     if let Some(dns) = &pool.sources.dns {
-        replicas.push_str(&format!(", {}:{}", dns.name, dns.port));
+        replicas.push_str(&format!(", {dns}"));
     }
     if let Some(kubernetes) = &pool.sources.kubernetes {
         replicas.push_str(&format!(", {kubernetes}"));
@@ -141,7 +143,7 @@ fn pool_row(pool: &PoolConfig) -> Vec<String> {
         pool.model.clone(),
         pool.cluster.clone(),
         pool.router.policy.to_string(),
-        format!("{:?}", pool.router.push).to_lowercase(),
+        pool.router.push.to_string(),
         replicas,
     ]
 }
@@ -155,9 +157,9 @@ fn region_lines(region: &RegionConfig) -> Vec<(&'static str, String)> {
         },
     };
     let store = region.store.as_ref();
-    let leases = store.map(|store| match &store.etcd {
-        Some(etcd) => format!("etcd at {}, keys {}", join(&etcd.endpoints), etcd.prefix),
-        None => "Lease objects of Kubernetes".to_owned(),
+    let leases = store.map(|store| match &store.kubernetes {
+        Some(namespace) => format!("Lease objects of Kubernetes in {namespace}"),
+        None => format!("etcd at {}", join(&store.etcd)),
     });
     let leases =
         leases.unwrap_or_else(|| "none: this region takes no replicas of others".to_owned());

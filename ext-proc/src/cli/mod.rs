@@ -90,7 +90,7 @@ enum Command {
     /// Record live traffic of a running service as a trace that `isotherm-sim` replays.
     ///
     /// A trace has no text: it has arrival times, the lengths of prompts and responses, and ids of shared prefixes that
-    /// mean nothing outside the trace. The service must allow recordings (`recording.enabled`).
+    /// mean nothing outside the trace. The service must allow recordings (`recording`).
     Record(record::Record),
     /// Queue non-interactive requests durably: OpenAI's batch format and batch API.
     Batch(Box<batch::Batch>),

@@ -123,7 +123,7 @@ mod tests {
             credit: 1,
             held: 3,
             held_max: 1000,
-            released: [("below_high".to_owned(), 7), ("share".to_owned(), 0)].into(),
+            released: [("below_high".to_owned(), 7), ("promoted".to_owned(), 0)].into(),
             ..BatchView::default()
         };
         let expected =

@@ -36,22 +36,21 @@ fn unreadable_files<'a>(config: &'a Config) -> Vec<String> {
     };
     for (n, pool) in config.pools.iter().enumerate() {
         add(
-            &format!("pools[{n}].scaling.webhook.token_file"),
+            &format!("pools[{n}].scaling.webhook_token_file"),
             webhook(pool),
         );
-        let ca = pool.probe.tls.as_ref().map(|tls| tls.ca.as_path());
-        add(&format!("pools[{n}].probe.tls.ca"), ca);
+        let ca = pool.probe.ca.as_deref();
+        add(&format!("pools[{n}].probe.ca"), ca);
         let token = pool.probe.token_file.as_deref();
         add(&format!("pools[{n}].probe.token_file"), token);
     }
     let region = config.region.as_ref();
     let store = region.and_then(|region| region.store.as_ref());
-    let etcd = store.and_then(|store| store.etcd.as_ref());
     let links = [
         ("region.tls", region.and_then(|region| region.tls.as_ref())),
         (
-            "region.store.etcd.tls",
-            etcd.and_then(|etcd| etcd.tls.as_ref()),
+            "region.store.tls",
+            store.and_then(|store| store.tls.as_ref()),
         ),
     ];
     for (section, tls) in links {

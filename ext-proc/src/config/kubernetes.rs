@@ -66,26 +66,24 @@ pub(super) fn resolve(
 ) -> Option<KubernetesSource> {
     let target = match (raw.inference_pool, raw.selector, raw.service) {
         (Some(name), None, None) => {
-            refuse_ports(!raw.ports.is_empty(), raw.port.is_some(), option, reader);
-            KubernetesTarget::InferencePool(name)
-        }
-        (None, Some(selector), None) => {
-            refuse_ports(false, raw.port.is_some(), option, reader);
-            if raw.ports.is_empty() && reader.is_valid(&format!("{option}.ports")) {
-                let message =
-                    "must be given with `selector`: the ports of each pod, every one a replica";
+            if !raw.ports.is_empty() {
+                let message = "an InferencePool lists its ports itself: remove them";
                 reader.error(&format!("{option}.ports"), message);
             }
-            KubernetesTarget::Pods {
-                selector,
-                ports: raw.ports,
-            }
+            KubernetesTarget::InferencePool(name)
         }
+        (None, Some(selector), None) => KubernetesTarget::Pods {
+            selector,
+            ports: pod_ports(&raw.ports, &format!("{option}.ports"), reader),
+        },
         (None, None, Some(name)) => {
-            refuse_ports(!raw.ports.is_empty(), false, option, reader);
+            if raw.ports.len() > 1 {
+                let message = "a Service has one port for replicas: give its number or its name";
+                reader.error(&format!("{option}.ports"), message);
+            }
             KubernetesTarget::Service {
                 name,
-                port: raw.port,
+                port: raw.ports.into_iter().next(),
             }
         }
         (None, None, None) => {
@@ -113,29 +111,26 @@ pub(super) fn resolve(
     })
 }
 
-/// Refuses ports where they have no effect.
-fn refuse_ports(has_ports: bool, has_port: bool, option: &str, reader: &mut Reader) {
-    if has_ports {
-        let message = "belongs to `selector`: an InferencePool lists its ports itself, a Service takes `port`";
-        reader.error(&format!("{option}.ports"), message);
+/// The ports of each pod of a selector, which has no names for them.
+fn pod_ports(ports: &[ServicePort], option: &str, reader: &mut Reader) -> Vec<u16> {
+    let number = |port: &ServicePort| match port {
+        ServicePort::Number(number) => Some(*number),
+        ServicePort::Name(_) | ServicePort::Unlisted(_) => None,
+    };
+    let numbers = Vec::from_iter(ports.iter().filter_map(number));
+    if (numbers.is_empty() || numbers.len() < ports.len()) && reader.is_valid(option) {
+        let message = "must be given with `selector`: the numbers of the ports of each pod";
+        reader.error(option, message);
     }
-    if has_port {
-        let message = "belongs to `service`: an InferencePool lists its ports itself, a selector takes `ports`";
-        reader.error(&format!("{option}.port"), message);
-    }
+    numbers
 }
 
 /// Checks the Service of the siblings.
 pub(super) fn check_siblings(region: &RegionConfig, reader: &mut Reader) {
     let option = "region.siblings_service";
-    if region.siblings_service.is_some() {
-        if !region.siblings.is_empty() {
-            let message = "`region.siblings` is given as well: list the siblings, or name their Service, not both";
-            reader.error(option, message);
-        }
-    } else if region.siblings_namespace.is_some() && reader.is_valid(option) {
-        let message = "has no effect without `siblings_service`: give both, or remove it";
-        reader.error("region.siblings_namespace", message);
+    if region.siblings_service.is_some() && !region.siblings.is_empty() {
+        let message = "`region.siblings` is given as well: list the siblings, or name their Service, not both";
+        reader.error(option, message);
     }
 }
 
@@ -178,8 +173,11 @@ mod tests {
                 "pods app=vllm,tier in (a, b) at 8000, 8001",
             ),
             ("service: engines", "Service engines"),
-            ("service: engines, port: 8000", "Service engines at 8000"),
-            ("service: engines, port: http", "Service engines at `http`"),
+            ("service: engines, ports: [8000]", "Service engines at 8000"),
+            (
+                "service: engines, ports: [http]",
+                "Service engines at `http`",
+            ),
         ] {
             assert_eq!(source(members).to_string(), shown);
         }
@@ -195,20 +193,24 @@ mod tests {
             ),
             ("selector: a=b", "kubernetes.ports: must be given"),
             (
-                "selector: a=b, ports: [80], port: 1",
-                "kubernetes.port: belongs to `service`",
+                "selector: a=b, ports: [80, http]",
+                "kubernetes.ports: must be given",
+            ),
+            (
+                "service: a, ports: [80, 81]",
+                "kubernetes.ports: a Service has one port",
             ),
             (
                 "inference_pool: a, ports: [1]",
-                "kubernetes.ports: belongs to `selector`",
+                "kubernetes.ports: an InferencePool lists its ports",
             ),
             (
                 "inference_pool: A_b",
                 "kubernetes.inference_pool: `A_b` is not a name",
             ),
             ("selector: '', ports: [80]", "kubernetes.selector: "),
-            ("service: a, port: 70000", "kubernetes.port: "),
-            ("service: a, port: Http!", "kubernetes.port: "),
+            ("service: a, ports: [70000]", "kubernetes.ports[0]: "),
+            ("service: a, ports: [Http!]", "kubernetes.ports[0]: "),
             ("selector: a=b, ports: [80, 80]", "kubernetes.ports[1]: "),
         ] {
             let mistakes = mistakes(members);
@@ -222,9 +224,7 @@ mod tests {
     #[test]
     fn siblings_are_listed_or_found_not_both() {
         let region = |members: &str| {
-            let text = format!(
-                "region: {{ name: us, listen: '127.0.0.1:9004', plaintext: true, {members} }}"
-            );
+            let text = format!("region: {{ name: us, listen: '127.0.0.1:9004', {members} }}");
             parse(&text)
         };
         let found = region("siblings_service: isotherm")
@@ -234,6 +234,5 @@ mod tests {
         assert!(found.rules().share);
         let error = |members: &str| region(members).unwrap_err().errors.remove(0).to_string();
         assert!(error("siblings_service: a, siblings: ['127.0.0.1:1']").contains("not both"));
-        assert!(error("siblings_namespace: a").contains("no effect without"));
     }
 }

@@ -4,36 +4,8 @@ use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-/// Every permission of a file.
-const SOCKET_MODE_MAX: u32 = 0o777;
 /// The longest path of a Unix socket on common systems, in bytes.
 const UNIX_PATH_BYTES_MAX: usize = 107;
-
-/// The permissions of a Unix socket's file, as `chmod` takes them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SocketMode(pub u32);
-
-impl SocketMode {
-    /// Parses octal digits; the error says what is wrong.
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let mode = u32::from_str_radix(text, 8).ok();
-        let mode = mode.filter(|mode| *mode <= SOCKET_MODE_MAX);
-        mode.map(Self)
-            .ok_or_else(|| format!("`{text}` is no mode, such as \"0660\": three octal digits"))
-    }
-}
-
-impl Default for SocketMode {
-    fn default() -> Self {
-        Self(0o660)
-    }
-}
-
-impl fmt::Display for SocketMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:04o}", self.0)
-    }
-}
 
 /// An address that the service listens on for Envoy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -46,16 +46,16 @@ pub use engine_priority::EnginePriority;
 pub(crate) use engine_priority::PriorityHeader;
 pub use errors::{ConfigError, ConfigErrors, SourceLocation};
 pub use kubernetes::{KubernetesSource, KubernetesTarget};
-pub use listen::{Listen, SocketMode};
+pub use listen::Listen;
 pub use options::{
-    AdminConfig, DnsSource, EtcdConfig, ExtProcConfig, KubernetesStore, ListenTls, PeerConfig,
-    ProbeConfig, ProbeTls, RecordingConfig, RegionConfig, StoreConfig, TlsFiles, TrustedHeaders,
-    UnixSocketConfig, UnknownModels,
+    AdminConfig, ExtProcConfig, ListenTls, PeerConfig, ProbeConfig, RegionConfig, StoreConfig,
+    TlsFiles, TrustedHeaders, UnknownModels,
 };
 pub use region::HEARTBEATS_MISSED_MAX;
+pub(crate) use region::peer_cluster;
 pub use reload::{ReloadError, ReloadResult, Reloader};
 pub use replica::StaticReplica;
-pub use scaling::{GpuConfig, PoolScalingConfig, ScalingConfig, ScalingMode, WebhookConfig};
+pub use scaling::{PoolScalingConfig, ScalingConfig, ScalingMode, WebhookConfig};
 pub use service_port::ServicePort;
 
 /// The largest configuration file, in bytes.
@@ -66,8 +66,6 @@ const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 pub struct Config {
     /// Addresses on which Envoy reaches the service.
     pub listen: Vec<Listen>,
-    /// The files of Unix sockets.
-    pub unix: UnixSocketConfig,
     /// Addresses with TLS.
     pub tls: Option<ListenTls>,
     /// An address for health checks alone.
@@ -86,8 +84,8 @@ pub struct Config {
     pub drain_max: Duration,
     /// The pools; their models, aliases and clusters are all different.
     pub pools: Vec<PoolConfig>,
-    /// Recording live traffic.
-    pub recording: RecordingConfig,
+    /// Whether the admin interface may record live traffic.
+    pub recording: bool,
     /// Spans of requests, if they are exported.
     pub tracing: Option<TracingConfig>,
     /// This service among those of other regions; `None` for a region on its own.
@@ -133,8 +131,8 @@ pub struct PoolConfig {
 pub struct Sources {
     /// Replicas at fixed addresses.
     pub fixed: Vec<StaticReplica>,
-    /// A DNS name whose addresses are the replicas.
-    pub dns: Option<DnsSource>,
+    /// A DNS name whose addresses are the replicas, and their port.
+    pub dns: Option<Address>,
     /// Replicas that Kubernetes lists.
     pub kubernetes: Option<KubernetesSource>,
 }
@@ -171,8 +169,7 @@ fn load_text(path: &Path, text: Result<String, String>) -> Result<Config, Config
         }
     }
     for probe in config.pools.iter_mut().map(|pool| &mut pool.probe) {
-        let ca = probe.tls.as_mut().map(|tls| &mut tls.ca);
-        for file in ca.into_iter().chain(&mut probe.token_file) {
+        for file in probe.ca.iter_mut().chain(&mut probe.token_file) {
             *file = folder.join(&file);
         }
     }

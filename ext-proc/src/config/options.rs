@@ -10,9 +10,7 @@ use ipnet::IpNet;
 use isotherm_fingerprint::Api;
 use isotherm_fingerprint::paths::DEFAULT_PATHS;
 use isotherm_policies::PolicyName;
-use isotherm_router::{
-    CacheAwareRules, ForwardingRule, MissRule, OUTSTANDING_MAX, Push, RegionChoice, RouterConfig,
-};
+use isotherm_router::{ForwardingRule, Push, RegionChoice, RouterConfig};
 use strum::{AsRefStr, VariantArray};
 
 use super::address::Address;
@@ -22,16 +20,16 @@ use super::engine_priority::EnginePriority;
 use super::kind::{
     boolean, choice, list, millis, number, optional, path, required, section as section_kind,
 };
-use super::listen::{Listen, SocketMode};
+use super::listen::Listen;
 use super::replica::{StaticReplica, static_replica};
 use super::scaling::{RawScaling, ScalingConfig};
 use super::section::section;
 use super::service_port::ServicePort;
 use super::tenants::RawTenants;
 use super::text::{
-    ANY_MODEL, allowed_path, api_path, cluster_name, collector_url, dial_address, group_name,
-    header_name, host_name, key_prefix, label_selector, listen_address, model_name, namespace_name,
-    network, object_name, page_path, region_name, service_port, socket_address, socket_mode,
+    ANY_MODEL, allowed_path, api_path, cluster_name, collector_url, dial_address, header_name,
+    host_name, label_selector, listen_address, model_name, namespace_name, network, object_name,
+    push, region_name, service_port, socket_address,
 };
 use super::tiers::{RawOrder, RawTiers};
 
@@ -61,12 +59,10 @@ const REGION_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFI
 section! {
     /// A configuration file.
     pub(super) struct RawConfig {
-        /// Addresses on which Envoy reaches the service by gRPC (external processing, decision streams, endpoint discovery, health).
+        /// Addresses on which Envoy reaches the service by gRPC (external processing, decision streams, endpoint discovery, health). The file of a Unix socket has the mode 0660: a folder with the setgid bit gives it the group of Envoy.
         listen as "listen": Vec<Listen> = vec![Listen::default()], list(listen_address(), LISTEN_MAX);
         /// Whether `listen` may name TCP addresses beyond loopback. The service believes every client of them: use `tls` with `client_ca`, or keep foreign hosts away by other means.
         plaintext as "plaintext": bool = false, boolean();
-        /// The files of Unix sockets in `listen`.
-        unix as "unix": UnixSocketConfig = UnixSocketConfig::default(), section_kind();
         /// Further addresses of the same gRPC interface, with TLS, for Envoys on other hosts. Gateways of the Inference Extension expect it, and check no certificate.
         tls as "tls": Option<ListenTls> = None, optional(section_kind());
         /// An address that serves gRPC health checks alone, for an orchestrator. `listen` serves them, too.
@@ -89,8 +85,8 @@ section! {
         /// The pools, one for each model.
         pools as "pools": Vec<RawPool> = vec![RawPool::default()], list(section_kind(), POOLS_MAX)
             => "one pool for every model; the admin interface adds its replicas";
-        /// Recording live traffic as a trace, without any text: `isotherm record`.
-        recording as "recording": RecordingConfig = RecordingConfig::default(), section_kind();
+        /// Whether the admin interface may record live traffic as a trace, with its token: `isotherm record`. A recording holds arrival times, the lengths of prompts and responses, and ids of prefixes that mean nothing outside the recording, and no text.
+        recording as "recording": bool = false, boolean();
         /// Spans of requests, for a collector of OpenTelemetry. Without this section the service exports none.
         tracing as "tracing": Option<RawTracing> = None, optional(section_kind());
         /// This service's place among the services of other regions. Without this section it runs alone.
@@ -137,16 +133,6 @@ section! {
 }
 
 section! {
-    /// The files of Unix sockets.
-    pub struct UnixSocketConfig {
-        /// The permissions of each file, in octal digits. A client needs permission to write.
-        mode as "mode": SocketMode = SocketMode::default(), socket_mode();
-        /// The group of each file, by name or number.
-        group as "group": Option<String> = None, optional(group_name()) => "the group of the process";
-    }
-}
-
-section! {
     /// Requests from gateways, each on a stream of its own.
     pub struct ExtProcConfig {
         /// Whether the `x-isotherm-*` headers of a request come from the filter. `auto` trusts them if the gateway sends no request bodies: such a gateway has the filter in front. Headers that are not trusted are removed.
@@ -154,22 +140,14 @@ section! {
             choice(TrustedHeaders::VARIANTS.iter().map(|trusted| (trusted.as_ref(), *trusted)));
         /// Whether Envoy's filter has `allow_mode_override: true`. The service then asks for the body of a request that has no fingerprint. An Envoy before 1.40 answers 500 to it.
         mode_override as "mode_override": bool = false, boolean();
-        /// The most bytes of a body that the service reads before it decides. The rest passes through unread.
-        prompt_bytes_max as "prompt_bytes_max": usize = 4 << 20, number("bytes", 1_024..=1 << 30);
-        /// The most bytes of bodies that the service holds at once. Beyond it, the service decides on the bytes that have arrived.
+        /// The most bytes of bodies that the service holds at once. Beyond it, the service decides on the bytes that have arrived. Of one body it reads at most 4 MiB before it decides; the rest passes through unread.
         held_bytes_max as "held_bytes_max": usize = 1 << 30, number("bytes", 1 << 20..=1 << 40);
-        /// The longest time from the headers of a request to the end of its body, as far as the service reads it. The client then gets a 408. The time that the bytes take at `body_bytes_per_s_min` comes on top, and the time in the queue does not count. 0 turns the limit off.
+        /// The longest time from the headers of a request to the end of its body, as far as the service reads it. The client then gets a 408. The time that the bytes take at 16 KiB a second comes on top, and the time in the queue does not count. 0 turns the limit off.
         body_timeout as "body_timeout_ms": Duration = Duration::from_secs(30), millis(0..=3_600_000);
-        /// The lowest rate at which the bytes of a large body may arrive: each byte extends `body_timeout_ms`.
-        body_bytes_per_s_min as "body_bytes_per_s_min": u32 = 16 << 10, number("bytes a second", 1..=1 << 30);
-        /// The longest message that the service accepts. A gateway that buffers bodies sends each as one message.
-        message_bytes_max as "message_bytes_max": usize = 64 << 20, number("bytes", 1 << 16..=1 << 31);
         /// The most endpoints in a reply to a gateway without the filter: the selected replica and its fallbacks. Only Istio accepts several; Envoy AI Gateway, llm-d's chart and agentgateway accept one.
         endpoints_max as "endpoints_max": usize = 1, number("number", 1..=4);
         /// The header with the tenant of a request, which authentication sets, for gateways without the filter. `tenant_sources` of the filter names it otherwise. Authentication must remove the client's own.
         tenant_header as "tenant_header": Option<String> = None, optional(header_name());
-        /// For conformance tests only: a request selects its replica in `test-epp-endpoint-selection`, and its response names the replica in `x-conformance-test-served-endpoint`.
-        conformance as "conformance": bool = false, boolean();
     }
 }
 
@@ -198,14 +176,6 @@ pub enum TrustedHeaders {
 }
 
 section! {
-    /// Recording live traffic as a trace.
-    pub struct RecordingConfig {
-        /// Whether the admin interface may record, with its token. A recording holds arrival times, the lengths of prompts and responses, and ids of prefixes that mean nothing outside the recording.
-        enabled as "enabled": bool = false, boolean();
-    }
-}
-
-section! {
     /// Spans of requests.
     pub(super) struct RawTracing {
         /// The collector, which takes OTLP by gRPC without TLS: a collector on this machine or in this pod passes spans on with TLS.
@@ -227,25 +197,10 @@ section! {
         /// The policy that selects a replica.
         policy as "policy": PolicyName = PolicyName::Isotherm,
             choice(PolicyName::ALL.iter().map(|policy| (policy.as_ref(), *policy)));
-        /// When a replica may get one more request: `pending` if its last probe shows no waiting request and few requests sent since then have not begun, `outstanding` below a fixed number, `blind` always.
-        push as "push": Push = RouterConfig::default().push,
-            choice([
-                ("pending", Push::Pending),
-                ("outstanding", Push::Outstanding { max: OUTSTANDING_MAX }),
-                ("blind", Push::Blind),
-            ]);
-        /// With `push: outstanding` only: the number of unfinished requests that a replica may have.
-        outstanding_max as "outstanding_max": u32 = OUTSTANDING_MAX, number("number", 1..=1_000_000);
+        /// When a replica may get one more request: `pending` if its last probe shows no waiting request and few requests sent since then have not begun, `outstanding:NUMBER` while it has fewer unfinished requests, `blind` always.
+        push as "push": Push = RouterConfig::default().push, push();
         /// The objective for the time to first token. `policy: isotherm` serves requests that can still meet it before requests that cannot; `policy: dual_map` follows warm caches as long as it can be met.
         ttft_slo as "ttft_slo_ms": Duration = RouterConfig::default().ttft_slo, millis(1..=3_600_000);
-        /// With `policy: cache_aware` only: SGLang's rules.
-        cache_aware as "cache_aware": RawCacheAware = RawCacheAware::default(), section_kind();
-        /// The presumed time in which a replica loads an adapter (LoRA) that it does not hold. `policy: isotherm` adds it to the cost of such a replica.
-        adapter_load as "adapter_load_ms": Duration = RouterConfig::default().adapter_load, millis(0..=600_000);
-        /// The presumed number of adapters that a replica holds at once, while its metrics page does not tell (vLLM's does). SGLang: `--max-loras-per-batch`.
-        adapter_slots as "adapter_slots": u32 = RouterConfig::default().adapter_slots, number("adapters", 1..=256);
-        /// How long no replica gets a prompt on which two replicas broke: their connections ended after they got it. The service answers such a request with status 503. An answer to an earlier request with the prompt ends its quarantine. `0` turns quarantines off.
-        quarantine as "quarantine_ms": Duration = RouterConfig::default().quarantine, millis(0..=86_400_000);
         /// The engine, which names the metrics of the replicas. `auto` detects it by the names that a replica reports.
         engine as "engine": Option<Engine> = None,
             choice([("auto", None)].into_iter().chain(Engine::ALL.iter().map(|engine| (engine.option(), Some(*engine)))));
@@ -262,24 +217,10 @@ section! {
             choice(EnginePriority::VARIANTS.iter().map(|engine| (engine.as_ref(), *engine)));
         /// How many replicas the pool needs, by a forecast of its demand. Without this section the service computes no number.
         scaling as "scaling": Option<RawScaling> = None, optional(section_kind());
-        /// The prefix index: which replica has which prefix in its cache.
-        index as "index": RawIndex = RawIndex::default(), section_kind();
+        /// The most memory of the prefix index, which knows which replica has which prefix in its cache. A sixteenth of it is for the last replicas of sessions (about 48 bytes each), another one for the lengths of answers (about 64). A larger pool needs more.
+        index_bytes_max as "index_bytes_max": usize = RouterConfig::default().index.bytes_max, number("bytes", 1 << 20..=1 << 40);
         /// Sources of replicas. The admin interface adds further ones, and a reload keeps those.
         replicas as "replicas": RawSources = RawSources::default(), section_kind();
-    }
-}
-
-section! {
-    /// `pools[].cache_aware`.
-    pub(super) struct RawCacheAware {
-        /// The share of the prompt above which the longest match selects the replica.
-        cache_threshold as "cache_threshold": Decimal = Decimal::nearest(CacheAwareRules::default().cache_threshold), decimal(0.0..=1.0);
-        /// Load is out of balance when the most loaded replica has more than this many requests more than the least loaded one, and `balance_rel_threshold` is exceeded as well. The least loaded replica then gets the request.
-        balance_abs_threshold as "balance_abs_threshold": u32 = CacheAwareRules::default().balance_abs_threshold, number("number", 0..=1_000_000);
-        /// Load is out of balance when the most loaded replica has more than this many times as many requests as the least loaded one, and `balance_abs_threshold` is exceeded as well.
-        balance_rel_threshold as "balance_rel_threshold": Decimal = Decimal::nearest(CacheAwareRules::default().balance_rel_threshold), decimal(1.0..=1_000.0);
-        /// The replica for a prompt whose longest match is at most `cache_threshold`: `least_cached` is the one with the least cached text, as SGLang published the algorithm; `least_outstanding` is the one with the fewest unfinished requests, as SGLang's gateway has selected since December 2025.
-        on_miss as "on_miss": MissRule = CacheAwareRules::default().on_miss, choice([("least_cached", MissRule::LeastCached), ("least_outstanding", MissRule::LeastOutstanding)]);
     }
 }
 
@@ -288,27 +229,14 @@ section! {
     pub struct ProbeConfig {
         /// The time between two probes of a replica.
         interval as "interval_ms": Duration = Duration::from_millis(100), millis(10..=60_000);
-        /// The longest duration of a probe. A slow engine's answer may begin up to three times as late; the replica then counts as one without metrics.
+        /// The longest duration of a probe. A slow engine's answer may begin up to three times as late; the replica then counts as one without metrics. A replica without a good probe for three times the longer of this and `interval_ms`, and for three seconds at least, gets no new request.
         timeout as "timeout_ms": Duration = Duration::from_secs(1), millis(10..=60_000);
-        /// A replica whose last successful probe is older gets no new request.
-        stale_after as "stale_after_ms": Duration = RouterConfig::default().probe_stale_after, millis(20..=600_000);
-        /// The path of the metrics page.
-        path as "path": Option<String> = None, optional(page_path())
-            => "the engine's own (`/metrics`, or `/prometheus/metrics`)";
-        /// How the service reaches replicas that speak TLS. Requests go there by Envoy's cluster, which has a `transport_socket` of its own.
-        tls as "tls": Option<ProbeTls> = None, optional(section_kind()) => "plain HTTP";
-        /// A file with the bearer token that each probe carries, for engines that ask for one. The service reads a changed file again. Relative to the configuration file. Without `tls` the token crosses the network in clear.
-        token_file as "token_file": Option<PathBuf> = None, optional(path());
-    }
-}
-
-section! {
-    /// How the service reaches replicas that speak TLS.
-    pub struct ProbeTls {
-        /// The certificates of the authorities that sign for replicas, as PEM. The service reads a changed file again. Relative to the configuration file.
-        ca as "ca": PathBuf = PathBuf::new(), required(path());
-        /// The name in the certificate of every replica.
+        /// For replicas that speak TLS: the certificates of the authorities that sign for them, as PEM. The service reads a changed file again. Relative to the configuration file. Requests go there by Envoy's cluster, which has a `transport_socket` of its own.
+        ca as "ca": Option<PathBuf> = None, optional(path()) => "plain HTTP";
+        /// With `ca` only: the name in the certificate of every replica.
         server_name as "server_name": Option<String> = None, optional(host_name()) => "each replica's IP address";
+        /// A file with the bearer token that each probe carries, for engines that ask for one. The service reads a changed file again. Relative to the configuration file. Without `ca` the token crosses the network in clear.
+        token_file as "token_file": Option<PathBuf> = None, optional(path());
     }
 }
 
@@ -317,18 +245,10 @@ section! {
     pub(super) struct RawQueue {
         /// The order of service. `auto`: with `policy: isotherm` by the time until each request's objective, those past it last; else first come, first served. `fcfs`: first come, first served. `edf`: the earliest objective first. `priority_first`: tier by tier. `dpa`: requests long past their objective, then the urgent ones of each tier, then the others, then those a little past theirs.
         order as "order": RawOrder = RawOrder::default(), RawOrder::kind();
-        /// The most requests that wait; the service rejects further ones with status 503.
+        /// The most requests that wait; the service rejects further ones with status 503. Of the tier `non-interactive` a tenth as many wait; the service rejects further ones with status 429.
         len_max as "length_max": usize = RouterConfig::default().queue.length_max, number("number", 0..=1_000_000);
-        /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter. Each tier may have one of its own.
+        /// The longest wait; the service then rejects the request with status 503. Keep it below `max_message_timeout` of Envoy's filter. The tier `non-interactive` has one of its own.
         wait_max as "wait_ms_max": Duration = RouterConfig::default().queue.wait_max, millis(0..=600_000);
-    }
-}
-
-section! {
-    /// `pools[].index`.
-    pub(super) struct RawIndex {
-        /// The most memory of the prefix index. A sixteenth of it is for the last replicas of sessions (about 48 bytes each), another one for the lengths of answers (about 64). A larger pool needs more.
-        bytes_max as "bytes_max": usize = RouterConfig::default().index.bytes_max, number("bytes", 1 << 20..=1 << 40);
     }
 }
 
@@ -337,8 +257,8 @@ section! {
     pub(super) struct RawSources {
         /// Fixed addresses, each alone or in a section with its role.
         fixed as "static": Vec<StaticReplica> = Vec::new(), list(static_replica(), REPLICAS_MAX);
-        /// A DNS name whose addresses are the replicas: those of one family, IPv4 if it has any.
-        dns as "dns": Option<DnsSource> = None, optional(section_kind());
+        /// A DNS name whose addresses are the replicas, those of one family, IPv4 if it has any, and their port. The service resolves the name every five seconds.
+        dns as "dns": Option<Address> = None, optional(dial_address());
         /// Replicas that the API server of Kubernetes lists: those of an InferencePool, of a selector, or of a Service. The service reaches it as its pod's ServiceAccount, or else by KUBECONFIG.
         kubernetes as "kubernetes": Option<RawKubernetes> = None, optional(section_kind());
     }
@@ -351,27 +271,13 @@ section! {
         inference_pool as "inference_pool": Option<String> = None, optional(object_name());
         /// A label selector whose ready pods are the replicas, each at every port of `ports`.
         selector as "selector": Option<String> = None, optional(label_selector());
-        /// With `selector` only: the ports of each pod, every one a replica.
-        ports as "ports": Vec<u16> = Vec::new(), list(number("number", 1..=65_535), POD_PORTS_MAX);
+        /// With `selector`: the ports of each pod, every one a replica. With `service`: the number at the pods, or the name, of the port of a Service with several.
+        ports as "ports": Vec<ServicePort> = Vec::new(), list(service_port(), POD_PORTS_MAX);
         /// The Service whose endpoints are the replicas.
         service as "service": Option<String> = None, optional(object_name());
-        /// With `service` only: the number at the pods, or the name, of the Service's port.
-        port as "port": Option<ServicePort> = None, optional(service_port()) => "the only port of the Service";
         /// The namespace of all of these.
         namespace as "namespace": Option<String> = None, optional(namespace_name())
             => "the namespace of this pod, or of the context of KUBECONFIG";
-    }
-}
-
-section! {
-    /// A DNS name whose addresses are replicas.
-    pub struct DnsSource {
-        /// The name to resolve.
-        name as "name": String = String::new(), required(host_name());
-        /// The port of every replica.
-        port as "port": u16 = 8_000, number("number", 1..=65_535);
-        /// The time between two resolutions.
-        interval as "interval_ms": Duration = Duration::from_secs(5), millis(100..=3_600_000);
     }
 }
 
@@ -383,32 +289,24 @@ section! {
         /// The address on which services of other regions, and siblings, reach the service.
         listen as "listen": SocketAddr = REGION_LISTEN, socket_address();
         /// Certificates: links between services use mutual TLS. The service reads changed files again.
-        tls as "tls": Option<TlsFiles> = None, optional(section_kind()) => "must be given, unless `plaintext: true`";
-        /// Links without protection, for tests on one machine: every address must be a loopback address.
-        plaintext as "plaintext": bool = false, boolean();
+        tls as "tls": Option<TlsFiles> = None, optional(section_kind()) => "must be given, unless every address is a loopback address";
         /// The time between two heartbeats. A region that misses three counts as lost.
         heartbeat as "heartbeat_ms": Duration = Duration::from_millis(200), millis(20..=10_000);
-        /// The longest queue with which this region still accepts requests of other regions (SkyLB's tau).
-        queue_max as "queue_max": u32 = RouterConfig::default().region.queue_max, number("number", 0..=1_000_000);
-        /// Which requests leave this region. `cost`: a request leaves when no replica here is available, unless its first token comes earlier here. It also leaves a free replica when another region is cheaper by a margin. Under policies other than `isotherm`, it leaves a free replica when another region is warmer. `published`: SkyLB's own rule, without these exceptions.
-        forwarding as "forwarding": ForwardingRule = ForwardingRule::default(),
-            choice([("cost", ForwardingRule::Cost), ("published", ForwardingRule::Published)]);
-        /// Which region a request goes to. `availability`: SkyLB's rule, where `forwarding` says when a request leaves. `utilisation`: SageServe's rule, the first region, this one before the nearest, that uses less than 70 % of the memory for KV caches; if there is none, the one that uses the least.
-        choice as "choice": RegionChoice = RegionChoice::default(),
-            choice([("availability", RegionChoice::Availability), ("utilisation", RegionChoice::Utilisation)]);
+        /// Which requests leave this region, and for which one. `cost`: a request leaves when no replica here is available, unless its first token comes earlier here. It also leaves a free replica when another region is cheaper by a margin. Under policies other than `isotherm`, it leaves a free replica when another region is warmer. `published`: SkyLB's own rule, without these exceptions. `utilisation`: SageServe's rule, a request goes to the first region, this one before the nearest, that uses less than 70 % of the memory for KV caches; if there is none, to the one that uses the least.
+        forwarding as "forwarding": (ForwardingRule, RegionChoice) = (ForwardingRule::Cost, RegionChoice::Availability),
+            choice([
+                ("cost", (ForwardingRule::Cost, RegionChoice::Availability)),
+                ("published", (ForwardingRule::Published, RegionChoice::Availability)),
+                ("utilisation", (ForwardingRule::Cost, RegionChoice::Utilisation)),
+            ]);
         /// The store of the leases, by which a region takes the replicas of another one that is gone. Without it, each region keeps its own replicas and takes no others.
         store as "store": Option<StoreConfig> = None, optional(section_kind());
-        /// How long a recovered region must be well before it gets the lease of its replicas back.
-        give_back_after as "give_back_after_ms": Duration = Duration::from_secs(10), millis(0..=3_600_000);
         /// The other regions.
         peers as "peers": Vec<PeerConfig> = Vec::new(), list(section_kind(), PEERS_MAX);
         /// The other services of this region (their `region.listen`), one address each; every service lists all others. Siblings share their prefix index, and answer peers for each other.
         siblings as "siblings": Vec<Address> = Vec::new(), list(dial_address(), SIBLINGS_MAX);
         /// In Kubernetes, instead of `siblings`: the headless Service of this service's own pods, which are the siblings, at the port of `region.listen`. The service follows them without a restart.
         siblings_service as "siblings_service": Option<String> = None, optional(object_name());
-        /// The namespace of `siblings_service`.
-        siblings_namespace as "siblings_namespace": Option<String> = None, optional(namespace_name())
-            => "the namespace of this pod, or of the context of KUBECONFIG";
     }
 }
 
@@ -427,12 +325,10 @@ section! {
 section! {
     /// Another region.
     pub struct PeerConfig {
-        /// The name of the other region.
+        /// The name of the other region. The Envoy cluster that leads to it is `region-` and the name.
         name as "name": String = String::new(), required(region_name());
         /// The address of its service (its `region.listen`).
         address as "address": Address = Address::unspecified(), required(dial_address());
-        /// The Envoy cluster that leads to the region.
-        cluster as "cluster": String = String::new(), cluster_name() => "`region-` and its name";
         /// The networks of its replicas, such as `10.2.0.0/16`. The service uses no address outside them, whatever the store says.
         replicas as "replicas": Vec<IpNet> = Vec::new(), list(network(), NETWORKS_MAX) => "`region.store.networks`";
     }
@@ -441,36 +337,17 @@ section! {
 section! {
     /// The store of the leases, the same for all regions: etcd, or Lease objects of Kubernetes.
     pub struct StoreConfig {
-        /// An etcd cluster.
-        etcd as "etcd": Option<EtcdConfig> = None, optional(section_kind());
-        /// Lease objects of one Kubernetes API server, which all regions reach.
-        kubernetes as "kubernetes": Option<KubernetesStore> = None, optional(section_kind());
-        /// The duration of a lease, the same in all regions, at least three times `heartbeat_ms`. The replicas of a dead region serve again after it.
+        /// The client addresses of the members of an etcd cluster, version 3.4 or later. The keys begin with `/isotherm/regions/`.
+        etcd as "etcd": Vec<Address> = Vec::new(), list(dial_address(), ENDPOINTS_MAX);
+        /// With `etcd` only: certificates for its client port. Without them the connections have no TLS.
+        tls as "tls": Option<TlsFiles> = None, optional(section_kind());
+        /// The namespace of Lease objects of one Kubernetes API server, which all regions reach.
+        kubernetes as "kubernetes": Option<String> = None, optional(namespace_name());
+        /// The duration of a lease, the same in all regions, at least three times `heartbeat_ms`. The replicas of a dead region serve again after it, and a recovered region gets the lease of its replicas back when it has been well for so long.
         lease as "lease_ms": Duration = Duration::from_secs(10), millis(1_000..=600_000);
         /// The address of this region's service (its `region.listen`) for other regions. With it the store names this region, and the others need no entry in `peers`.
         advertise as "advertise": Option<Address> = None, optional(dial_address());
         /// The networks of the replicas of regions that have no `replicas` in `peers`. The service uses no address outside them; without any, it takes no replica of such a region.
         networks as "networks": Vec<IpNet> = Vec::new(), list(network(), NETWORKS_MAX);
-    }
-}
-
-section! {
-    /// An etcd cluster (version 3.4 or later), reached through its JSON gateway.
-    pub struct EtcdConfig {
-        /// The client addresses of its members.
-        endpoints as "endpoints": Vec<Address> = Vec::new(), required(list(dial_address(), ENDPOINTS_MAX));
-        /// Certificates for its client port. Without them the connections have no TLS.
-        tls as "tls": Option<TlsFiles> = None, optional(section_kind());
-        /// The prefix of the keys.
-        prefix as "prefix": String = "/isotherm/regions/".to_owned(), key_prefix();
-    }
-}
-
-section! {
-    /// The place of the Lease objects.
-    pub struct KubernetesStore {
-        /// The namespace, the same for all regions.
-        namespace as "namespace": Option<String> = None, optional(namespace_name())
-            => "the namespace of this pod, or of the context of KUBECONFIG";
     }
 }

@@ -1,9 +1,10 @@
 //! The section `region`: this service among the services of other regions.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
-use isotherm_router::RegionRules;
+use isotherm_router::{RegionRules, RouterConfig};
 
 use super::address::Address;
 use super::errors::{Reader, UniqueNames};
@@ -18,25 +19,24 @@ impl RegionConfig {
     pub(super) fn resolve_paths(&mut self, folder: &Path) {
         let tls = self.tls.iter_mut();
         let files = tls.flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.ca]);
-        let etcd = self
-            .store
-            .iter_mut()
-            .filter_map(|store| store.etcd.as_mut()?.tls.as_mut());
-        let etcd = etcd.flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.ca]);
-        for file in files.chain(etcd) {
+        let store = self.store.iter_mut();
+        let store = store.filter_map(|store| store.tls.as_mut());
+        let store = store.flat_map(|tls| [&mut tls.certificate, &mut tls.key, &mut tls.ca]);
+        for file in files.chain(store) {
             *file = folder.join(&file);
         }
     }
 
     /// Returns the rules of each pool's routing core.
     pub fn rules(&self) -> RegionRules {
+        let (forwarding, choice) = self.forwarding;
         RegionRules {
-            forwarding: self.forwarding,
-            queue_max: self.queue_max,
+            forwarding,
             // The age of a report counts from its ping.
             stale_after: self.silence_max(),
             share: !self.siblings.is_empty() || self.siblings_service.is_some(),
-            choice: self.choice,
+            choice,
+            ..RouterConfig::default().region
         }
     }
 
@@ -46,13 +46,13 @@ impl RegionConfig {
     }
 }
 
-/// Fills in the peers' clusters, and checks the rules that concern several options.
-pub(super) fn resolve(region: &mut RegionConfig, clusters: &mut UniqueNames, reader: &mut Reader) {
-    for peer in &mut region.peers {
-        if peer.cluster.is_empty() {
-            peer.cluster = format!("region-{}", peer.name);
-        }
-    }
+/// Returns the name of the Envoy cluster that leads to a region.
+pub(crate) fn peer_cluster(region: &str) -> String {
+    format!("region-{region}")
+}
+
+/// Checks the rules that concern several options.
+pub(super) fn check(region: &RegionConfig, clusters: &mut UniqueNames, reader: &mut Reader) {
     check_peers(region, clusters, reader);
     check_store(region, reader);
     check_siblings(region, reader);
@@ -64,14 +64,15 @@ pub(super) fn resolve(region: &mut RegionConfig, clusters: &mut UniqueNames, rea
 fn check_peers(region: &RegionConfig, clusters: &mut UniqueNames, reader: &mut Reader) {
     let mut names = UniqueNames::new("region");
     let mut addresses = UniqueNames::new("address");
+    let mut known = BTreeSet::new();
     names.claim(&region.name, "region.name", reader);
     for (entry, peer) in reader.entries("region.peers", &region.peers) {
         let option = |member: &str| format!("{entry}.{member}");
         addresses.claim(&peer.address, &option("address"), reader);
         names.claim(&peer.name, &option("name"), reader);
-        // An invalid name gives no cluster.
-        if reader.is_given(&option("cluster")) || reader.is_valid(&option("name")) {
-            clusters.claim(&peer.cluster, &option("cluster"), reader);
+        // A name that is taken is reported once.
+        if known.insert(&peer.name) {
+            clusters.claim(peer_cluster(&peer.name), &option("name"), reader);
         }
     }
 }
@@ -82,13 +83,18 @@ fn check_store(region: &RegionConfig, reader: &mut Reader) {
         return;
     };
     let option = "region.store";
-    let members = ["region.store.etcd", "region.store.kubernetes"];
-    match (&store.etcd, &store.kubernetes) {
-        (Some(_), Some(_)) => reader.error(option, "give only one of `etcd` and `kubernetes`"),
-        (None, None) if members.iter().all(|member| reader.is_valid(member)) => {
+    let are_valid = ["region.store.etcd", "region.store.kubernetes"];
+    let are_valid = are_valid.iter().all(|member| reader.is_valid(member));
+    match (store.etcd.is_empty(), &store.kubernetes) {
+        (false, Some(_)) => reader.error(option, "give only one of `etcd` and `kubernetes`"),
+        (true, None) if are_valid => {
             reader.error(option, "give one of `etcd` and `kubernetes`");
         }
-        (None, Some(_)) | (Some(_), None) | (None, None) => {}
+        (true, _) | (false, None) => {}
+    }
+    if store.tls.is_some() && store.kubernetes.is_some() {
+        let message = "belongs to `etcd`: the service reaches Kubernetes as its pod does";
+        reader.error("region.store.tls", message);
     }
     if store.lease < region.silence_max() && reader.is_valid("region.store.lease_ms") {
         let message = format!(
@@ -96,15 +102,6 @@ fn check_store(region: &RegionConfig, reader: &mut Reader) {
             region.silence_max().as_millis()
         );
         reader.error("region.store.lease_ms", &message);
-    }
-    let endpoints = "region.store.etcd.endpoints";
-    if store
-        .etcd
-        .as_ref()
-        .is_some_and(|etcd| etcd.endpoints.is_empty())
-        && reader.is_valid(endpoints)
-    {
-        reader.error(endpoints, "must name at least one address");
     }
 }
 
@@ -126,35 +123,22 @@ fn check_siblings(region: &RegionConfig, reader: &mut Reader) {
 /// Checks that links have TLS, or that every address is a loopback address: without TLS the service trusts every client
 /// of its port.
 fn check_protection(region: &RegionConfig, reader: &mut Reader) {
-    if !reader.is_valid("region.tls") || !reader.is_valid("region.plaintext") {
+    if region.tls.is_some() || !reader.is_valid("region.tls") {
         return;
-    }
-    if region.tls.is_some() {
-        if region.plaintext {
-            let message = "true, and `tls` is given as well: remove one of the two";
-            reader.error("region.plaintext", message);
-        }
-        return;
-    }
-    if !region.plaintext {
-        let message = "must be given: services trust each other by their certificates (or write \
-             `plaintext: true` if every address is a loopback address)";
-        return reader.error("region.tls", message);
     }
     let own = Address::from(region.listen);
     let peers = reader.entries("region.peers", &region.peers).into_iter();
     let peers = peers.map(|(entry, peer)| (format!("{entry}.address"), &peer.address));
     let siblings = reader.entries("region.siblings", &region.siblings);
-    for (option, address) in [("region.listen".to_owned(), &own)]
+    let open = [("region.listen".to_owned(), &own)]
         .into_iter()
         .chain(peers)
         .chain(siblings)
-    {
-        if !address.is_loopback() && reader.is_valid(&option) {
-            let message = format!(
-                "{address} is not a loopback address: with `plaintext: true` no message may leave this machine (give `tls`)"
-            );
-            reader.error(&option, message);
-        }
+        .find(|(option, address)| !address.is_loopback() && reader.is_valid(option));
+    if let Some((option, address)) = open {
+        let message = format!(
+            "must be given: {address} (`{option}`) is not a loopback address, and services trust each other by their certificates"
+        );
+        reader.error("region.tls", message);
     }
 }

@@ -210,7 +210,6 @@ fn restart_options(config: &Config) -> Vec<(&'static str, String)> {
     };
     vec![
         ("listen", format!("{:?}", config.listen)),
-        ("unix", format!("{:?}", config.unix)),
         ("tls", format!("{:?}", config.tls)),
         ("health_listen", format!("{:?}", config.health_listen)),
         ("admin", format!("{:?}", config.admin)),

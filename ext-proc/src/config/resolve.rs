@@ -2,18 +2,21 @@
 //!
 //! The kind of each option has checked it on its own.
 
+use std::time::Duration;
+
 use isotherm_fingerprint::paths::AllowedPaths;
-use isotherm_policies::PolicyName;
-use isotherm_router::{CacheAwareRules, IndexLimits, Push, QueueLimits, RouterConfig};
+use isotherm_router::{IndexLimits, QueueLimits, RouterConfig};
 
 use super::errors::{Reader, UniqueNames};
-use super::options::{ProbeConfig, RawApiPath, RawCacheAware, RawConfig, RawPool, RawSources};
+use super::options::{ProbeConfig, RawApiPath, RawConfig, RawPool, RawSources};
 use super::text::{ANY_MODEL, is_visible};
 use super::{
     Config, Listen, PoolConfig, PoolScalingConfig, Sources, TracingConfig, kubernetes, region,
     scaling, tenants, tiers,
 };
 
+/// A probe is stale after so many times the longer of its interval and its longest duration.
+const STALE_PROBES: u32 = 3;
 /// The cluster of the pool for every other model.
 const ANY_CLUSTER: &str = "default";
 
@@ -36,9 +39,9 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
         }
         pools.push(pool);
     }
-    let mut region = raw.region;
-    if let Some(region) = &mut region {
-        region::resolve(region, &mut clusters, reader);
+    let region = raw.region;
+    if let Some(region) = &region {
+        region::check(region, &mut clusters, reader);
         for pool in &mut pools {
             pool.router.region = region.rules();
         }
@@ -51,7 +54,6 @@ pub(super) fn resolve(raw: RawConfig, reader: &mut Reader) -> Config {
     Config {
         scaling: raw.scaling,
         listen: raw.listen,
-        unix: raw.unix,
         tls: raw.tls,
         health_listen: raw.health_listen,
         admin: raw.admin,
@@ -182,7 +184,7 @@ fn check_models(pool: &RawPool, option: &str, models: &mut UniqueNames, reader: 
 fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
     let queue = resolve_queue(&raw, option, reader);
     let tiers = raw.tiers.as_ref();
-    let tiers = tiers::resolve(tiers, raw.ttft_slo, queue.wait_max, option, reader);
+    let tiers = tiers.map(|tiers| tiers::resolve(tiers, raw.ttft_slo, &queue));
     let cluster = match raw.cluster {
         Some(cluster) => cluster,
         None if raw.model == ANY_MODEL => ANY_CLUSTER.to_owned(),
@@ -211,18 +213,14 @@ fn resolve_pool(raw: RawPool, option: &str, reader: &mut Reader) -> PoolConfig {
         cluster,
         router: RouterConfig {
             policy: raw.policy.into(),
-            push: resolve_push(raw.push, raw.outstanding_max, option, reader),
+            push: raw.push,
             queue,
             index: IndexLimits {
-                bytes_max: raw.index.bytes_max,
+                bytes_max: raw.index_bytes_max,
                 ..RouterConfig::default().index
             },
             ttft_slo: raw.ttft_slo,
-            cache_aware: resolve_cache_aware(&raw.cache_aware, raw.policy, option, reader),
-            adapter_load: raw.adapter_load,
-            adapter_slots: raw.adapter_slots,
-            probe_stale_after: raw.probe.stale_after,
-            quarantine: raw.quarantine,
+            probe_stale_after: stale_after(&raw.probe),
             starts_from_zero,
             tenants: raw
                 .tenants
@@ -248,65 +246,17 @@ fn resolve_queue(raw: &RawPool, option: &str, reader: &mut Reader) -> QueueLimit
     }
 }
 
-fn resolve_push(push: Push, outstanding_max: u32, option: &str, reader: &mut Reader) -> Push {
-    let name = match push {
-        Push::Outstanding { .. } => {
-            return Push::Outstanding {
-                max: outstanding_max,
-            };
-        }
-        Push::Pending => "pending",
-        Push::Blind => "blind",
-    };
-    let option_of_limit = format!("{option}.outstanding_max");
-    if reader.is_given(&option_of_limit) && reader.is_valid(&format!("{option}.push")) {
-        let message =
-            format!("has no effect with `push: {name}`: remove it, or write `push: outstanding`");
-        reader.error(&option_of_limit, message);
-    }
-    push
+/// The age at which a probe is stale.
+fn stale_after(probe: &ProbeConfig) -> Duration {
+    let least = RouterConfig::default().probe_stale_after;
+    least.max(probe.interval.max(probe.timeout) * STALE_PROBES)
 }
 
-fn resolve_cache_aware(
-    raw: &RawCacheAware,
-    policy: PolicyName,
-    option: &str,
-    reader: &mut Reader,
-) -> CacheAwareRules {
-    let option_of_rules = format!("{option}.cache_aware");
-    let has_effect = policy == PolicyName::CacheAware || !reader.is_given(&option_of_rules);
-    if !has_effect && reader.is_valid(&format!("{option}.policy")) {
-        let message = format!(
-            "has no effect with `policy: {policy}`: remove it, or write `policy: cache_aware`"
-        );
-        reader.error(&option_of_rules, message);
-    }
-    CacheAwareRules {
-        cache_threshold: raw.cache_threshold.to_f64(),
-        balance_abs_threshold: raw.balance_abs_threshold,
-        balance_rel_threshold: raw.balance_rel_threshold.to_f64(),
-        on_miss: raw.on_miss,
-    }
-}
-
+/// Checks that a name in certificates has authorities that sign them.
 fn check_probe(probe: &ProbeConfig, option: &str, reader: &mut Reader) {
-    let (interval, stale) = (
-        format!("{option}.probe.interval_ms"),
-        format!("{option}.probe.stale_after_ms"),
-    );
-    let is_too_short = probe.stale_after <= probe.interval;
-    if is_too_short && reader.is_valid(&interval) && reader.is_valid(&stale) {
-        let message = format!(
-            "{} ms is not longer than interval_ms ({}): every replica would go stale between two probes",
-            probe.stale_after.as_millis(),
-            probe.interval.as_millis()
-        );
-        let given = if reader.is_given(&stale) {
-            &stale
-        } else {
-            &interval
-        };
-        reader.error_at(reader.location(given), &stale, message);
+    let [ca, name] = ["ca", "server_name"].map(|member| format!("{option}.probe.{member}"));
+    if probe.ca.is_none() && probe.server_name.is_some() && reader.is_valid(&ca) {
+        reader.error(&name, "has no effect without `ca`: give both, or remove it");
     }
 }
 

@@ -17,16 +17,12 @@ const WEIGHTS_MAX: usize = 10_000;
 section! {
     /// `pools[].tenants`.
     pub(super) struct RawTenants {
-        /// The most requests of a tenant that wait; the service rejects further ones with status 429.
-        waiting_max as "waiting_max": Option<usize> = None, optional(number("number", 0..=1_000_000));
         /// The most requests of a tenant that wait or are in flight; the service rejects further ones with status 429.
         in_flight_max as "in_flight_max": Option<usize> = None, optional(number("number", 1..=1_000_000));
         /// The largest share of the pool's requests, and of their tokens, that a tenant may have, waiting and in flight. It holds while half of the memory for KV caches is in use, or while no replica takes a request where engines do not show it; the service rejects further requests with status 429. A tenant may have the part of its weight in those of the active tenants in any case.
         share_max as "share_max": Option<Decimal> = None, optional(decimal(0.01..=1.0));
         /// Weights of tenants by name, for `share_max`: a tenant with weight 2 may have twice the share of a tenant with weight 1, which every other tenant has.
         weights as "weights": BTreeMap<String, Decimal> = BTreeMap::new(), map_of(tenant_name(), decimal(0.01..=1_000.0), WEIGHTS_MAX);
-        /// The most tenants with bounds and metrics of their own. Further ones, while all of these have requests, share the bounds of one.
-        tracked_max as "tracked_max": usize = TenantLimits::TRACKED_MAX, number("tenants", 1..=100_000);
     }
 }
 
@@ -41,14 +37,13 @@ pub(super) fn resolve(raw: &RawTenants, option: &str, reader: &mut Reader) -> Te
     let share_max = raw.share_max.map(|share| share.to_f64());
     let weights = raw.weights.iter();
     TenantLimits {
-        waiting_max: raw.waiting_max,
         in_flight_max: raw.in_flight_max,
         share_max,
         token_share_max: share_max,
         weights: weights
             .map(|(name, weight)| (tenant_id(name), weight.to_f64()))
             .collect(),
-        tracked_max: raw.tracked_max,
+        tracked_max: TenantLimits::TRACKED_MAX,
     }
 }
 
@@ -59,16 +54,15 @@ mod tests {
 
     #[test]
     fn every_option_arrives_where_it_belongs() {
-        let text = "pools: [{ model: m, tenants: { waiting_max: 1, in_flight_max: 2, share_max: 0.5, \
-             weights: { team-a: 2, \"7\": 0.5 }, tracked_max: 3 } }]";
+        let text = "pools: [{ model: m, tenants: { in_flight_max: 2, share_max: 0.5, \
+             weights: { team-a: 2, \"7\": 0.5 } } }]";
         let config = config::parse(text).unwrap();
         let limits = TenantLimits {
-            waiting_max: Some(1),
             in_flight_max: Some(2),
             share_max: Some(0.5),
             token_share_max: Some(0.5),
             weights: [(tenant_id("team-a"), 2.0), (tenant_id("7"), 0.5)].into(),
-            tracked_max: 3,
+            tracked_max: TenantLimits::TRACKED_MAX,
         };
         assert_eq!(config.pools[0].router.tenants, Some(limits));
     }

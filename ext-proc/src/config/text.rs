@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 
 use ipnet::IpNet;
 use isotherm_fingerprint::{paths, tenant};
+use isotherm_router::Push;
 
 use super::address::{Address, is_host_name};
 use super::kind::{Kind, number_or_text, text};
-use super::listen::{Listen, SocketMode};
+use super::listen::Listen;
 use super::service_port::ServicePort;
 
 /// The longest name of a model or of a cluster, in bytes.
@@ -99,24 +100,11 @@ pub(super) fn host_name() -> Kind<String> {
     })
 }
 
-pub(super) fn page_path() -> Kind<String> {
-    name(
-        "path that begins with /",
-        |text| text.starts_with('/') && is_visible(text),
-        |text| {
-            format!(
-                "`{text}` is not the path of a page, such as /metrics (the service adds the replica's address)"
-            )
-        },
-    )
-}
-
-/// The prefix of keys in a store.
-pub(super) fn key_prefix() -> Kind<String> {
-    name(
-        "prefix of keys",
-        |text| !text.is_empty() && text.is_ascii() && is_visible(text),
-        |text| format!("`{text}` is not a prefix of keys, such as /isotherm/regions/"),
+/// A push rule, in the spelling of the simulator's `--push`.
+pub(super) fn push() -> Kind<Push> {
+    text(
+        "`pending`, `outstanding:NUMBER` or `blind`",
+        str::parse::<Push>,
     )
 }
 
@@ -202,25 +190,6 @@ pub(super) fn socket_address() -> Kind<SocketAddr> {
 /// An address that the service listens on for Envoy.
 pub(super) fn listen_address() -> Kind<Listen> {
     text("ip:port or unix:/path", Listen::parse)
-}
-
-/// The permissions of a Unix socket's file.
-pub(super) fn socket_mode() -> Kind<SocketMode> {
-    text("octal digits in quotes, up to \"0777\"", SocketMode::parse)
-}
-
-/// The name or the number of a group of users.
-pub(super) fn group_name() -> Kind<String> {
-    let number = |number: u64| number.to_string();
-    number_or_text(
-        "name or number of a group",
-        0..=u64::from(u32::MAX),
-        number,
-        |text| match text.is_empty() || text.contains([':', '\0']) {
-            true => Err(format!("`{text}` is not the name of a group")),
-            false => Ok(text.to_owned()),
-        },
-    )
 }
 
 /// A network of addresses.

@@ -30,12 +30,12 @@ const FORBIDDEN: u16 = 403;
 #[derive(Clone, Debug)]
 pub(crate) struct LeaseObjects {
     client: KubernetesClient,
-    namespace: Option<String>,
+    namespace: String,
     lease: Duration,
 }
 
 impl LeaseObjects {
-    pub(crate) fn new(namespace: Option<String>, lease: Duration) -> Self {
+    pub(crate) fn new(namespace: String, lease: Duration) -> Self {
         Self {
             client: KubernetesClient::default(),
             namespace,
@@ -46,14 +46,13 @@ impl LeaseObjects {
     async fn objects(&self) -> Result<(Api<Lease>, Subject), StoreError> {
         let connection = self.client.connection().await;
         let connection = connection.map_err(|problem| StoreError(problem.text))?;
-        let namespace = connection.namespace(self.namespace.as_deref());
         let subject = Subject {
             plural: "leases".to_owned(),
             group: "coordination.k8s.io".to_owned(),
-            namespace: namespace.clone(),
+            namespace: self.namespace.clone(),
             server: connection.server,
         };
-        Ok((Api::namespaced(connection.client, &namespace), subject))
+        Ok((Api::namespaced(connection.client, &self.namespace), subject))
     }
 
     pub(crate) async fn list(&self) -> Result<StoredEntries, StoreError> {

@@ -29,7 +29,7 @@ const INTRODUCTION: &str = "# Metrics
 
 `GET /metrics` of the admin interface serves these metrics in the OpenMetrics text format. `pool` is the pool's model,
 `replica` is `ip:port`, `region` is the name of a region. Metrics of replicas, peers and siblings have no sample while
-their value is unknown. The label `tenant` has at most `tracked_max` values at a time, and others as tenants come and go: a server that stores the
+their value is unknown. The label `tenant` has at most a thousand values at a time, and others as tenants come and go: a server that stores the
 metrics keeps a series for each tenant that there ever was. Drop the label there where clients choose their tenants. The filter's own counters (`isotherm_filter_*`) are among Envoy's statistics.
 
 This page is generated from the service's metrics registry: `UPDATE_DOCS=1 cargo test -p isotherm-ext-proc --lib`.
@@ -111,7 +111,7 @@ fn rows(page: &str) -> String {
 /// A pool with a replica, a peer, a dispatched request and a rejected one.
 fn pools(metrics: Arc<Metrics>) -> Arc<PoolRegistry> {
     let config = config::parse(
-        "{ pools: [{ model: llama, tiers: {} }], region: { name: us, listen: '127.0.0.1:9004', plaintext: true, \
+        "{ pools: [{ model: llama, tiers: {} }], region: { name: us, listen: '127.0.0.1:9004', \
          peers: [{ name: eu, address: 'localhost:9004' }] } }",
     );
     let pools = PoolRegistry::new(&config.unwrap(), metrics, Clock::start());

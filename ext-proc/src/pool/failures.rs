@@ -41,9 +41,7 @@ impl Failure {
             (Availability::Failing, _) => "its last requests failed".to_owned(),
             (Availability::Hung, _) => "it accepts requests, and no response comes back".to_owned(),
             (_, Some(error)) => error.clone(),
-            (Availability::Stale, None) => {
-                "no probe has ended within `probe.stale_after_ms`".to_owned()
-            }
+            (Availability::Stale, None) => "no probe has ended in time".to_owned(),
             _ => "its last probe failed".to_owned(),
         }
     }

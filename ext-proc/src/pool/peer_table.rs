@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use isotherm_router::PeerId;
 
+use crate::config::peer_cluster;
+
 /// Another region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerEntry {
@@ -27,14 +29,14 @@ pub struct PeerTable {
 }
 
 impl PeerTable {
-    /// Builds the table of region `own` and its peers, each with its Envoy cluster. A peer in `before` keeps its id.
+    /// Builds the table of region `own` and its peers. A peer in `before` keeps its id.
     pub fn new<'a>(
         own: &str,
-        peers: impl IntoIterator<Item = (&'a str, &'a str)>,
+        peers: impl IntoIterator<Item = &'a str>,
         before: Option<&Self>,
     ) -> Self {
         let mut next_id = before.map_or(0, |before| before.next_id);
-        let entries = peers.into_iter().map(|(name, cluster)| {
+        let entries = peers.into_iter().map(|name| {
             let known = before.and_then(|before| before.named(name));
             let id = known.map_or_else(
                 || {
@@ -48,7 +50,7 @@ impl PeerTable {
             PeerEntry {
                 id,
                 name: name.into(),
-                cluster: cluster.into(),
+                cluster: peer_cluster(name).into(),
             }
         });
         let peers = entries.collect();
@@ -86,15 +88,11 @@ mod tests {
 
     #[test]
     fn a_peer_keeps_its_id_through_reloads_and_no_other_peer_gets_it() {
-        let first = PeerTable::new("us", [("eu", "region-eu"), ("asia", "region-asia")], None);
+        let first = PeerTable::new("us", ["eu", "asia"], None);
         let asia = first.named("asia").unwrap().id;
-        let second = PeerTable::new(
-            "us",
-            [("africa", "region-africa"), ("asia", "a")],
-            Some(&first),
-        );
+        let second = PeerTable::new("us", ["africa", "asia"], Some(&first));
         assert_eq!(second.named("asia").unwrap().id, asia);
-        assert_eq!(&*second.get(asia).unwrap().cluster, "a");
+        assert_eq!(&*second.get(asia).unwrap().cluster, "region-asia");
         let africa = second.named("africa").unwrap().id;
         assert!(first.get(africa).is_none());
         assert!(second.named("eu").is_none());

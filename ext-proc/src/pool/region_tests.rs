@@ -14,9 +14,9 @@ use crate::metrics::Metrics;
 use crate::recorder::event::EndReason;
 
 const REGION: &str = "
-region: { name: us, plaintext: true, listen: '127.0.0.1:9004', siblings: ['127.0.0.1:9005'],
+region: { name: us, listen: '127.0.0.1:9004', siblings: ['127.0.0.1:9005'],
           peers: [{ name: eu, address: '127.0.0.1:9014' }, { name: asia, address: '127.0.0.1:9024' }] }";
-const POOLS: &str = "pools: [{ model: m, push: outstanding, outstanding_max: 1 }]";
+const POOLS: &str = "pools: [{ model: m, push: outstanding:1 }]";
 
 const FREE_CAPACITY: PeerReport = PeerReport {
     available: 1,
@@ -88,8 +88,8 @@ async fn every_pool_knows_the_configured_peers_after_a_reload() {
     pool.peer_reported(asia, FREE_CAPACITY, pool.clock().now(), Duration::ZERO);
 
     let text = "pools: [{ model: m }, { model: other }]
-region: { name: eu, plaintext: true, listen: '127.0.0.1:9004',
-          peers: [{ name: asia, address: '127.0.0.1:9024', cluster: x }, { name: africa, address: '127.0.0.1:9034' }] }";
+region: { name: eu, listen: '127.0.0.1:9004',
+          peers: [{ name: asia, address: '127.0.0.1:9024' }, { name: africa, address: '127.0.0.1:9034' }] }";
     pool_registry.apply(&config::parse(text).unwrap());
     for model in ["m", "other"] {
         assert_eq!(
@@ -100,7 +100,7 @@ region: { name: eu, plaintext: true, listen: '127.0.0.1:9004',
     let now = pool.peer_table().unwrap();
     assert_eq!(&**now.own(), "us", "only a restart changes that");
     let known = now.named("asia").unwrap();
-    assert_eq!((known.id, &*known.cluster), (asia, "x"));
+    assert_eq!((known.id, &*known.cluster), (asia, "region-asia"));
     let mut peers = pool.peers().into_iter();
     let report = peers.find(|peer| peer.id == asia).unwrap().report;
     assert_eq!(

@@ -189,17 +189,14 @@ impl PoolRegistry {
         let Some(known) = table.peer_table() else {
             return;
         };
-        let known = known
-            .peers()
-            .iter()
-            .map(|peer| (&*peer.name, &*peer.cluster));
+        let known = known.peers().iter().map(|peer| &*peer.name);
         if !known.eq(peers(region)) {
             self.set_regions(&region.name, peers(region));
         }
     }
 
-    /// Sets this region and its peers, each with its Envoy cluster. Pools that a reload opens later get them too.
-    pub fn set_regions<'a>(&self, own: &str, peers: impl IntoIterator<Item = (&'a str, &'a str)>) {
+    /// Sets this region and its peers. Pools that a reload opens later get them too.
+    pub fn set_regions<'a>(&self, own: &str, peers: impl IntoIterator<Item = &'a str>) {
         let before = self.table();
         let peer_table = PeerTable::new(own, peers, before.peer_table.as_deref());
         let table = PoolTable {
@@ -265,7 +262,6 @@ impl PoolRegistry {
     }
 }
 
-fn peers(region: &RegionConfig) -> impl Iterator<Item = (&str, &str)> {
-    let peers = region.peers.iter();
-    peers.map(|peer| (peer.name.as_str(), peer.cluster.as_str()))
+fn peers(region: &RegionConfig) -> impl Iterator<Item = &str> {
+    region.peers.iter().map(|peer| peer.name.as_str())
 }

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use super::Pool;
 use super::source_replicas::SourceReplicas;
-use crate::config::{DnsSource, KubernetesSource, PoolConfig, Sources};
+use crate::config::{Address, KubernetesSource, PoolConfig, Sources};
 use crate::kubernetes::{
     self, DiscoveredReplica, DiscoveredReplicas, Follower, KubernetesClient, SourceReport,
 };
@@ -24,6 +24,8 @@ use crate::kubernetes::{
 /// Misses in a row after which an address leaves.
 const MISSES_MAX: u32 = 3;
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(5);
+/// The time between two resolutions of a name.
+const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Follows the sources of a pool until the pool is gone.
 pub(super) async fn follow(pool: Weak<Pool>, client: KubernetesClient) {
@@ -54,8 +56,8 @@ pub(super) async fn follow(pool: Weak<Pool>, client: KubernetesClient) {
             pool.mark_synced();
         }
         drop(pool);
-        let interval = current.sources.dns.as_ref().map(|dns| dns.interval);
-        if !wait(interval, &mut config, &mut discovery).await {
+        let has_name = current.sources.dns.is_some();
+        if !wait(has_name, &mut config, &mut discovery).await {
             return;
         }
     }
@@ -82,14 +84,14 @@ fn wanted(sources: &Sources, name: &ResolvedName, discovery: &Discovery) -> Disc
 
 /// Waits for the next resolution, a report of Kubernetes or a changed configuration; false when the pool is gone.
 async fn wait(
-    interval: Option<Duration>,
+    has_name: bool,
     config: &mut watch::Receiver<Arc<PoolConfig>>,
     discovery: &mut Discovery,
 ) -> bool {
     let next_resolution = async {
-        match interval {
-            Some(interval) => tokio::time::sleep(interval).await,
-            None => std::future::pending().await,
+        match has_name {
+            true => tokio::time::sleep(RESOLVE_INTERVAL).await,
+            false => std::future::pending().await,
         }
     };
     tokio::select! {
@@ -158,8 +160,8 @@ impl Discovery {
     }
 }
 
-async fn resolve(dns: &DnsSource) -> Result<Vec<SocketAddr>, String> {
-    let lookup = tokio::net::lookup_host((dns.name.as_str(), dns.port));
+async fn resolve(dns: &Address) -> Result<Vec<SocketAddr>, String> {
+    let lookup = tokio::net::lookup_host(dns.to_string());
     match tokio::time::timeout(RESOLVE_TIME_MAX, lookup).await {
         Ok(Ok(addresses)) => Ok(addresses.collect()),
         Ok(Err(error)) => Err(error.to_string()),
@@ -170,7 +172,7 @@ async fn resolve(dns: &DnsSource) -> Result<Vec<SocketAddr>, String> {
 /// The addresses of a DNS name over several resolutions.
 #[derive(Debug, Default)]
 struct ResolvedName {
-    source: Option<(String, u16)>,
+    source: Option<Address>,
     /// Misses in a row of each address.
     misses: BTreeMap<SocketAddr, u32>,
     is_resolved: bool,
@@ -178,11 +180,10 @@ struct ResolvedName {
 }
 
 impl ResolvedName {
-    fn update(&mut self, dns: &DnsSource, answer: Result<Vec<SocketAddr>, String>) {
-        let source = (dns.name.clone(), dns.port);
-        if self.source.as_ref() != Some(&source) {
+    fn update(&mut self, dns: &Address, answer: Result<Vec<SocketAddr>, String>) {
+        if self.source.as_ref() != Some(dns) {
             *self = Self {
-                source: Some(source),
+                source: Some(dns.clone()),
                 ..Self::default()
             };
         }
@@ -200,12 +201,12 @@ impl ResolvedName {
             Err(error) => {
                 if self.problem.is_none() {
                     tracing::warn!(
-                        name = dns.name,
+                        name = %dns,
                         error,
                         "cannot be resolved; its replicas stay as they are"
                     );
                 }
-                let problem = format!("the name `{}` cannot be resolved: {error}", dns.name);
+                let problem = format!("`{dns}` cannot be resolved: {error}");
                 self.problem = Some(problem.into());
             }
         }
@@ -232,12 +233,8 @@ mod tests {
         ([10, 0, 0, last], 80).into()
     }
 
-    fn dns(name: &str) -> DnsSource {
-        DnsSource {
-            name: name.into(),
-            port: 80,
-            interval: Duration::from_secs(1),
-        }
+    fn dns(name: &str) -> Address {
+        Address::Name(name.to_owned(), 80)
     }
 
     fn resolve_all(answers: &[Result<&[u8], ()>]) -> Vec<SocketAddr> {

@@ -11,7 +11,7 @@ use super::*;
 use crate::config;
 use crate::metrics::Metrics;
 
-const ONE_AT_A_TIME: &str = "push: outstanding, outstanding_max: 1";
+const ONE_AT_A_TIME: &str = "push: outstanding:1";
 
 fn pool_registry(pools: &str) -> PoolRegistry {
     let config = config::parse(&format!("pools: {pools}")).unwrap();
@@ -196,8 +196,7 @@ async fn a_reload_keeps_pools_that_stay_and_empties_pools_that_leave() {
     let b_waits = waiting(submission);
 
     let revision = pool_registry.revision();
-    let text =
-        "pools: [{ model: a, aliases: [c], cluster: x, push: outstanding, outstanding_max: 2 }]";
+    let text = "pools: [{ model: a, aliases: [c], cluster: x, push: outstanding:2 }]";
     pool_registry.apply(&config::parse(text).unwrap());
     assert!(revision.has_changed().unwrap());
     assert!(Arc::ptr_eq(&a, &pool_registry.pool_for("c").unwrap()));

@@ -1,4 +1,4 @@
-//! The client of a pool's probes: plain HTTP, or TLS with the authority of `probe.tls`, and the token of `probe.token_file`.
+//! The client of a pool's probes: plain HTTP, or TLS with the authority of `probe.ca`, and the token of `probe.token_file`.
 //!
 //! The service reads the files at its start, when they change, and when the options change. After a change of a file that it
 //! cannot use, the old client stays. After a change of the options, no probe is sent until the files can be used: falling back
@@ -13,7 +13,7 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::config::{PoolConfig, ProbeConfig, ProbeTls};
+use crate::config::{PoolConfig, ProbeConfig};
 use crate::file_watcher::FileWatcher;
 use crate::http_client::HttpClient;
 use crate::peering::authorities;
@@ -37,8 +37,8 @@ pub(super) type LoadedClient = Result<ReplicaClient, Arc<str>>;
 impl ReplicaClient {
     /// Reads the files of the options. `plain` serves pools without TLS.
     pub(super) fn load(options: &ProbeConfig, plain: &HttpClient) -> LoadedClient {
-        let http = match &options.tls {
-            Some(tls) => tls_client(tls)?,
+        let http = match &options.ca {
+            Some(ca) => tls_client(ca, options.server_name.as_deref())?,
             None => plain.clone(),
         };
         let token = options.token_file.as_deref();
@@ -91,17 +91,26 @@ async fn follow_files(
 }
 
 fn files(options: &ProbeConfig) -> Vec<PathBuf> {
-    let ca = options.tls.as_ref().map(|tls| tls.ca.clone());
-    ca.into_iter().chain(options.token_file.clone()).collect()
+    let ca = options.ca.iter();
+    ca.chain(&options.token_file).cloned().collect()
 }
 
 fn has_same_files(old: &ProbeConfig, new: &ProbeConfig) -> bool {
-    (&old.tls, &old.token_file) == (&new.tls, &new.token_file)
+    let files = |options: &ProbeConfig| {
+        let ProbeConfig {
+            ca,
+            server_name,
+            token_file,
+            ..
+        } = options.clone();
+        (ca, server_name, token_file)
+    };
+    files(old) == files(new)
 }
 
-fn tls_client(tls: &ProbeTls) -> Result<HttpClient, String> {
-    let authorities = authorities(&tls.ca).map_err(|error| error.to_string())?;
-    let name = tls.server_name.clone().map(ServerName::try_from);
+fn tls_client(ca: &Path, server_name: Option<&str>) -> Result<HttpClient, String> {
+    let authorities = authorities(ca).map_err(|error| error.to_string())?;
+    let name = server_name.map(|name| ServerName::try_from(name.to_owned()));
     let name = name.transpose().map_err(|error| error.to_string())?;
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()

@@ -18,9 +18,7 @@ const RANKS_MAX: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PageError {
     /// The page has the metrics of no known engine.
-    #[error(
-        "no metrics of a known engine: enable the engine's metrics, or name the path of its page in `probe.path`"
-    )]
+    #[error("no metrics of a known engine: enable the engine's metrics")]
     Unknown,
     /// The page does not have the metrics of the pool's engine.
     #[error(

@@ -17,11 +17,11 @@ pub(super) struct LoadProbe {
     client: watch::Receiver<LoadedClient>,
     addr: SocketAddr,
     /// The detected engine, and the path of its metrics page.
-    detected: Option<(Engine, String)>,
+    detected: Option<(Engine, &'static str)>,
     /// The engine of the last successful probe.
     engine: Option<Engine>,
     /// The detection that the log has: a reload detects the engine again, and mostly finds the same one.
-    logged: Option<(Engine, String)>,
+    logged: Option<(Engine, &'static str)>,
     adapters: AdapterList,
     /// Whether the last answer was late.
     is_slow: bool,
@@ -75,15 +75,12 @@ impl LoadProbe {
         on_late: &(dyn Fn() + Send + Sync),
     ) -> Result<PageReport, ProbeError> {
         let (engine, path) = match (config.engine, &self.detected) {
-            (Some(engine), _) => {
-                let own = || engine.table().path.to_owned();
-                (engine, config.probe.path.clone().unwrap_or_else(own))
-            }
-            (None, Some(detected)) => detected.clone(),
+            (Some(engine), _) => (engine, engine.table().path),
+            (None, Some(detected)) => *detected,
             (None, None) => return self.detect(config, on_late).await,
         };
         let client = self.client()?;
-        let page = fetch(&client, self.addr, &path, config.probe.timeout, on_late).await;
+        let page = fetch(&client, self.addr, path, config.probe.timeout, on_late).await;
         let report = page.and_then(|page| Ok(parse_page(engine, &page)?));
         self.engine = Some(engine);
         if let Err(ProbeError::Page(_) | ProbeError::Status { .. }) = report {
@@ -140,12 +137,10 @@ impl LoadProbe {
         config: &PoolConfig,
         on_late: &(dyn Fn() + Send + Sync),
     ) -> Result<PageReport, ProbeError> {
-        let mut paths = Vec::from_iter(config.probe.path.as_deref());
-        if paths.is_empty() {
-            for path in Engine::ALL.iter().map(|engine| engine.table().path) {
-                if !paths.contains(&path) {
-                    paths.push(path);
-                }
+        let mut paths = Vec::new();
+        for path in Engine::ALL.iter().map(|engine| engine.table().path) {
+            if !paths.contains(&path) {
+                paths.push(path);
             }
         }
         let client = self.client()?;
@@ -155,10 +150,10 @@ impl LoadProbe {
             let error = match page.and_then(|page| Ok((detect_engine(&page)?, page))) {
                 Ok((engine, page)) => {
                     let report = parse_page(engine, &page)?;
-                    let detected = Some((engine, path.to_owned()));
+                    let detected = Some((engine, path));
                     if self.logged != detected {
                         tracing::info!(replica = %self.addr, %engine, path, "detected the engine");
-                        self.logged.clone_from(&detected);
+                        self.logged = detected;
                     }
                     self.detected = detected;
                     self.engine = Some(engine);

@@ -80,7 +80,7 @@ impl EndReason {
             Self::Requests => "there are as many requests as asked for",
             Self::Time => "the time is over",
             Self::Size => "the recording has reached its largest size",
-            Self::Disabled => "`recording.enabled` was taken back",
+            Self::Disabled => "`recording` was taken back",
             Self::Stopping => "the service stops",
         }
     }

@@ -18,7 +18,7 @@ pub(super) fn sibling_source(config: &RegionConfig, port: u16) -> Option<Kuberne
     let port = Some(ServicePort::Unlisted(port));
     Some(KubernetesSource {
         target: KubernetesTarget::Service { name, port },
-        namespace: config.siblings_namespace.clone(),
+        namespace: None,
     })
 }
 

@@ -65,9 +65,6 @@ impl RegionsDriver {
             core.config = config.clone();
             let heartbeat = config.heartbeat;
             core.links.apply(self, peers, &config.siblings, heartbeat);
-            if let Some(leases) = &mut core.leases {
-                leases.set_give_back_after(config.give_back_after);
-            }
         });
     }
 

@@ -14,6 +14,7 @@ use super::status::{
     LeaseState, PeerSource, PeerState, RegionsCounters, RegionsStatus, SiblingState,
 };
 use crate::clock::millis;
+use crate::config::peer_cluster;
 
 /// Handle on this service's state among regions. Clones share it.
 #[derive(Clone, Debug)]
@@ -78,7 +79,7 @@ fn peer_state(
     let version = &link.heard.heartbeat.version;
     Some(PeerState {
         name: config.name.clone(),
-        cluster: config.cluster.clone(),
+        cluster: peer_cluster(&config.name),
         address: config.address.to_string(),
         link: link.state.clone(),
         state: link.region_state(now, core.config.silence_max()),

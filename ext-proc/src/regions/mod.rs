@@ -103,7 +103,7 @@ impl RegionsServer {
             let lease_config = LeaseConfig {
                 name: config.name.as_str().into(),
                 lease: options.lease,
-                give_back_after: config.give_back_after,
+                give_back_after: options.lease,
             };
             store = Some(StoreCalls::open(options, lease_config.list_interval())?);
             let leases = leases.insert(Leases::new(lease_config, now));

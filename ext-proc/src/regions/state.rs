@@ -134,7 +134,6 @@ impl DriverState {
             Some(PeerConfig {
                 name: name.to_owned(),
                 address: Address::parse(&entry.address).ok()?,
-                cluster: format!("region-{name}"),
                 replicas: store.networks.clone(),
             })
         });

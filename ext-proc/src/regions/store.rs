@@ -70,13 +70,11 @@ impl StoreCalls {
     /// Opens the store of a configuration. Must be called inside a tokio runtime.
     /// Fails when its certificates cannot be used.
     pub(super) fn open(config: &StoreConfig, wait_max: Duration) -> anyhow::Result<Self> {
-        let store = match (&config.etcd, &config.kubernetes) {
-            (Some(etcd), _) => Store::Etcd(Box::new(Etcd::open(etcd, wait_max)?)),
-            (None, kubernetes) => {
-                let namespace = kubernetes.as_ref();
-                let namespace = namespace.and_then(|store| store.namespace.clone());
-                Store::Kubernetes(LeaseObjects::new(namespace, config.lease))
+        let store = match &config.kubernetes {
+            Some(namespace) => {
+                Store::Kubernetes(LeaseObjects::new(namespace.clone(), config.lease))
             }
+            None => Store::Etcd(Box::new(Etcd::open(config, wait_max)?)),
         };
         Ok(Self {
             store,

@@ -69,7 +69,6 @@ pub(super) fn apply(driver: &RegionsDriver, config: &RegionConfig) {
         name: running.name,
         listen: running.listen,
         tls: running.tls,
-        plaintext: running.plaintext,
         store: running.store,
         ..config.clone()
     };

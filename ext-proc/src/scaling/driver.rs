@@ -138,7 +138,7 @@ impl ScalingTask {
         let planner_config = PlannerConfig {
             region: self.region(),
             pools: pools.collect(),
-            gpus_max: config.scaling.gpus_max(),
+            gpus_max: config.scaling.gpus.clone(),
         };
         self.pools
             .retain(|name, _| planner_config.pools.contains_key(name));

@@ -14,7 +14,7 @@ use super::authority::AuthorityReplacer;
 use super::bounded_connection::BoundedConnection;
 use super::socket_file::SocketFile;
 use super::tls::GatewayTls;
-use crate::config::{Config, Listen, UnixSocketConfig};
+use crate::config::{Config, Listen};
 
 #[derive(Debug)]
 pub(super) enum Socket {
@@ -44,7 +44,7 @@ impl Listeners {
             health: None,
         };
         for address in &config.listen {
-            let socket = Socket::open(address, &config.unix).await;
+            let socket = Socket::open(address).await;
             let socket = socket.with_context(|| format!("cannot listen on {address}"))?;
             listeners.sockets.push(socket);
         }
@@ -77,11 +77,11 @@ pub(super) async fn bind(address: SocketAddr, option: &str) -> anyhow::Result<Tc
 }
 
 impl Socket {
-    async fn open(address: &Listen, unix: &UnixSocketConfig) -> anyhow::Result<Self> {
+    async fn open(address: &Listen) -> anyhow::Result<Self> {
         match address {
             Listen::Tcp(address) => Ok(Self::Tcp(TcpListener::bind(address).await?)),
             Listen::Unix(path) => {
-                let (listener, file) = SocketFile::listen(path, unix).await?;
+                let (listener, file) = SocketFile::listen(path).await?;
                 Ok(Self::Unix(listener, file))
             }
         }

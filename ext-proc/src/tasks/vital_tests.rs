@@ -39,13 +39,12 @@ admin: { listen: '127.0.0.1:0' }
 pools:
   - model: m
     replicas: { static: ['127.0.0.1:1'] }
-    scaling: { replicas: { min: 1, max: 2 } }
+    scaling: { replicas_min: 1, replicas_max: 2 }
   - model: other
-    replicas: { kubernetes: { service: engines, port: 80, namespace: prod } }
+    replicas: { kubernetes: { service: engines, ports: [80], namespace: prod } }
 region:
   name: us
   listen: '127.0.0.1:0'
-  plaintext: true
   peers: [{ name: eu, address: 'localhost:1' }]
 ";
 

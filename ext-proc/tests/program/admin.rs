@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 
 const WITH_TOKEN: &str = "
 admin: { token_file: token }
-pools: [{ model: llama, probe: { interval_ms: 20, stale_after_ms: 60000 } }]
+pools: [{ model: llama, probe: { interval_ms: 20, timeout_ms: 20000 } }]
 ";
 
 fn message(body: &Value) -> &str {
@@ -219,7 +219,6 @@ admin: {{ token_file: token }}
 pools: [{{ model: llama }}]
 region:
   name: us
-  plaintext: true
   listen: '127.0.0.1:{own}'
   peers: [{{ name: eu, address: '127.0.0.1:{eu}' }}]
 "
@@ -424,7 +423,7 @@ async fn a_request_is_explained_with_every_candidate() {
     let service = Service::start(&format!(
         "pools:
   - model: llama
-    probe: {{ interval_ms: 20, stale_after_ms: 60000 }}
+    probe: {{ interval_ms: 20, timeout_ms: 20000 }}
     replicas: {{ static: ['{}', '{}'] }}",
         one.addr, two.addr
     ))
@@ -700,10 +699,7 @@ async fn a_configuration_file_that_is_a_pipe_for_a_while_is_followed_again() {
 #[tokio::test]
 async fn a_load_report_without_running_requests_leaves_those_of_the_last_page_in_the_list() {
     let engine = FakeEngine::start(vllm(0)).await;
-    let service = Service::start(
-        "pools: [{ model: m, probe: { interval_ms: 60000, stale_after_ms: 600000 } }]",
-    )
-    .await;
+    let service = Service::start("pools: [{ model: m, probe: { interval_ms: 60000 } }]").await;
     let pool = service.pool_registry.pool_for("m").unwrap();
     let replica = pool.add_replica(engine.addr).unwrap();
     wait_until("probed", || pool.unprobed().is_none()).await;

@@ -78,7 +78,7 @@ async fn check_prints_a_summary_or_every_mistake() {
     for part in [
         "region         us, at 0.0.0.0:9104",
         "links          not possible: cannot read",
-        "leases         etcd at etcd-0.example:2379, etcd-1.example:2379, keys /isotherm/",
+        "leases         etcd at etcd-0.example:2379, etcd-1.example:2379",
         "siblings       10.0.0.12:9004, isotherm-2.us.example:9004",
         "asia-1  10.2.0.1:9004    region-asia-1",
     ] {
@@ -260,7 +260,7 @@ async fn the_terminal_of_top_is_what_it_was_after_the_last_frame() {
 async fn regions_are_listed_with_their_source() {
     let service = Service::start(
         "
-region: { name: us, plaintext: true, listen: '127.0.0.1:0', peers: [{ name: eu, address: '127.0.0.1:1' }] }",
+region: { name: us, listen: '127.0.0.1:0', peers: [{ name: eu, address: '127.0.0.1:1' }] }",
     )
     .await;
     let admin = service.admin.to_string();

@@ -3,15 +3,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use isotherm_ext_proc::config::{
-    self, Config, DnsSource, Engine, Listen, ScalingMode, SocketMode, StaticReplica,
-};
-use isotherm_planner::{
-    CostRules, ForecastModel, ForecastRules, Pace, PoolRules, ReplicaBounds, Signal,
-    UtilisationRules,
-};
+use isotherm_ext_proc::config::{self, Config, Engine, Listen, ScalingMode, StaticReplica};
+use isotherm_planner::{CostRules, PoolRules, ReplicaBounds, UtilisationRules};
 use isotherm_policies::PolicyName;
-use isotherm_router::{CacheAwareRules, MissRule, Push, Role, RouterConfig};
+use isotherm_router::{Push, Role, RouterConfig};
 
 fn data(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -24,7 +19,7 @@ fn every_option_of_scaling_arrives_where_it_belongs() {
     let config = config::load(&data("config-full.yaml")).unwrap();
     let (address, state) = ("127.0.0.1:9105".parse().unwrap(), data("scaling.json"));
     assert_eq!(config.scaling.keda_listen, Some(address));
-    assert_eq!(config.scaling.gpus_max().get("h100"), Some(&24));
+    assert_eq!(config.scaling.gpus.get("h100"), Some(&24));
     assert_eq!(config.scaling.state_file, Some(state));
     assert!(config.pools[0].scaling.is_none());
     let scaling = config
@@ -37,31 +32,21 @@ fn every_option_of_scaling_arrives_where_it_belongs() {
     assert_eq!(webhook.url, "http://127.0.0.1:7000/scale");
     assert_eq!(webhook.token_file, Some(data("hook.token")));
     let rules = PoolRules {
-        pace: Pace::UtilisationAndGap,
         replicas: ReplicaBounds {
             min: 3,
             max: 6,
             ..ReplicaBounds::default()
         },
-        interval: Duration::from_secs(1_800),
         utilisation: UtilisationRules {
-            up: 0.8,
-            down: 0.2,
             busy: 0.85,
-            cooldown: Duration::from_secs(30),
+            cooldown: Duration::from_secs(6),
             ..UtilisationRules::default()
         },
         stabilisation: Duration::from_secs(120),
-        signal: Signal::InputTokens,
-        forecast: ForecastRules {
-            model: ForecastModel::Arima,
-            quantile: 0.95,
-            ..ForecastRules::default()
-        },
         cost: CostRules {
             kind: "h100".to_owned(),
             gpus: 4,
-            per_hour: 2.5,
+            ..CostRules::default()
         },
         weight: 4.0,
         startup: Duration::from_secs(240),
@@ -72,19 +57,19 @@ fn every_option_of_scaling_arrives_where_it_belongs() {
 
 #[test]
 fn mistakes_of_scaling_are_named() {
-    let text = "scaling: { gpus: [{ kind: h100, count: 3 }] }\n\
+    let text = "scaling: { gpus: { h100: 3 } }\n\
                 pools:\n\
                 \x20 - model: a\n\
-                \x20   scaling: { replicas: { min: 5, max: 4 }, cost: { kind: h100 } }\n\
+                \x20   scaling: { replicas_min: 5, replicas_max: 4, gpu_kind: h100, webhook_token_file: a }\n\
                 \x20 - model: b\n\
-                \x20   scaling: { utilisation: { up: 0.3, down: 0.4 }, webhook: { url: \"https://example.com/\" } }\n";
+                \x20   scaling: { webhook: \"https://example.com/\", webhook_token_file: a }\n";
     let errors = config::parse(text).unwrap_err().to_string();
     for part in [
-        "pools[0].scaling.replicas.min",
-        "5 is more than max (4)",
-        "0.4 is not below up (0.3)",
+        "pools[0].scaling.replicas_min: 5 is more than replicas_max (4)",
+        "pools[0].scaling.webhook_token_file: has no effect without `webhook`",
         "a proxy on this machine adds TLS",
-        "scaling.gpus[0].count",
+        "line 1, column 18: scaling.gpus.h100: 3 GPUs do not suffice",
+        "4 mistakes",
     ] {
         assert!(errors.contains(part), "{part}: {errors}");
     }
@@ -100,14 +85,12 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
             Listen::Unix("/run/isotherm/grpc.sock".into())
         ]
     );
-    assert_eq!(config.unix.mode, SocketMode(0o600));
-    assert_eq!(config.unix.group.as_deref(), Some("envoy"));
     let tls = config.tls.as_ref().unwrap();
     assert_eq!(tls.client_ca, Some(data("certs/envoys.pem")));
     assert_eq!(config.admin.listen, "[::1]:9103".parse().unwrap());
     let metrics = "0.0.0.0:9113".parse().unwrap();
     assert_eq!(config.admin.metrics_listen, Some(metrics));
-    assert!(config.decision_header && config.recording.enabled);
+    assert!(config.decision_header && config.recording);
     assert_eq!(config.drain_max, Duration::from_secs(5));
     let pool = &config.pools[0];
     assert_eq!(pool.model, "llama-3.1-8b");
@@ -119,11 +102,10 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
     assert_eq!(pool.router.queue.wait_max, Duration::from_millis(1500));
     assert_eq!(pool.router.index.bytes_max, 2_097_152);
     assert_eq!(pool.router.ttft_slo, Duration::from_millis(2_500));
-    assert_eq!(pool.router.probe_stale_after, Duration::from_secs(1));
+    assert_eq!(pool.router.probe_stale_after, Duration::from_secs(6));
     assert_eq!(pool.engine, Some(Engine::Sglang));
     assert_eq!(pool.probe.interval, Duration::from_millis(50));
-    assert_eq!(pool.probe.timeout, Duration::from_millis(500));
-    assert_eq!(pool.probe.path.as_deref(), Some("/stats"));
+    assert_eq!(pool.probe.timeout, Duration::from_secs(2));
     let fixed = [
         "127.0.0.1:8001".parse().unwrap(),
         "[::1]:8001".parse().unwrap(),
@@ -135,12 +117,8 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
     };
     assert_eq!(pool.sources.fixed[..2], fixed);
     assert_eq!(pool.sources.fixed[2..], [last]);
-    let dns = DnsSource {
-        name: "engines.example".into(),
-        port: 8000,
-        interval: Duration::from_secs(2),
-    };
-    assert_eq!(pool.sources.dns, Some(dns));
+    let dns = pool.sources.dns.as_ref().unwrap();
+    assert_eq!(dns.to_string(), "engines.example:8000");
     let kubernetes = pool.sources.kubernetes.as_ref().unwrap();
     assert_eq!(
         kubernetes.to_string(),
@@ -156,51 +134,13 @@ fn every_option_of_a_file_arrives_where_it_belongs() {
 }
 
 #[test]
-fn the_thresholds_of_cache_aware_are_those_of_sglang() {
-    let config = config::load(&data("config-full.yaml")).unwrap();
-    let given = CacheAwareRules {
-        cache_threshold: 0.3,
-        balance_abs_threshold: 64,
-        balance_rel_threshold: 1.5,
-        on_miss: MissRule::LeastOutstanding,
-    };
-    assert_eq!(config.pools[1].router.cache_aware, given);
-    let rules = "cache_aware: { cache_threshold: 1, balance_rel_threshold: 1.0001 }";
-    let config = config::parse(&format!("pools: [{{ policy: cache_aware, {rules} }}]")).unwrap();
-    let given = CacheAwareRules {
-        cache_threshold: 1.0,
-        balance_rel_threshold: 1.0001,
-        ..CacheAwareRules::default()
-    };
-    assert_eq!(config.pools[0].router.cache_aware, given);
-    for (pool, part) in [
-        (
-            "cache_aware: { cache_threshold: 0.3 }",
-            "pools[0].cache_aware: has no effect with `policy: isotherm`",
-        ),
-        (
-            "policy: cache_aware, cache_aware: { cache_threshold: 1.5 }",
-            "expected number, 0 to 1; found the number 1.5",
-        ),
-        (
-            "policy: cache_aware, cache_aware: { balance_rel_threshold: much }",
-            "expected number, 1 to 1000; found the text `much`",
-        ),
-    ] {
-        let error = config::parse(&format!("pools: [{{ {pool} }}]")).unwrap_err();
-        assert!(error.to_string().contains(part), "{error}");
-    }
-}
-
-#[test]
 fn secrets_are_relative_to_the_file_that_names_them() {
     let config = config::load(&data("config-full.yaml")).unwrap();
     assert_eq!(config.admin.token_file, Some(data("secrets/token")));
     let probe = &config.pools[0].probe;
     assert_eq!(probe.token_file, Some(data("secrets/engine-token")));
-    let tls = probe.tls.as_ref().unwrap();
-    assert_eq!(tls.ca, data("secrets/engines.pem"));
-    assert_eq!(tls.server_name.as_deref(), Some("vllm.internal"));
+    assert_eq!(probe.ca, Some(data("secrets/engines.pem")));
+    assert_eq!(probe.server_name.as_deref(), Some("vllm.internal"));
 }
 
 #[test]
@@ -225,16 +165,16 @@ fn every_mistake_is_reported_at_once_with_its_option_and_line() {
             (5, "decision_header"),
             (6, "drain_ms_max"),
             (9, "pools[0].policy"),
-            (10, "pools[0].outstanding_max"),
+            (10, "pools[0].push"),
             (12, "pools[0].probe.intervall_ms"),
-            (14, "pools[0].probe.stale_after_ms"),
+            (13, "pools[0].probe.interval_ms"),
+            (14, "pools[0].probe.server_name"),
             (15, "pools[0].queue"),
             (16, "pools[1].model"),
             (17, "pools[1].cluster"),
             (19, "pools[1].replicas.static[1]"),
             (19, "pools[1].replicas.static[2]"),
-            (20, "pools[1].replicas.dns.name"),
-            (20, "pools[1].replicas.dns.port"),
+            (20, "pools[1].replicas.dns"),
             (21, "pools[2].model"),
             (22, "pools[2].aliases[0]"),
         ],
@@ -281,7 +221,7 @@ fn messages_say_what_to_write_instead() {
         "line 12, column 7: pools[0].probe.intervall_ms: unknown option; did you mean `interval_ms`?",
         "put text that looks like a number",
         "the model `llama` is taken by pools[0].model, line 8",
-        "expected number, 1 to 65535; found the number 70000",
+        "`engines:70000` is not host:port",
     ] {
         assert!(text.contains(part), "missing: {part}\nin:\n{text}");
     }

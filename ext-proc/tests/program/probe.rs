@@ -58,7 +58,7 @@ impl ProbedReplica {
     }
 }
 
-const FAST: &str = "probe: {interval_ms: 20, timeout_ms: 200, stale_after_ms: 60000}";
+const FAST: &str = "probe: {interval_ms: 20, timeout_ms: 200}";
 
 #[tokio::test]
 async fn a_replica_gets_requests_after_its_first_good_probe() {
@@ -85,8 +85,7 @@ async fn a_hanging_replica_does_not_delay_the_news_of_another() {
         FakeEngine::start(vllm(0)).await,
         FakeEngine::start(FakeResponse::Hang).await,
     );
-    let probed =
-        ProbedReplica::start("probe: {interval_ms: 20, timeout_ms: 5000, stale_after_ms: 60000}");
+    let probed = ProbedReplica::start("probe: {interval_ms: 20, timeout_ms: 5000}");
     probed.pool().add_replica(hanging.addr).unwrap();
     probed.pool().add_replica(good.addr).unwrap();
     let start = Instant::now();
@@ -328,7 +327,7 @@ async fn a_replica_that_leaves_is_asked_no_more_and_a_pools_figures_go_with_it()
 #[tokio::test]
 async fn a_reload_changes_how_replicas_are_probed() {
     let engine = FakeEngine::start(vllm(0)).await;
-    let probed = ProbedReplica::start("probe: {interval_ms: 60000, stale_after_ms: 600000}");
+    let probed = ProbedReplica::start("probe: {interval_ms: 60000}");
     probed.pool().add_replica(engine.addr).unwrap();
     wait_until("the first probe", || engine.count_of("/metrics") == 1).await;
     let config = config::parse(&format!("pools: [{{{FAST}}}]")).unwrap();
@@ -413,8 +412,8 @@ async fn an_engine_without_a_list_of_models_is_asked_for_it_seldom() {
 /// Options of a pool whose probes use TLS and a token. The folder has the authority and the token.
 fn with_tls(folder: &tempfile::TempDir, more: &str) -> String {
     format!(
-        "probe: {{interval_ms: 20, timeout_ms: 2000, stale_after_ms: 60000, token_file: {0}/token, \
-         tls: {{ca: {0}/ca.pem{more}}}}}",
+        "probe: {{interval_ms: 20, timeout_ms: 2000, token_file: {0}/token, \
+         ca: {0}/ca.pem{more}}}",
         folder.path().display()
     )
 }

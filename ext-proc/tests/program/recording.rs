@@ -17,7 +17,7 @@ use tokio::process::{Child, Command};
 
 const ALLOWED: &str = "
 admin: { token_file: token }
-recording: { enabled: true }
+recording: true
 pools: [{ model: llama, push: blind }]
 ";
 const FORBIDDEN: &str = "
@@ -216,7 +216,7 @@ async fn a_recording_needs_permission_and_the_token() {
         body["error"]["message"]
             .as_str()
             .unwrap()
-            .contains("recording: { enabled: true }")
+            .contains("recording: true")
     );
     let (_, pool) = (service.write(ALLOWED), pool(&service));
     assert_eq!(
@@ -296,7 +296,7 @@ async fn a_recording_ends_when_a_reload_forbids_it_and_reports_what_it_lacks() {
         "the output length of 1 responses",
         "1 left out: the engine responded with an error",
         "1 left out: they had not ended",
-        "`recording.enabled` was taken back",
+        "`recording` was taken back",
     ] {
         assert!(told.contains(part), "missing: {part}\nin: {told}");
     }

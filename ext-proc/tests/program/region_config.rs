@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use isotherm_ext_proc::config::{self, ConfigErrors, RegionConfig, TlsFiles};
-use isotherm_router::ForwardingRule;
+use isotherm_router::{ForwardingRule, RegionChoice, RegionRules, RouterConfig};
 
 fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -36,14 +36,10 @@ fn every_option_of_the_section_arrives_and_files_are_relative_to_the_file() {
         })
     );
     assert_eq!(region.heartbeat, Duration::from_millis(100));
-    assert_eq!(region.queue_max, 7);
     assert_eq!(region.rules().forwarding, ForwardingRule::Published);
-    assert_eq!(region.give_back_after, Duration::from_secs(3));
     let store = region.store.unwrap();
-    let etcd = store.etcd.unwrap();
-    assert_eq!(etcd.endpoints.len(), 2);
-    assert_eq!(etcd.prefix, "/isotherm/");
-    assert_eq!(etcd.tls.unwrap().certificate, data("certs/etcd.pem"));
+    assert_eq!(store.etcd.len(), 2);
+    assert_eq!(store.tls.unwrap().certificate, data("certs/etcd.pem"));
     assert_eq!(store.lease, Duration::from_secs(5));
     assert_eq!(store.advertise.unwrap().to_string(), "us.example:9104");
     assert_eq!(store.networks, ["10.1.0.0/16".parse().unwrap()]);
@@ -51,15 +47,9 @@ fn every_option_of_the_section_arrives_and_files_are_relative_to_the_file() {
     let peers: Vec<_> = region
         .peers
         .iter()
-        .map(|peer| format!("{} {} {}", peer.name, peer.address, peer.cluster))
+        .map(|peer| format!("{} {}", peer.name, peer.address))
         .collect();
-    assert_eq!(
-        peers,
-        [
-            "eu eu.example:9004 eu-gateway",
-            "asia-1 10.2.0.1:9004 region-asia-1"
-        ]
-    );
+    assert_eq!(peers, ["eu eu.example:9004", "asia-1 10.2.0.1:9004"]);
     let siblings: Vec<_> = region.siblings.iter().map(ToString::to_string).collect();
     assert_eq!(siblings, ["10.0.0.12:9004", "isotherm-2.us.example:9004"]);
 }
@@ -78,9 +68,13 @@ fn the_least_that_can_be_written_means_the_defaults() {
     assert_eq!(region.listen, "0.0.0.0:9004".parse().unwrap());
     assert_eq!(region.heartbeat, Duration::from_millis(200));
     assert_eq!(region.silence_max(), Duration::from_millis(600));
-    assert_eq!(region.queue_max, 4);
-    assert_eq!(region.forwarding, ForwardingRule::Cost);
-    assert_eq!(region.give_back_after, Duration::from_secs(10));
+    assert_eq!(
+        region.rules(),
+        RegionRules {
+            stale_after: Duration::from_millis(600),
+            ..RouterConfig::default().region
+        }
+    );
     assert_eq!(region.store, None);
     assert!(region.peers.is_empty() && region.siblings.is_empty());
 }
@@ -101,22 +95,20 @@ fn every_mistake_of_the_section_is_reported_with_its_line() {
         [
             (5, "region.name"),
             (6, "region.listen"),
-            (7, "region.plaintext"),
-            (8, "region.tls.ca"),
-            (8, "region.tls.key"),
-            (9, "region.heartbeat_ms"),
-            (11, "region.peers[0].cluster"),
-            (12, "region.peers[1].name"),
-            (12, "region.peers[1].address"),
-            (12, "region.peers[1].cluster"),
-            (13, "region.peers[2].name"),
-            (13, "region.peers[2].address"),
-            (14, "region.peers[3].address"),
-            (15, "region.peers[4].name"),
-            (15, "region.peers[4].address"),
-            (15, "region.peers[4].clustr"),
-            (16, "region.siblings[0]"),
-            (16, "region.siblings[1]"),
+            (7, "region.tls.ca"),
+            (7, "region.tls.key"),
+            (8, "region.heartbeat_ms"),
+            (10, "region.peers[0].name"),
+            (11, "region.peers[1].name"),
+            (11, "region.peers[1].address"),
+            (12, "region.peers[2].name"),
+            (12, "region.peers[2].address"),
+            (13, "region.peers[3].address"),
+            (14, "region.peers[4].name"),
+            (14, "region.peers[4].address"),
+            (14, "region.peers[4].clustr"),
+            (15, "region.siblings[0]"),
+            (15, "region.siblings[1]"),
         ],
         "{errors}"
     );
@@ -124,9 +116,8 @@ fn every_mistake_of_the_section_is_reported_with_its_line() {
     for part in [
         "`US` is not the name of a region, such as eu or us-east-1",
         "the address `127.0.0.1:9003` is taken by admin.listen, line 2",
-        "the region `eu` is taken by region.peers[0].name, line 11",
+        "the region `eu` is taken by region.peers[0].name, line 10",
         "the cluster `region-eu` is taken by pools[0].cluster, line 3",
-        "remove one of the two",
         "`eu.example` is not host:port",
     ] {
         assert!(text.contains(part), "missing: {part}\nin:\n{text}");
@@ -152,22 +143,20 @@ fn links_are_protected_or_stay_on_this_machine() {
     let peers =
         "peers: [{ name: eu, address: \"127.0.0.1:2\" }, { name: asia, address: \"10.0.0.1:3\" }]";
     let siblings = "siblings: [\"localhost:4\", \"us.example:5\"]";
-    let text = mistakes(&format!(
-        "{{ name: us, plaintext: true, {peers}, {siblings} }}"
-    ));
-    for option in [
-        "region.listen",
-        "region.peers[1].address",
-        "region.siblings[1]",
+    for (options, open) in [
+        (peers, "10.0.0.1:3 (`region.peers[1].address`)"),
+        (siblings, "us.example:5 (`region.siblings[1]`)"),
     ] {
-        assert!(text.contains(&format!("{option}: ")), "{option}\n{text}");
+        let text = mistakes(&format!(
+            "{{ name: us, listen: \"127.0.0.1:1\", {options} }}"
+        ));
+        assert!(text.contains("region.tls: must be given"), "{text}");
+        assert!(text.contains(open), "{open}\n{text}");
     }
-    assert!(text.contains("3 mistakes"), "{text}");
 
     let peer = "peers: [{ name: eu, address: \"127.0.0.1:2\" }]";
-    let fine = format!("{{ name: us, plaintext: true, listen: \"[::1]:1\", {peer} }}");
-    let region = region(&fine).unwrap().unwrap();
-    assert!(region.plaintext && region.tls.is_none());
+    let fine = format!("{{ name: us, listen: \"[::1]:1\", {peer} }}");
+    assert!(region(&fine).unwrap().unwrap().tls.is_none());
 }
 
 #[test]
@@ -188,48 +177,53 @@ fn more_peers_than_can_be_kept_are_refused() {
 }
 
 #[test]
-fn a_store_is_of_one_kind_and_has_endpoints() {
+fn each_rule_of_forwarding_is_one_of_the_core() {
+    let rules = |rule: &str| {
+        let text = format!("{{ name: us, listen: '127.0.0.1:1', forwarding: {rule} }}");
+        let rules = region(&text).unwrap().unwrap().rules();
+        (rules.forwarding, rules.choice)
+    };
+    let availability = RegionChoice::Availability;
+    assert_eq!(rules("cost"), (ForwardingRule::Cost, availability));
+    assert_eq!(
+        rules("published"),
+        (ForwardingRule::Published, availability)
+    );
+    assert_eq!(rules("utilisation").1, RegionChoice::Utilisation);
+}
+
+#[test]
+fn a_store_is_of_one_kind_and_has_addresses() {
     let store = |text: &str| {
         region(&format!(
-            "{{ name: us, plaintext: true, listen: '127.0.0.1:1', store: {text} }}"
+            "{{ name: us, listen: '127.0.0.1:1', store: {text} }}"
         ))
     };
-    let parsed = store("{ etcd: { endpoints: ['127.0.0.1:2379'] } }")
-        .unwrap()
-        .unwrap();
-    let store_config = parsed.store.unwrap();
-    assert_eq!(store_config.lease, Duration::from_secs(10));
-    assert_eq!(store_config.etcd.unwrap().prefix, "/isotherm/regions/");
+    let parsed = store("{ etcd: ['127.0.0.1:2379'] }").unwrap().unwrap();
+    assert_eq!(parsed.store.unwrap().lease, Duration::from_secs(10));
+    let parsed = store("{ kubernetes: models }").unwrap().unwrap();
+    assert_eq!(parsed.store.unwrap().kubernetes.as_deref(), Some("models"));
     for (text, mistake) in [
         ("{}", "give one of `etcd` and `kubernetes`"),
+        ("{ etcd: [] }", "give one of `etcd` and `kubernetes`"),
         (
-            "{ etcd: { endpoints: ['a:1'] }, kubernetes: {} }",
+            "{ etcd: ['a:1'], kubernetes: models }",
             "give only one of `etcd` and `kubernetes`",
         ),
-        ("{ etcd: {} }", "region.store.etcd.endpoints"),
+        ("{ etcd: ['a'] }", "region.store.etcd[0]"),
         (
-            "{ etcd: { endpoints: [] } }",
-            "must name at least one address",
+            "{ kubernetes: models, tls: { certificate: a, key: b, ca: c } }",
+            "region.store.tls: belongs to `etcd`",
         ),
-        (
-            "{ etcd: { endpoints: ['a:1'], prefix: 'a b' } }",
-            "is not a prefix of keys",
-        ),
-        (
-            "{ etcd: { endpoints: ['a:1'] }, networks: [10.0.0.300/8] }",
-            "10.2.0.0/16",
-        ),
-        (
-            "{ etcd: { endpoints: ['a:1'] }, lease_ms: 5 }",
-            "region.store.lease_ms",
-        ),
+        ("{ etcd: ['a:1'], networks: [10.0.0.300/8] }", "10.2.0.0/16"),
+        ("{ etcd: ['a:1'], lease_ms: 5 }", "region.store.lease_ms"),
     ] {
         let errors = store(text).unwrap_err().to_string();
         assert!(errors.contains(mistake), "{text}: {errors}");
     }
     let errors = mistakes(
-        "{ name: us, plaintext: true, listen: '127.0.0.1:1', heartbeat_ms: 1000, \
-         store: { kubernetes: {}, lease_ms: 2999 } }",
+        "{ name: us, listen: '127.0.0.1:1', heartbeat_ms: 1000, \
+         store: { kubernetes: models, lease_ms: 2999 } }",
     );
     assert!(errors.contains("must be at least 3000"), "{errors}");
 }

@@ -110,7 +110,7 @@ fn the_charts_schema_refuses_a_misspelt_value() {
         ),
         (json!({"config": {"decision_heade": true}}), false),
         (
-            json!({"pools": [{"model": "llama", "replicas": {"dns": {"name": "engines:8000"}}}]}),
+            json!({"pools": [{"model": "llama", "replicas": {"dns": "engines"}}]}),
             true,
         ),
         // The chart writes the region's name and certificate.

@@ -139,7 +139,7 @@ async fn a_reload_names_the_options_that_need_a_restart() {
 
 #[tokio::test]
 async fn a_dns_name_yields_its_addresses() {
-    let dns = "pools: [{ model: llama, replicas: { dns: { name: localhost, port: 1001, interval_ms: 100 } } }]";
+    let dns = "pools: [{ model: llama, replicas: { dns: localhost:1001 } }]";
     let service = Service::start(dns).await;
     wait_until("resolved", || {
         service.replica_addresses().contains(&A.to_owned())

@@ -12,7 +12,7 @@ use super::world::{Node, connect, connected, throughout, wait_until};
 /// The options of a region with a store.
 fn options(etcd: &Etcd) -> String {
     let address = etcd.address();
-    format!("store: {{ etcd: {{ endpoints: [\"{address}\"] }}, lease_ms: 1000 }}")
+    format!("store: {{ etcd: [\"{address}\"], lease_ms: 1000 }}")
 }
 
 /// Starts regions that are connected and hold their own leases.

@@ -225,17 +225,15 @@ impl Node {
             let list: Vec<_> = list.iter().map(|item| format!("\"{item}\"")).collect();
             list.join(", ")
         };
-        let plaintext = !self.options.contains("tls:");
         let text = format!(
             "listen: [\"127.0.0.1:0\"]\n\
              admin: {{ listen: \"127.0.0.1:0\" }}\n\
              drain_ms_max: 20000\n\
              pools:\n\
-             - model: {MODEL}\n  push: outstanding\n  outstanding_max: 1\n  \
-             probe: {{ interval_ms: 50, timeout_ms: 5000, stale_after_ms: 60000 }}\n  \
+             - model: {MODEL}\n  push: outstanding:1\n  \
+             probe: {{ interval_ms: 50, timeout_ms: 20000 }}\n  \
              replicas: {{ static: [{}] }}\n\
-             region:\n  name: {}\n  listen: \"{}\"\n  plaintext: {plaintext}\n  \
-             give_back_after_ms: 500\n  {}\n  \
+             region:\n  name: {}\n  listen: \"{}\"\n  {}\n  \
              peers: [{}]\n  siblings: [{}]\n",
             quoted(own),
             self.name,

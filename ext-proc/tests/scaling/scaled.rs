@@ -75,15 +75,15 @@ pub fn text(
         "listen: [\"127.0.0.1:0\"]\n\
          admin: {{ listen: \"127.0.0.1:0\", token_file: token }}\n\
          scaling: {{ keda_listen: \"127.0.0.1:0\", state_file: scaling.json }}\n\
-         region: {{ name: us, listen: \"{links}\", plaintext: true, siblings: [{siblings}] }}\n\
+         region: {{ name: us, listen: \"{links}\", siblings: [{siblings}] }}\n\
          pools:\n\
          \x20 - model: {MODEL}\n\
          \x20   replicas: {{ static: [{engines}] }}\n\
          \x20   scaling:\n\
-         \x20     replicas: {{ min: 1, max: 6 }}\n\
+         \x20     replicas_min: 1\n\
+         \x20     replicas_max: 6\n\
          \x20     stabilisation_ms: 1000\n\
-         \x20     startup_ms: 1000\n\
-         \x20     utilisation: {{ cooldown_ms: 1000 }}\n{scaling}"
+         \x20     startup_ms: 1000\n{scaling}"
     )
 }
 

@@ -43,7 +43,7 @@ async fn a_webhook_gets_each_change_again_until_it_takes_it() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("hook.token"), "hook-token\n").unwrap();
     let scaling = format!(
-        "      mode: act\n      webhook: {{ url: \"http://{address}/scale\", token_file: hook.token }}\n"
+        "      mode: act\n      webhook: \"http://{address}/scale\"\n      webhook_token_file: hook.token\n"
     );
     let free = "127.0.0.1:0".parse().unwrap();
     let service = ScaledService::start(folder.path(), &text(&engines, free, &[], &scaling)).await;

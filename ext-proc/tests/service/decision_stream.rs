@@ -189,7 +189,7 @@ async fn a_stop_empties_the_queue_of_a_decision_stream_which_ends_with_its_last_
 
 #[tokio::test]
 async fn a_thousand_requests_on_a_decision_stream_leave_no_state() {
-    let options = ONE_AT_A_TIME.replace("outstanding_max: 1", "outstanding_max: 1000");
+    let options = ONE_AT_A_TIME.replace("outstanding:1", "outstanding:1000");
     let service = Service::start(&options, 3).await;
     let mut stream = DecisionStream::open(&service).await;
     let asked: Vec<u32> = (0..1000).collect();

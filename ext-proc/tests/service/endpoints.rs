@@ -69,8 +69,7 @@ async fn a_cluster_without_a_pool_gets_a_response_without_endpoints() {
 
 #[tokio::test]
 async fn an_envoy_keeps_its_endpoints_until_the_pool_has_synced() {
-    let unknown =
-        "pools: [{ model: llama, cluster: l, replicas: { dns: { name: nowhere.invalid } } }]";
+    let unknown = "pools: [{ model: llama, cluster: l, replicas: { dns: nowhere.invalid:8000 } }]";
     let service = Service::start(unknown, 0).await;
     let (envoy, mut answers) = sotw(&service).await;
     envoy.send(want(&["l", "typo"], "")).await.unwrap();
@@ -96,10 +95,7 @@ async fn an_envoy_keeps_its_endpoints_until_the_pool_has_synced() {
 
 #[tokio::test]
 async fn the_first_update_of_a_pool_lists_its_replicas() {
-    for replicas in [
-        "static: [\"127.0.0.1:1001\"]",
-        "dns: { name: localhost, port: 1001 }",
-    ] {
+    for replicas in ["static: [\"127.0.0.1:1001\"]", "dns: localhost:1001"] {
         let options =
             format!("pools: [{{ model: llama, cluster: l, replicas: {{ {replicas} }} }}]");
         let service = Service::start(&options, 0).await;

@@ -43,9 +43,8 @@ const ONE_AT_A_TIME: &str = "
 pools:
   - model: llama
     cluster: l
-    push: outstanding
-    outstanding_max: 1
-    probe: { interval_ms: 20, timeout_ms: 1000, stale_after_ms: 60000 }
+    push: outstanding:1
+    probe: { interval_ms: 20, timeout_ms: 20000 }
 ";
 
 /// A running service, which stops when it is dropped.

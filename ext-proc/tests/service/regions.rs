@@ -40,8 +40,7 @@ impl Region {
     async fn with(engines: usize) -> Self {
         let options = format!("decision_header: true\n{ONE_AT_A_TIME}");
         let service = Service::start(&options, engines).await;
-        let regions = [("eu", "region-eu"), ("asia", "to-asia")];
-        service.pool_registry.set_regions("us", regions);
+        service.pool_registry.set_regions("us", ["eu", "asia"]);
         let pool = service.pool();
         report(&pool);
         let heartbeats = tokio::spawn(async move {
@@ -193,13 +192,13 @@ async fn the_next_turn_of_a_session_follows_its_prefix_to_the_peer() {
     let asia = peer(&pool, "asia").id;
     pool.peer_reported(asia, FREE_CAPACITY, pool.clock().now(), Duration::ZERO);
     let answer = goes_on(&mut first).await;
-    assert_eq!(answer.header("x-isotherm-cluster"), Some("to-asia"));
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("region-asia"));
     first.outcome("v=1;status=200").await;
     report(&pool);
     let mut second = region.chat(None, &prompt).await;
     report(&pool);
     let answer = goes_on(&mut second).await;
-    assert_eq!(answer.header("x-isotherm-cluster"), Some("to-asia"));
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("region-asia"));
     let decision = answer.header("x-isotherm-decision").unwrap();
     assert!(
         decision.contains(";reason=prefix;matched=0.8"),
@@ -219,7 +218,7 @@ async fn a_request_that_came_back_goes_to_another_peer_or_is_queued() {
     let back = [("x-isotherm-origin", "us"), ("x-isotherm-tried", "eu")];
     let mut inner = region.chat(Some("regions"), &back).await;
     let answer = goes_on(&mut inner).await;
-    assert_eq!(answer.header("x-isotherm-cluster"), Some("to-asia"));
+    assert_eq!(answer.header("x-isotherm-cluster"), Some("region-asia"));
     assert_eq!(answer.header("x-isotherm-origin"), Some("us"));
     assert_eq!(answer.header("x-isotherm-tried"), Some("eu,asia"));
     assert_eq!(peer(&pool, "eu").returned, 1);
@@ -332,7 +331,7 @@ async fn a_request_that_came_back_on_a_stream_for_regions_goes_to_another_peer()
     let back = [("x-isotherm-origin", "us"), ("x-isotherm-tried", "eu")];
     stream.ask(1, &back).await;
     let way = forward(&mut stream).await;
-    assert_eq!((&*way.cluster, &*way.tried), ("to-asia", "eu,asia"));
+    assert_eq!((&*way.cluster, &*way.tried), ("region-asia", "eu,asia"));
     let forwarded = [("x-isotherm-origin", "eu"), ("x-isotherm-tried", "us")];
     stream.ask(2, &forwarded).await;
     assert!(matches!(stream.answer().await, (2, Action::Wait(_))));
@@ -379,9 +378,7 @@ async fn a_forwarded_request_that_would_wait_long_is_rejected_at_once() {
 #[tokio::test]
 async fn a_forwarded_request_with_an_unknown_model_is_rejected_to_its_region() {
     let service = Service::start("pools: [{ model: llama }, { model: qwen }]", 0).await;
-    service
-        .pool_registry
-        .set_regions("us", [("eu", "region-eu")]);
+    service.pool_registry.set_regions("us", ["eu"]);
     let forwarded = [
         (":method", "POST"),
         (":path", "/v1/chat/completions"),

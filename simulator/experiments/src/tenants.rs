@@ -196,7 +196,6 @@ fn case(system: &'static str, burst: Burst, length_s: f64) -> Case {
         tenants: [BY_REQUESTS, BY_BOTH]
             .contains(&system)
             .then_some(TenantLimits {
-                waiting_max: None,
                 in_flight_max: None,
                 share_max: Some(SHARE_MAX),
                 token_share_max: (system == BY_BOTH).then_some(SHARE_MAX),

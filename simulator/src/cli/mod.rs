@@ -44,7 +44,7 @@ struct Cli {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     policies: Vec<PolicyName>,
     /// When a replica may be sent another request: `pending`, `outstanding:N` or `blind`.
-    #[arg(long, value_name = "MODE", default_value = "pending", value_parser = push)]
+    #[arg(long, value_name = "MODE", default_value = "pending")]
     push: Push,
     /// Telemetry profile of the engines.
     #[arg(long, value_name = "NAME", value_enum, default_value_t)]
@@ -135,19 +135,6 @@ fn note_long_requests(plan: &Plan) {
             "note: {long} requests are longer than the {most} tokens that this engine holds, and will fail; choose another \
              --engine, or cut a trace's prompts with --input-cap"
         );
-    }
-}
-
-fn push(text: &str) -> Result<Push, String> {
-    let wrong = || format!("\"{text}\" is none of pending, outstanding:N (N from 1) and blind");
-    match text.split_once(':') {
-        None if text == "pending" => Ok(Push::Pending),
-        None if text == "blind" => Ok(Push::Blind),
-        Some(("outstanding", number)) => {
-            let max = number.parse().ok().filter(|max| *max > 0);
-            max.map(|max| Push::Outstanding { max }).ok_or_else(wrong)
-        }
-        None | Some(_) => Err(wrong()),
     }
 }
 

@@ -92,7 +92,7 @@ impl Push {
     pub fn name(self) -> &'static str {
         match self {
             Self::Pending => "pending",
-            Self::Outstanding => "outstanding",
+            Self::Outstanding => "outstanding:32",
             Self::Blind => "blind",
         }
     }

@@ -1,7 +1,6 @@
 //! `up`: starts the system and prints how to use it.
 
 use isotherm_harness::{EngineOptions, MODEL, Pool, Stack};
-use serde_json::json;
 
 use crate::compare::stack_builder;
 use crate::scenario::UpOptions;
@@ -20,7 +19,7 @@ pub async fn start(options: &UpOptions) -> anyhow::Result<Stack> {
         .replicas(usize::from(options.replicas.replicas))
         .engine(engine);
     stack_builder("up", pool, speed, options.scheme())
-        .service(|config| config.set("recording", json!({ "enabled": true })))
+        .service(|config| config.set("recording", true))
         .start()
         .await
 }

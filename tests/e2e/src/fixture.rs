@@ -63,30 +63,28 @@ impl Timeouts {
 
 /// Bounds of the service's probes that a busy machine keeps.
 pub fn long_probe_bounds() -> Value {
-    json!({ "timeout_ms": Timeouts::Long.ms(), "stale_after_ms": Timeouts::Long.ms() })
+    json!({ "timeout_ms": Timeouts::Long.ms() })
 }
 
-/// A stack with scripted replicas that each get at most `outstanding_max` requests; more requests wait in the service.
-pub fn scripted(name: &str, replicas: &[&ScriptedReplica], outstanding_max: u32) -> StackBuilder {
-    with_long_timeouts(scripted_as_shipped(name, replicas, outstanding_max))
+/// A stack with scripted replicas that each get at most `outstanding` requests; more requests wait in the service.
+pub fn scripted(name: &str, replicas: &[&ScriptedReplica], outstanding: u32) -> StackBuilder {
+    with_long_timeouts(scripted_as_shipped(name, replicas, outstanding))
 }
 
 /// A stack like [`scripted`] with Envoy's timeouts as shipped.
 pub fn scripted_as_shipped(
     name: &str,
     replicas: &[&ScriptedReplica],
-    outstanding_max: u32,
+    outstanding: u32,
 ) -> StackBuilder {
-    Stack::builder(name)
-        .pool(pool_of(replicas))
-        .service(move |config| config.set("pools/0/outstanding_max", outstanding_max))
+    Stack::builder(name).pool(pool_of(replicas, outstanding))
 }
 
-/// A pool of scripted replicas, each of which gets a bounded number of requests.
-pub(crate) fn pool_of(replicas: &[&ScriptedReplica]) -> Pool {
+/// A pool of scripted replicas, each of which gets at most `outstanding` requests.
+pub(crate) fn pool_of(replicas: &[&ScriptedReplica], outstanding: u32) -> Pool {
     Pool::new(MODEL)
         .with_addresses(replicas.iter().map(|replica| replica.address()))
-        .push("outstanding")
+        .push(&format!("outstanding:{outstanding}"))
 }
 
 /// Starts `count` engines that run `speed` times as fast as their hardware, with long timeouts.

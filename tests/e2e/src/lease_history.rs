@@ -19,7 +19,7 @@ use crate::lock;
 
 const PAUSE: Duration = Duration::from_millis(30);
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
-/// Keys of the records, as `region.store.etcd.prefix` has it by default.
+/// Prefix of the keys of the records.
 const PREFIX: &str = "/isotherm/regions/";
 const PREFIX_END: &str = "/isotherm/regions0";
 /// Time after a renewal in which its holder uses the lease: the lease less its margin.

@@ -16,8 +16,6 @@ use crate::{Action, Client, HttpResponse, ScriptedReplica, WAIT_MAX, admin, lock
 
 /// Interval of heartbeats. A region counts as lost after three: longer than a busy machine delays a process.
 const HEARTBEAT_MS: u64 = 1_000;
-/// Time that a region must have been healthy before it gets its replicas back.
-const GIVE_BACK_AFTER_MS: u64 = 2_000;
 
 /// Longer than the time between two renewals of a lease.
 const RENEWAL_TIME: Duration = Duration::from_secs(2);
@@ -25,37 +23,35 @@ const RENEWAL_TIME: Duration = Duration::from_secs(2);
 /// taken; a busy machine can only weaken it.
 pub const TAKEOVER_TIME: Duration = Duration::from_secs(6);
 
-/// Regions with one scripted replica each, named after their replicas. Each replica gets at most `outstanding_max`
+/// Regions with one scripted replica each, named after their replicas. Each replica gets at most `outstanding`
 /// requests. A region notices a silent peer within [`Timeouts::Detecting`].
 pub fn scripted_regions(
     name: &str,
     replicas: &[&ScriptedReplica],
-    outstanding_max: u32,
+    outstanding: u32,
 ) -> RegionsBuilder {
     let regions: Vec<(&str, &[&ScriptedReplica])> = replicas
         .iter()
         .map(|replica| (replica.name(), std::slice::from_ref(replica)))
         .collect();
-    scripted_regions_of(name, &regions, outstanding_max)
+    scripted_regions_of(name, &regions, outstanding)
 }
 
 /// Regions like [`scripted_regions`] with any number of replicas.
 pub fn scripted_regions_of(
     name: &str,
     regions: &[(&str, &[&ScriptedReplica])],
-    outstanding_max: u32,
+    outstanding: u32,
 ) -> RegionsBuilder {
     let mut builder = Regions::builder(name);
     for (region, replicas) in regions {
-        builder = builder.region(region, pool_of(replicas));
+        builder = builder.region(region, pool_of(replicas, outstanding));
     }
     let names: Vec<String> = regions.iter().map(|(name, _)| (*name).to_owned()).collect();
     builder
         .service(move |_, config| {
-            config.set("pools/0/outstanding_max", outstanding_max)?;
             config.set("pools/0/probe", long_probe_bounds())?;
-            config.set("region/heartbeat_ms", HEARTBEAT_MS)?;
-            config.set("region/give_back_after_ms", GIVE_BACK_AFTER_MS)
+            config.set("region/heartbeat_ms", HEARTBEAT_MS)
         })
         .envoy(move |region, document| {
             Timeouts::Long.apply_to_service(document)?;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::bootstrap::Gateway;
 use crate::certificates::Authority;
+use crate::control_plane::NAMESPACE;
 use crate::directory::fresh_directory;
 use crate::document::Document;
 use crate::etcd::Etcd;
@@ -173,22 +174,19 @@ impl RegionsBuilder {
         let link = store.and_then(|store| store.links.get(name));
         let etcd = link.map(|link| {
             let endpoints = [link.link.address().to_string()];
-            json!({ "etcd": { "endpoints": endpoints }, "lease_ms": LEASE_MS })
+            json!({ "etcd": endpoints, "lease_ms": LEASE_MS })
         });
         let objects = self.kubeconfig.as_ref();
-        let objects = objects.map(|_| json!({ "kubernetes": {}, "lease_ms": LEASE_MS }));
+        let objects = objects.map(|_| json!({ "kubernetes": NAMESPACE, "lease_ms": LEASE_MS }));
         if let (Some(section), Some(store)) = (section.as_object_mut(), etcd.or(objects)) {
             section.insert("store".into(), store);
         }
-        let (field, value) = if self.plaintext {
-            ("plaintext", true.into())
-        } else {
+        if let Some(section) = section.as_object_mut()
+            && !self.plaintext
+        {
             let file = |name| certificates.join(name);
             let tls = json!({ "certificate": file("region.pem"), "key": file("region.key"), "ca": file("ca.pem") });
-            ("tls", tls)
-        };
-        if let Some(section) = section.as_object_mut() {
-            section.insert(field.into(), value);
+            section.insert("tls".into(), tls);
         }
         RegionMembership {
             gateway: Some(Gateway {

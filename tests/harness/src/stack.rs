@@ -424,7 +424,7 @@ fn siblings_only(count: usize, directory: &Path) -> anyhow::Result<RegionMembers
     let peering = (0..count).map(|_| port::reserve());
     Ok(RegionMembership {
         gateway: None,
-        section: json!({ "name": "home", "plaintext": true, "peers": [] }),
+        section: json!({ "name": "home", "peers": [] }),
         peering: peering.collect::<anyhow::Result<_>>()?,
         directory: directory.to_owned(),
     })

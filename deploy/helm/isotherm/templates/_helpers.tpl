@@ -57,7 +57,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not $pools -}}
 {{- $kubernetes := dict "inference_pool" .Values.inferencePool.name -}}
 {{- if include "isotherm.isService" . -}}
-{{- $kubernetes = dict "service" .Values.engines.service "port" .Values.engines.port -}}
+{{- $kubernetes = dict "service" .Values.engines.service "ports" (list .Values.engines.port) -}}
 {{- end -}}
 {{- $pools = list (dict "model" "*" "replicas" (dict "kubernetes" $kubernetes)) -}}
 {{- end -}}
@@ -162,12 +162,6 @@ ext_proc:
   mode_override: {{ .Values.extProc.modeOverride }}
   {{- with .Values.extProc.endpointsMax }}
   endpoints_max: {{ . }}
-  {{- end }}
-  {{- with .Values.extProc.promptBytesMax }}
-  prompt_bytes_max: {{ int64 . }}
-  {{- end }}
-  {{- with .Values.extProc.messageBytesMax }}
-  message_bytes_max: {{ int64 . }}
   {{- end }}
   {{- with .Values.extProc.heldBytesMax }}
   held_bytes_max: {{ int64 . }}

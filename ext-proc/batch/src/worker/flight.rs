@@ -23,7 +23,7 @@ use crate::store::{BatchRow, ClaimedLine, LineKey, LineUpdate, ResultKind, Store
 const JITTER: f64 = 0.25;
 
 /// Least time to the deadline that a request tells which is not promoted, in milliseconds: twice the time at which a gate makes it
-/// interactive (`promote_left_ms`).
+/// interactive.
 const HELD_LEFT_MS_MIN: i64 = 20 * 60_000;
 
 /// News of an attempt about its line, with the number of the attempt.

@@ -179,8 +179,7 @@ impl Router {
 
     /// The reason for which an arriving request may not wait. A full queue does not reject a returned request.
     pub(super) fn wait_rejection(&self, queued: &QueuedRequest) -> Option<RejectReason> {
-        let (config, tenants) = (&self.pool.config, &self.pool.tenants);
-        let (limits, tenant) = (config.tenants.as_ref(), queued.tenant);
+        let config = &self.pool.config;
         let wait_max = config.wait_max(queued.waits_as());
         let (length, waiting) = (self.pool.queue.len(), self.pool.queue.waiting_len());
         // A held request gives way to one of the first band.
@@ -195,8 +194,6 @@ impl Router {
             Some(RejectReason::WaitedTooLong)
         } else if !queued.is_requeued() && is_full || !has_room {
             Some(RejectReason::QueueFull)
-        } else if !queued.is_requeued() && tenants.has_waiting_max(tenant, limits) {
-            Some(RejectReason::TenantLimit)
         } else {
             None
         }

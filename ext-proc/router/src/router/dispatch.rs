@@ -153,7 +153,6 @@ impl Router {
     }
 
     fn announce(&mut self, request: &Request, decision: Decision) {
-        self.earn_share();
         self.tier_counts.on_dispatch(self.tier_of(request.tier));
         *self.counters.decisions.entry(decision.reason).or_default() += 1;
         self.effects

@@ -28,9 +28,6 @@ constants! {
     /// Share of a replica's memory for KV caches in use from which batch work goes to the next replica. Guards: batch work fills no replica so far
     /// that its engine preempts other requests.
     HOST_FULL: f64 = 0.8;
-    /// Bound on the dispatches that batch work has earned by its share and not used. Guards: batch work that comes after a pause gets one dispatch,
-    /// not a burst.
-    SHARE_EARNED_MAX: f64 = 1.0;
 }
 
 /// State of the gate.
@@ -39,8 +36,6 @@ pub(super) struct BatchGate {
     last_signal: Time,
     /// Requests released since the last signal.
     spent: u32,
-    /// Dispatches that batch work may take by its share.
-    share_earned: f64,
     released: BTreeMap<ReleaseReason, u64>,
 }
 
@@ -152,7 +147,7 @@ impl Router {
         };
         let among = match reason {
             ReleaseReason::BelowHigh => replicas.trusted(),
-            ReleaseReason::BelowLow | ReleaseReason::Share | ReleaseReason::Promoted => available,
+            ReleaseReason::BelowLow | ReleaseReason::Promoted => available,
         };
         let allowed = allowed(pinned, among);
         let hosts = allowed.iter().filter(has_room);
@@ -224,18 +219,6 @@ impl Router {
         has_released
     }
 
-    /// Lets a held request start before others, by the share of dispatches that batch work gets whatever the utilisation.
-    pub(super) fn release_share(&mut self) {
-        if self.gate.share_earned < 1.0 || self.pool.queue.held_len() == 0 {
-            return;
-        }
-        let available = self.pool.replicas.available();
-        let next = self.next_released(available, ReleaseReason::Share);
-        if let Some(next) = next.or_else(|| self.first_held(|_| available.clone())) {
-            self.release_held(next, ReleaseReason::Share);
-        }
-    }
-
     /// Sends a held request to the selected replica.
     fn release_held(&mut self, (seq, dispatch): (QueueSeq, Dispatch), reason: ReleaseReason) {
         if let Some(queued) = self.dequeue(seq) {
@@ -280,16 +263,7 @@ impl Router {
         *self.gate.released.entry(reason).or_default() += 1;
         match reason {
             ReleaseReason::BelowHigh | ReleaseReason::BelowLow => self.gate.spent += 1,
-            ReleaseReason::Share => self.gate.share_earned -= 1.0,
             ReleaseReason::Promoted => {}
-        }
-    }
-
-    /// Counts a dispatch for the share of batch work.
-    pub(super) fn earn_share(&mut self) {
-        if let Some(rules) = self.batch_rules() {
-            let earned = self.gate.share_earned + rules.share_min;
-            self.gate.share_earned = earned.min(SHARE_EARNED_MAX.get());
         }
     }
 

@@ -69,7 +69,6 @@ impl Service {
 impl Router {
     /// Serves queued requests with the replicas that the event has freed, and then with peers.
     pub(super) fn serve_queue(&mut self) {
-        self.release_share();
         self.serve_freed();
         let has_promoted = self.promote_due();
         self.forward_queued();

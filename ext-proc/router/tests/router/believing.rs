@@ -89,7 +89,6 @@ fn pool_beside_a_claim(capacity: u64) -> Script {
         tenants: Some(TenantLimits {
             share_max: Some(0.1),
             token_share_max: Some(0.1),
-            waiting_max: None,
             in_flight_max: None,
             weights: std::collections::BTreeMap::new(),
             tracked_max: TenantLimits::TRACKED_MAX,

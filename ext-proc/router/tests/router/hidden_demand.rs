@@ -170,7 +170,6 @@ impl World {
 
 fn limits(share_max: Option<f64>, token_share_max: Option<f64>) -> TenantLimits {
     TenantLimits {
-        waiting_max: None,
         in_flight_max: None,
         share_max,
         token_share_max,

@@ -309,30 +309,6 @@ fn the_held_request_with_the_last_deadline_gives_way_when_the_queue_is_full() {
     );
 }
 
-#[test]
-fn batch_work_gets_its_share_of_a_saturated_pool() {
-    let rules = BatchTier {
-        share_min: 0.25,
-        ..BatchTier::default()
-    };
-    let mut config = config(PolicyName::LeastOutstanding, rules);
-    config.push = Push::Outstanding { max: 1 };
-    let mut script = pool(config, 1, 0.9);
-    for id in 0..40 {
-        script.arrive(of(Tier::InteractiveNormal, id));
-        script.arrive(batch(100 + id));
-    }
-    let mut sent = dispatched(&mut script);
-    for turn in 0..40 {
-        let (last, _) = sent[turn];
-        script.finish(last);
-        sent.extend(dispatched(&mut script));
-    }
-    let of_batch = sent.iter().filter(|(_, class)| *class == WorkClass::Batch);
-    assert_eq!((sent.len(), of_batch.count()), (41, 10));
-    assert_eq!(released(&script)[&ReleaseReason::Share], 10);
-}
-
 /// Ids in the order of service of a plain policy, where all wait and time has passed.
 fn order_of(order: QueueOrder, requests: &[(Tier, Option<u64>, u64)]) -> Vec<u64> {
     let mut config = config(PolicyName::LeastOutstanding, BatchTier::default());

@@ -36,8 +36,8 @@ const STATES = {
   full: ["full", "It has as many requests as it may have."],
 };
 const RELEASES = {
-  below_high: ["memory below the first bound", "The KV memory in use was below the first value of release_below."],
-  below_low: ["memory below the second bound", "The KV memory in use was below the second value of release_below."],
+  below_high: ["memory below the first bound", "The KV memory in use was below batch_release_below."],
+  below_low: ["memory below the second bound", "The KV memory in use was below three quarters of batch_release_below."],
   promoted: ["deadline near", "The deadline of the request was near."],
   share: ["guaranteed share", "Batch work gets a small share at all times."],
 };

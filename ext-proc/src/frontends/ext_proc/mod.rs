@@ -19,7 +19,6 @@
 //! `max_message_timeout`, which must exceed the pools' `wait_ms_max` by five seconds.
 
 mod body;
-mod conformance;
 mod held_bytes;
 mod mode;
 mod prompt;
@@ -40,6 +39,9 @@ use super::request::{ListenerKind, RequestContext};
 use crate::streaming_server::{StreamingMethod, StreamingServer};
 pub(crate) use settings::Settings;
 use stream::RequestStream;
+
+/// The longest message that the service accepts. A gateway that buffers bodies sends each as one message.
+const MESSAGE_BYTES_MAX: usize = 64 << 20;
 
 /// The method `Process`; one call for each request.
 #[derive(Clone, Debug)]
@@ -62,7 +64,7 @@ impl StreamingMethod for ProcessMethod {
     type ResponseStream = BoxStream<'static, Result<ProcessingResponse, Status>>;
 
     fn message_bytes_max(&self) -> usize {
-        self.settings.config.message_bytes_max
+        MESSAGE_BYTES_MAX
     }
 
     fn serve(

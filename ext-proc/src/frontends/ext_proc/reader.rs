@@ -33,7 +33,7 @@ pub(super) struct ResponseReader {
     flow: ResponseFlow,
     started: Instant,
     /// The endpoint that responded, if the gateway names it.
-    pub(super) served: Option<String>,
+    served: Option<String>,
     /// The reason for which Envoy itself responds, or that an endpoint did, if the gateway tells it.
     details: Option<String>,
 }

@@ -20,7 +20,6 @@ use isotherm_fingerprint::{names, session};
 use isotherm_wasm_filter_core::HeaderEdit;
 use isotherm_wasm_filter_core::response::orca;
 
-use super::conformance;
 use super::mode::{BodyMode, StreamModes};
 use crate::frontends::request::reply::{
     DecisionRecord, ForwardReply, ImmediateReply, PassThroughReply, Reply, RouteReply,
@@ -265,8 +264,8 @@ pub(super) fn immediate(reply: &ImmediateReply) -> ProcessingResponse {
     }))
 }
 
-/// Lets the headers of a response pass, with the changes that the filter would make. `served` is for conformance tests.
-pub(super) fn response_headers(edits: &[HeaderEdit], served: Option<&str>) -> ProcessingResponse {
+/// Lets the headers of a response pass, with the changes that the filter would make.
+pub(super) fn response_headers(edits: &[HeaderEdit]) -> ProcessingResponse {
     let mut mutation = HeaderMutation::default();
     for edit in edits {
         match edit.parts() {
@@ -274,8 +273,6 @@ pub(super) fn response_headers(edits: &[HeaderEdit], served: Option<&str>) -> Pr
             (name, None) => mutation.remove_headers.push(name.to_owned()),
         }
     }
-    let served = served.map(|endpoint| set_header(conformance::SERVED, endpoint));
-    mutation.set_headers.extend(served);
     response(Response::ResponseHeaders(HeadersResponse {
         response: Some(CommonResponse {
             header_mutation: Some(mutation),

@@ -11,6 +11,11 @@ use super::mode::StreamModes;
 use crate::config::{ExtProcConfig, TrustedHeaders};
 use crate::decision_log::unix_ms;
 
+/// The most bytes of a body that the service reads before it decides, as many as the filter by default.
+const PROMPT_BYTES_MAX: usize = 4 << 20;
+/// The lowest rate at which the bytes of a large body may arrive, as the filter's by default.
+const BODY_BYTES_PER_S_MIN: u64 = 16 << 10;
+
 /// The configuration of external processing, and of the filter's code that reads bodies.
 #[derive(Debug)]
 pub(crate) struct Settings {
@@ -23,7 +28,7 @@ impl Settings {
     pub(crate) fn new(config: ExtProcConfig, paths: AllowedPaths) -> Self {
         let filter = RequestConfig::default()
             .with_paths(paths)
-            .with_buffer(config.prompt_bytes_max)
+            .with_buffer(PROMPT_BYTES_MAX)
             .with_tenant_header(config.tenant_header.clone());
         Self {
             config,
@@ -42,8 +47,7 @@ impl Settings {
 
     /// The time that a body may take, if it is bounded.
     pub(super) fn body_timeout(&self) -> Option<BodyTimeout> {
-        let rate = self.config.body_bytes_per_s_min;
-        BodyTimeout::new(self.config.body_timeout, rate.into())
+        BodyTimeout::new(self.config.body_timeout, BODY_BYTES_PER_S_MIN)
     }
 
     /// The tenant of a request that no filter has read, by the configured header.

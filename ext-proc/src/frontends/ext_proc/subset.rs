@@ -37,7 +37,7 @@ pub(super) fn read(metadata: &Metadata) -> Option<Vec<EndpointMatch>> {
 }
 
 /// Parses a list of endpoints.
-pub(super) fn parse<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<EndpointMatch> {
+fn parse<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<EndpointMatch> {
     let parsed = texts
         .take(SUBSET_MAX)
         .map(|text| EndpointMatch::parse(text.trim()));

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     fn scope(origin: &str, tried: &str, body_bytes: u64, must_stay: bool) -> Scope {
-        let peer_table = PeerTable::new("us", [("eu", "e"), ("asia", "a")], None);
+        let peer_table = PeerTable::new("us", ["eu", "asia"], None);
         let some = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let origin = Origin {
             region: some(origin),

@@ -234,7 +234,7 @@ pub(super) const PEER_GAUGES: [Family<PeerStatus, Option<f64>>; 4] = [
 pub(super) const TENANT_COUNTERS: [Family<TenantStatus, u64>; 4] = [
     (
         "tenant_requests",
-        "Requests of a tenant. `common tenant` has the requests without one, `other tenants` those beyond tracked_max; a \
+        "Requests of a tenant. `common tenant` has the requests without one, `other tenants` those beyond a thousand; a \
          tenant that was idle for long may start again at 0",
         |t| t.requests,
     ),

@@ -128,8 +128,8 @@ fn encode_batch(page: &mut Page<'_>, pools: &[TierSnapshot]) -> fmt::Result {
     )?;
     page.counters(
         "batch_released",
-        "Batch requests that the gate let go, by reason: below_high, below_low (the utilisation was below the first or the second \
-         value of release_below), promoted (the deadline is near), share (share_min)",
+        "Batch requests that the gate let go, by reason: below_high (the utilisation was below batch_release_below), \
+         below_low (below three quarters of it), promoted (the deadline is near)",
         gates().flat_map(|(pool, status)| {
             ReleaseReason::iter().map(|reason| {
                 let count = status.released.get(&reason).copied();

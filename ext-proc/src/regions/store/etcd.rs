@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::crypto::ring;
 
-use crate::config::{EtcdConfig, TlsFiles};
+use crate::config::{StoreConfig, TlsFiles};
 use crate::http_client::HttpClient;
 use crate::lease_store::{StoreError, StoredEntries};
 use crate::peering::{authorities, certificates, key};
@@ -28,6 +28,8 @@ use crate::peering::{authorities, certificates, key};
 const ANSWER_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Share of the wait for a call after which its endpoint counts as hung, before the caller gives the call up.
 const HUNG_SHARE: f64 = 0.9;
+/// The prefix of the keys.
+const PREFIX: &str = "/isotherm/regions/";
 /// Most records of a list.
 const RECORDS_MAX: usize = 1_024;
 
@@ -38,7 +40,6 @@ pub(in crate::regions) struct Etcd {
     /// The endpoint of the next call: the one that answered last, or the one behind an endpoint that did not.
     current: AtomicUsize,
     wait_max: Duration,
-    prefix: String,
 }
 
 /// Answer to a range.
@@ -71,29 +72,28 @@ struct Header {
 }
 
 impl Etcd {
-    pub(super) fn open(config: &EtcdConfig, wait_max: Duration) -> anyhow::Result<Self> {
+    pub(super) fn open(config: &StoreConfig, wait_max: Duration) -> anyhow::Result<Self> {
         let http = match &config.tls {
             None => HttpClient::new(),
             Some(files) => {
-                let tls = client_config(files).context("region.store.etcd.tls")?;
+                let tls = client_config(files).context("region.store.tls")?;
                 HttpClient::with_tls(tls, None)
             }
         };
-        let endpoints = config.endpoints.iter();
+        let endpoints = config.etcd.iter();
         let url = |address| format!("{}://{address}", http.scheme());
         Ok(Self {
             endpoints: endpoints.map(url).collect(),
             http,
             current: AtomicUsize::default(),
             wait_max: wait_max.mul_f64(HUNG_SHARE),
-            prefix: config.prefix.clone(),
         })
     }
 
     pub(super) async fn list(&self) -> Result<StoredEntries, StoreError> {
         let request = json!({
-            "key": BASE64_STANDARD.encode(&self.prefix),
-            "range_end": BASE64_STANDARD.encode(range_end(&self.prefix)),
+            "key": BASE64_STANDARD.encode(PREFIX),
+            "range_end": BASE64_STANDARD.encode(range_end(PREFIX)),
             "limit": RECORDS_MAX,
         });
         let found: Range = self.post("range", &request).await?;
@@ -103,7 +103,7 @@ impl Etcd {
                 .map(|text| BASE64_STANDARD.decode(text).unwrap_or_default());
             let key = String::from_utf8_lossy(&key);
             let version = StoreVersion(found.mod_revision.as_str().into());
-            listing.add(&value, &key, &self.prefix, version);
+            listing.add(&value, &key, PREFIX, version);
         }
         Ok(listing)
     }
@@ -113,7 +113,7 @@ impl Etcd {
         entry: &RegionEntry,
         expected: Option<&StoreVersion>,
     ) -> Result<Option<StoreVersion>, StoreError> {
-        let key = BASE64_STANDARD.encode(format!("{}{}", self.prefix, entry.region));
+        let key = BASE64_STANDARD.encode(format!("{PREFIX}{}", entry.region));
         let value = serde_json::to_vec(entry).map_err(|error| StoreError(error.to_string()))?;
         let value = BASE64_STANDARD.encode(value);
         let version = expected.map_or("0", |version| &version.0);
@@ -251,9 +251,9 @@ mod tests {
     }
 
     fn open(members: &[SocketAddr]) -> Etcd {
-        let config = EtcdConfig {
-            endpoints: members.iter().copied().map(Address::from).collect(),
-            ..EtcdConfig::default()
+        let config = StoreConfig {
+            etcd: members.iter().copied().map(Address::from).collect(),
+            ..StoreConfig::default()
         };
         Etcd::open(&config, WAIT_MAX).unwrap()
     }

@@ -395,7 +395,6 @@ fn with_tiers(config: RouterConfig, tenants: u64) -> RouterConfig {
     RouterConfig {
         tiers: Some(TierRules::new(config.ttft_slo, FOR_EVER)),
         tenants: Some(TenantLimits {
-            waiting_max: None,
             in_flight_max: None,
             share_max: Some(1.0),
             token_share_max: Some(1.0),

@@ -25,8 +25,6 @@ pub const REGIONS: [&str; 3] = ["us", "eu", "asia"];
 const ENVOY_WORKERS: u16 = 1;
 /// Heartbeat interval of fast engines; the service's default is 200 ms.
 const HEARTBEAT_MS: u64 = 50;
-/// Time after which a region gives a lease back.
-const GIVE_BACK_AFTER_MS: u64 = 1_000;
 /// Time for regions to find each other.
 const HEARD_MAX: Duration = Duration::from_secs(20);
 
@@ -141,7 +139,6 @@ async fn forwarding(plan: &DeploymentPlan, engines: Vec<Engines>) -> anyhow::Res
         .round_trip(plan.round_trip)
         .service(move |_, config| {
             set_probe_interval(config, speed)?;
-            config.set("region/give_back_after_ms", GIVE_BACK_AFTER_MS)?;
             config.set("region/heartbeat_ms", heartbeat_ms)
         })
         .envoy(|_, config| show_decisions(config));

@@ -21,7 +21,6 @@ const WINDOW_S: Range<f64> = 180.0..480.0;
 /// Objectives and times of the service, by the engines' clock.
 const FAST_TTFT_MS: f64 = 1_000.0;
 const NORMAL_TTFT_MS: f64 = 5_000.0;
-const SIGNAL_MS: f64 = 1_000.0;
 const BATCH_WAIT_MS: f64 = 60_000.0;
 /// Largest share of a tenant where it is bounded: more than an equal share of the five tenants.
 const SHARE_MAX: f64 = 0.3;
@@ -89,10 +88,11 @@ impl TierSetup {
             policy: PolicyName::Isotherm,
             push: Push::Pending,
         };
-        let tiers = self.tiers();
+        let (tiers, ttft_slo_ms) = (self.tiers(), self.millis(NORMAL_TTFT_MS));
         stack_builder(name, pool, self.speed, scheme)
             .service(move |config| {
                 config.set("pools/0/tiers", tiers)?;
+                config.set("pools/0/ttft_slo_ms", ttft_slo_ms)?;
                 if is_bounded {
                     config.set("pools/0/tenants", json!({ "share_max": SHARE_MAX }))?;
                 }
@@ -107,12 +107,8 @@ impl TierSetup {
 
     fn tiers(&self) -> Value {
         json!({
-            "interactive_fast": { "ttft_slo_ms": self.millis(FAST_TTFT_MS) },
-            "interactive_normal": { "ttft_slo_ms": self.millis(NORMAL_TTFT_MS) },
-            "non_interactive": {
-                "signal_ms": self.millis(SIGNAL_MS).max(10),
-                "wait_ms_max": self.millis(BATCH_WAIT_MS),
-            },
+            "fast_ttft_slo_ms": self.millis(FAST_TTFT_MS),
+            "batch_wait_ms_max": self.millis(BATCH_WAIT_MS),
         })
     }
 }

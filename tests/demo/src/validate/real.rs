@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use isotherm_harness::{EngineOptions, MODEL, Pool, Stack, wait_for};
 use isotherm_simulator::workload::trace::Trace;
-use serde_json::json;
 use tokio::process::{Child, Command};
 
 use super::options::ValidationPlan;
@@ -46,7 +45,7 @@ pub(super) async fn run(
     let replicas = usize::from(plan.options.replicas);
     let pool = Pool::new(MODEL).replicas(replicas).engine(engine);
     let stack = stack_builder("validate", pool, plan.options.speedup, scheme)
-        .service(|config| config.set("recording", json!({ "enabled": true })))
+        .service(|config| config.set("recording", true))
         .start()
         .await?;
     let client = Client::new(&stack.url(""))?;

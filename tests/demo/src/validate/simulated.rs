@@ -15,7 +15,7 @@ use crate::metrics::RequestMetrics;
 use crate::record::{Outcome, RequestRecord, Usage};
 use crate::scenario::{Push, Scheme, probe_interval_ms};
 
-/// The service's default for `push: outstanding`.
+/// Requests of each replica with the push mode `outstanding`, as [`Push::name`] has them.
 const OUTSTANDING_MAX: u32 = 32;
 /// Tokens of the engine's chat template before and after a message's text.
 const TEMPLATE_TOKENS: (u32, u32) = (2, 5);

@@ -26,14 +26,12 @@ async fn start(name: &str, policy: &str) -> anyhow::Result<Stack> {
         ..EngineOptions::default()
     });
     let adapters = ADAPTERS.map(|adapter| ["--adapter", adapter]).concat();
-    let limits = ["--adapter-slots", "2", "--adapter-load-ms", "500"];
+    let limits = ["--adapter-slots", "2", "--adapter-load-ms", "1500"];
     for number in 0..LISTERS {
         pool = pool.arguments_of(number, &[&adapters[..], &limits].concat());
     }
     let stack = with_long_timeouts(Stack::builder(name).pool(pool));
-    let stack = with_decision_header(stack);
-    let stack = stack.service(|config| config.set("pools/0/adapter_load_ms", 100));
-    stack.start().await
+    with_decision_header(stack).start().await
 }
 
 /// A short request for an adapter, in a session of its own: neither a prefix nor a session says where to go.

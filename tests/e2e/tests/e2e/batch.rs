@@ -276,7 +276,7 @@ async fn a_batch_survives_kills_of_its_worker_the_service_and_replicas() -> anyh
 async fn a_batch_passes_the_gate_of_a_pool_with_tiers() -> anyhow::Result<()> {
     const LINES: usize = 60;
     let _permit = permit::shared().await?;
-    let tiers = json!({ "non_interactive": { "signal_ms": 100, "wait_ms_max": 5_000 } });
+    let tiers = json!({ "batch_wait_ms_max": 5_000 });
     let stack = isotherm_e2e::engines("batch-tiers", 2, 40.0)
         .service(move |config| config.set("pools/0/tiers", tiers))
         .start()

@@ -111,10 +111,9 @@ async fn serve_batches(stack: &Stack) -> anyhow::Result<(ReservedPort, Process)>
 }
 
 async fn stack() -> anyhow::Result<Stack> {
-    let recording = serde_json::json!({ "enabled": true });
     let stack = Stack::builder("documents").pool(Pool::new(MODEL).replicas(2));
     with_long_timeouts(stack)
-        .service(|config| config.set("recording", recording))
+        .service(|config| config.set("recording", true))
         .start()
         .await
 }

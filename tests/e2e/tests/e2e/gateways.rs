@@ -252,36 +252,3 @@ async fn read_status(client: &mut TcpStream) -> anyhow::Result<String> {
     timeout(WAIT_MAX, reader.read_line(&mut line)).await??;
     Ok(line)
 }
-
-#[tokio::test]
-async fn a_conformance_client_chooses_its_endpoint_and_learns_who_served() -> anyhow::Result<()> {
-    const SELECTION: &str = "test-epp-endpoint-selection";
-    const SERVED: &str = "x-conformance-test-served-endpoint";
-    let _permit = permit::shared().await?;
-    let replicas = ScriptedReplica::start_all(["a", "b"]).await?;
-    let all: Vec<_> = replicas.iter().collect();
-    // Of these gateways, Istio reports which endpoint served.
-    let stack = stack(GatewayShape::Istio, "conformance", &all)
-        .service(|config| config.set("ext_proc", json!({ "conformance": true })));
-    let stack = stack.start().await?;
-    let client = Client::new(&stack.url(""))?;
-    for replica in &replicas {
-        let address = replica.address().to_string();
-        for _ in 0..3 {
-            let request = client.post_chat(&chat("conformance"));
-            let response = send(request.header(SELECTION, &address)).await?.success()?;
-            ensure!(response.served_by() == Some(replica.name()));
-            ensure!(response.header(SERVED) == Some(&address), "{response:?}");
-        }
-    }
-    // The replicas are ports of one address, as data-parallel ranks of a pod are. The address alone allows each of them.
-    let request = client.post_chat(&chat("any rank"));
-    let response = send(request.header(SELECTION, "127.0.0.1"))
-        .await?
-        .success()?;
-    ensure!(response.served_by().is_some());
-    let request = client.post_chat(&chat("elsewhere"));
-    let response = send(request.header(SELECTION, "192.0.2.1:8000")).await?;
-    ensure!(response.status == 503, "{}", response.status);
-    Ok(())
-}

@@ -66,7 +66,7 @@ async fn check_noticed(hang: Hang) -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let stack = fixture::engines(&format!("hung-{hang:?}"), REPLICAS, 20.0);
     let stack = stack.service(|config| {
-        let bounds = json!({ "timeout_ms": 2_000, "stale_after_ms": 20_000 });
+        let bounds = json!({ "timeout_ms": 2_000 });
         config.set("pools/0/probe", bounds)
     });
     let stack = with_decision_header(stack).start().await?;

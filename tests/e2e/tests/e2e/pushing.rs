@@ -17,9 +17,8 @@ async fn a_response_that_begins_admits_the_next_request_without_a_probe() -> any
     replica.set_action(Action::Stream);
     let stack = scripted("began", &[&replica], 1)
         .service(|config| {
-            config.remove("pools/0/outstanding_max")?;
             config.set("pools/0/push", "pending")?;
-            let probe = json!({ "interval_ms": 60_000, "stale_after_ms": 600_000 });
+            let probe = json!({ "interval_ms": 60_000 });
             config.set("pools/0/probe", probe)
         })
         .start()

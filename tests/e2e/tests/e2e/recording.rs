@@ -16,7 +16,7 @@ const MARK: &str = "Xylophone";
 async fn a_recording_is_a_trace_without_text() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let stack = engines("recording", 2, 50.0)
-        .service(|config| config.set("recording", json!({ "enabled": true })))
+        .service(|config| config.set("recording", true))
         .start()
         .await?;
     let trace = stack.directory().join("trace.jsonl");

@@ -174,7 +174,7 @@ async fn a_tenant_beyond_its_bound_gets_429_and_another_is_served() -> anyhow::R
     let replica = ScriptedReplica::start("a").await?;
     replica.set_action(Action::Hold);
     let stack = by_header(scripted("tenant-bound", &[&replica], 1))
-        .service(|config| config.set("pools/0/tenants", json!({ "waiting_max": 1 })))
+        .service(|config| config.set("pools/0/tenants", json!({ "in_flight_max": 2 })))
         .start()
         .await?;
     let client = Client::new(&stack.url(""))?;

@@ -179,7 +179,7 @@ async fn batch_work_waits_for_capacity_to_spare() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let replica = ScriptedReplica::start("a").await?;
     replica.set_kv_usage(0.9);
-    let tiers = json!({ "non_interactive": { "wait_ms_max": 300, "signal_ms": 20 } });
+    let tiers = json!({ "batch_wait_ms_max": 300 });
     let stack = tiered("gate-of-tiers", &replica, tiers).start().await?;
     wait_for_utilisation(&stack, |value| value > 0.8).await?;
     let client = Client::new(&stack.url(""))?;

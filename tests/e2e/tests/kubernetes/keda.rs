@@ -90,8 +90,7 @@ fn service(engines: &[SocketAddr], keda: SocketAddr) -> anyhow::Result<Service> 
     let _ = fs::remove_dir_all(directory_of_service());
     let engines: Vec<String> = engines.iter().map(SocketAddr::to_string).collect();
     let scaling = json!({
-        "mode": "act", "replicas": { "min": 1, "max": 6 }, "stabilisation_ms": 1_000, "startup_ms": 1_000,
-        "utilisation": { "cooldown_ms": 1_000 }
+        "mode": "act", "replicas_min": 1, "replicas_max": 6, "stabilisation_ms": 1_000, "startup_ms": 1_000
     });
     let pool = json!({ "model": "llama", "replicas": { "static": engines }, "scaling": scaling });
     let config = json!({

@@ -36,7 +36,7 @@ fn programs() -> Option<Programs> {
 /// A service with one pool that follows the InferencePool `llm`.
 fn service(name: &str, plane: &ControlPlane) -> anyhow::Result<Service> {
     // A refused connection is a probe, too. Fewer of them leave the cores to the API server.
-    let probe = json!({ "interval_ms": 5_000, "timeout_ms": 60_000, "stale_after_ms": 600_000 });
+    let probe = json!({ "interval_ms": 5_000, "timeout_ms": 60_000 });
     let kubernetes = json!({ "inference_pool": "llm", "namespace": NAMESPACE });
     let pool =
         json!({ "model": "llama", "probe": probe, "replicas": { "kubernetes": kubernetes } });

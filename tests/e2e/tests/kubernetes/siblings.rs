@@ -13,8 +13,7 @@ const SECOND: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 3));
 /// A service as the pod with the address `ip`. All pods listen at the same port.
 async fn start(server: &SliceServer, ip: IpAddr, port: u16) -> anyhow::Result<Service> {
     let region = json!({
-        "name": "us", "listen": SocketAddr::new(ip, port).to_string(), "plaintext": true,
-        "siblings_service": "isotherm"
+        "name": "us", "listen": SocketAddr::new(ip, port).to_string(), "siblings_service": "isotherm"
     });
     // The same slice names replicas: nothing serves them, and a failed probe is a result.
     let replicas = json!({ "kubernetes": { "service": "isotherm" } });

@@ -46,7 +46,7 @@ fn assert_no_internal_headers(received: &[ReceivedRequest]) {
 fn give_capacity(regions: RegionsBuilder, region: &'static str) -> RegionsBuilder {
     regions.service(move |name: &str, config: &mut Document| {
         if name == region {
-            config.set("pools/0/outstanding_max", 64)?;
+            config.set("pools/0/push", "outstanding:64")?;
         }
         Ok(())
     })
@@ -155,17 +155,16 @@ async fn a_request_takes_the_decision_stream_in_each_region_that_it_reaches() ->
     Ok(())
 }
 
-/// eu is full and queues nothing, while its peering reports free capacity.
+/// eu is full, and more requests wait there than let it take others, while its peering reports free capacity.
 #[tokio::test]
 async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capacity_loses_credit()
 -> anyhow::Result<()> {
     const REQUESTS: usize = 40;
+    const WAITING: u64 = 5;
     let _permit = permit::shared().await?;
     let [us, eu, asia] = ScriptedReplica::start_all(["us", "eu", "asia"]).await?;
     let misbehaving = MisbehavingPeer::start().await?;
-    let regions = scripted_regions("refused", &[&us, &eu, &asia], 1)
-        .plaintext()
-        .service(|_, config| config.set("region/queue_max", 0));
+    let regions = scripted_regions("refused", &[&us, &eu, &asia], 1).plaintext();
     // A request that asia refuses as well waits in us until us has capacity: until the test ends.
     let regions = give_capacity(regions, "asia").start().await?;
     // The misbehaving peer replaces eu's service for us; eu keeps its own clients' requests.
@@ -184,8 +183,10 @@ async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capaci
         .set_round_trip(round_trip);
     let busy_us = occupy(&regions, &us).await?;
     let busy_eu = occupy(&regions, &eu).await?;
-    let waiting = client(&regions, "eu")?.spawn_chat("it waits in eu");
-    admin::wait_for_pool(regions.region("eu")?.service(), "queue_length", 1).await?;
+    let client_eu = client(&regions, "eu")?;
+    let waiting = (0..WAITING).map(|number| client_eu.spawn_chat(&format!("{number} waits in eu")));
+    let waiting = Vec::from_iter(waiting);
+    admin::wait_for_pool(regions.region("eu")?.service(), "queue_length", WAITING).await?;
 
     let client = client(&regions, "us")?;
     for number in 0..REQUESTS {
@@ -206,7 +207,7 @@ async fn a_refused_request_is_decided_again_and_a_peer_that_reports_false_capaci
     assert_eq!(eu.received().len(), 1, "eu is full");
     us.release_all();
     eu.release_all();
-    expect_success([busy_us, busy_eu, waiting]).await
+    expect_success([busy_us, busy_eu].into_iter().chain(waiting)).await
 }
 
 #[tokio::test]

@@ -219,8 +219,7 @@ impl Run {
         let mut config = self.router.pool.config.clone().with_policy(policy);
         config.queue.length_max = length_max;
         config.tenants = tracked_max.map(|tracked_max| TenantLimits {
-            waiting_max: Some(8),
-            in_flight_max: None,
+            in_flight_max: Some(12),
             share_max: Some(0.3),
             token_share_max: Some(0.3),
             weights: [(TenantId(1), weight), (TenantId(2), 2.0)].into(),

@@ -26,9 +26,8 @@ struct World {
 
 impl World {
     async fn with_replicas(replicas: u16) -> Self {
-        let config = config::parse(
-            "paths: ['*']\npools: [{ model: m, cluster: c, push: outstanding, outstanding_max: 1 }]",
-        );
+        let config =
+            config::parse("paths: ['*']\npools: [{ model: m, cluster: c, push: outstanding:1 }]");
         let config = config.unwrap();
         let mut registry = Registry::default();
         let metrics = Arc::new(Metrics::register(&mut registry));
@@ -512,7 +511,7 @@ async fn after_a_reload_adds_regions_a_stream_goes_on() {
     let mut world = World::with_replicas(2).await;
     world.say([1], []);
     assert!(matches!(&*world.responses().await, [(1, Action::Route(_))]));
-    world.context.pool_registry.set_regions("us", [("eu", "e")]);
+    world.context.pool_registry.set_regions("us", ["eu"]);
     world.say([2], []);
     assert!(matches!(&*world.responses().await, [(2, Action::Route(_))]));
     world.say([], [end(1, "v=1;status=200"), end(2, "v=1;status=200")]);

@@ -17,17 +17,14 @@ impl<I: Inbound> RequestStream<I> {
         attributes: &Attributes,
     ) {
         let Some(reader) = &mut self.response else {
-            self.outbox.push_back(response::response_headers(&[], None));
+            self.outbox.push_back(response::response_headers(&[]));
             return;
         };
         let edits = reader.headers(&decode_headers(message.headers), metadata, attributes);
         if self.modes.response == BodyMode::None {
             reader.begin();
         }
-        let is_tested = self.settings.config.conformance;
-        let served = reader.served.as_deref().filter(|_| is_tested);
-        self.outbox
-            .push_back(response::response_headers(&edits, served));
+        self.outbox.push_back(response::response_headers(&edits));
         if message.end_of_stream {
             self.finish(None);
         }

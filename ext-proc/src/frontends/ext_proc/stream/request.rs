@@ -14,7 +14,7 @@ use super::super::mode::BodyMode;
 use super::super::prompt::PromptReader;
 use super::super::reader::ResponseReader;
 use super::super::response::{self, RequestPhase};
-use super::super::{body, conformance, subset};
+use super::super::{body, subset};
 use super::{Inbound, RequestStream, decode_headers};
 use crate::frontends::request::reply::Reply;
 use crate::frontends::request::{RequestHead, RouteStatus};
@@ -69,9 +69,6 @@ impl<I: Inbound> RequestStream<I> {
             head.take_edits(&self.settings.objectives(headers), metrics);
         }
         head.request.subset = metadata.and_then(subset::read);
-        if self.settings.config.conformance {
-            head.request.subset = conformance::selection(headers).or(head.request.subset);
-        }
         head.needs_endpoint = !is_trusted;
         self.form.endpoints_max = self.settings.config.endpoints_max;
         if !is_trusted {

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::config::core::v3::{HeaderValue, Metadata};
 use envoy_types::pb::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
 use envoy_types::pb::envoy::service::ext_proc::v3::body_mutation::Mutation;
 use envoy_types::pb::envoy::service::ext_proc::v3::processing_response::Response;
@@ -127,6 +127,29 @@ impl Gateway {
         self.messages.send(first).unwrap();
     }
 
+    /// Sends the headers of a chat that only these replicas may serve.
+    fn send_subset(&self, replicas: &str) {
+        let value = Value {
+            kind: Some(Kind::StringValue(replicas.to_owned())),
+        };
+        let hint = Struct {
+            fields: [("x-gateway-destination-endpoint-subset".to_owned(), value)].into(),
+        };
+        let first = ProcessingRequest {
+            protocol_config: FULL_DUPLEX.map(|(request, response)| ProtocolConfiguration {
+                request_body_mode: request.into(),
+                response_body_mode: response.into(),
+                ..ProtocolConfiguration::default()
+            }),
+            metadata_context: Some(Metadata {
+                filter_metadata: [("envoy.lb.subset_hint".to_owned(), hint)].into(),
+                ..Metadata::default()
+            }),
+            ..message(Request::RequestHeaders(headers(&CHAT)))
+        };
+        self.messages.send(first).unwrap();
+    }
+
     fn send_body(&self, body: &[u8], end_of_stream: bool) {
         self.send(Request::RequestBody(piece(body, end_of_stream)));
     }
@@ -166,9 +189,9 @@ fn piece(body: &[u8], end_of_stream: bool) -> HttpBody {
 const CHAT: [(&str, &str); 2] = [(":method", "POST"), (":path", "/v1/chat/completions")];
 const BODY: &[u8] =
     br#"{"model":"m","messages":[{"role":"user","content":"Why is the sky blue?"}]}"#;
-/// A chat that is long enough for a block of the fingerprint.
-fn long_chat() -> Vec<u8> {
-    let content = "Why is the sky blue? ".repeat(100);
+/// A chat of so many questions. A hundred are long enough for a block of the fingerprint.
+fn long_chat(questions: usize) -> Vec<u8> {
+    let content = "Why is the sky blue? ".repeat(questions);
     let chat = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{content}"}}]}}"#);
     chat.into_bytes()
 }
@@ -286,7 +309,7 @@ async fn a_full_duplex_body_is_read_and_sent_back_behind_the_decision() {
     let service = Service::new(1, "");
     let mut gateway = service.open();
     gateway.send_headers(FULL_DUPLEX, &CHAT);
-    let body = long_chat();
+    let body = long_chat(100);
     let (first, second) = body.split_at(20);
     gateway.send_body(first, false);
     assert!(gateway.has_no_reply());
@@ -398,11 +421,11 @@ async fn a_long_piece_is_sent_back_in_short_ones() {
 
 #[tokio::test]
 async fn a_body_beyond_the_limit_is_decided_on_its_beginning() {
-    for limit in ["prompt_bytes_max: 1024", "held_bytes_max: 1048576"] {
+    for (limit, length) in [("", 4 << 20), ("held_bytes_max: 1048576", 1 << 20)] {
         let service = Service::new(1, limit);
         let mut gateway = service.open();
         gateway.send_headers(FULL_DUPLEX, &CHAT);
-        let beginning = [&BODY[..40], &[b'x'; 1 << 20]].concat();
+        let beginning = [&BODY[..40], &vec![b'x'; length]].concat();
         gateway.send_body(&beginning, false);
         assert!(destination(&gateway.reply().await).is_some(), "{limit}");
         for _ in 0..beginning.len().div_ceil(62_000) {
@@ -445,7 +468,7 @@ async fn a_gateway_without_modes_gets_its_reply_after_it_has_closed() {
         }),
         ..HttpHeaders::default()
     }));
-    gateway.send_body(&long_chat(), true);
+    gateway.send_body(&long_chat(100), true);
     drop(gateway.messages);
     let reply = gateway.replies.next().await.unwrap().unwrap();
     assert!(destination(&reply).is_some());
@@ -549,15 +572,16 @@ async fn a_body_that_is_late_gets_a_408_and_reaches_no_replica() {
 
 #[tokio::test]
 async fn a_body_whose_bytes_arrive_at_the_least_rate_is_not_late() {
-    let config = "body_timeout_ms: 20, body_bytes_per_s_min: 1";
-    let service = Service::new(1, config);
+    let service = Service::new(1, "body_timeout_ms: 20");
     let mut gateway = service.open();
     gateway.send_headers(FULL_DUPLEX, &CHAT);
-    gateway.send_body(&BODY[..40], false);
+    let body = long_chat(50_000);
+    let (beginning, rest) = body.split_at(1 << 20);
+    gateway.send_body(beginning, false);
     let pause = Duration::from_millis(100);
     let late = timeout(pause, gateway.replies.next()).await;
-    assert!(late.is_err(), "40 bytes may take 40 seconds");
-    gateway.send_body(&BODY[40..], true);
+    assert!(late.is_err(), "a mebibyte may take 64 seconds");
+    gateway.send_body(rest, true);
     assert!(destination(&gateway.reply().await).is_some());
 }
 
@@ -630,12 +654,15 @@ async fn what_envoy_did_itself_is_no_failure_of_the_replica() {
 
 #[tokio::test]
 async fn a_stream_stays_open_for_a_request_that_outlasts_its_response() {
-    let service = Service::new(1, "prompt_bytes_max: 1024");
+    let service = Service::new(1, "held_bytes_max: 1048576");
     let mut gateway = service.open();
     gateway.send_headers(FULL_DUPLEX, &CHAT);
-    gateway.send_body(&[b'x'; 2_000], false);
+    let beginning = vec![b'x'; (1 << 20) + 1];
+    gateway.send_body(&beginning, false);
     gateway.reply().await;
-    gateway.reply().await;
+    for _ in 0..beginning.len().div_ceil(62_000) {
+        gateway.reply().await;
+    }
     gateway.send(Request::ResponseHeaders(headers(&[(":status", "400")])));
     gateway.reply().await;
     gateway.send(Request::ResponseBody(piece(b"", true)));
@@ -658,11 +685,10 @@ async fn rejections_have_the_status_of_the_endpoint_picker_protocol() {
 
 #[tokio::test]
 async fn a_subset_by_address_names_every_rank_of_a_pod() {
-    let service = Service::new(2, "conformance: true");
-    let select = |text| ("test-epp-endpoint-selection", text);
+    let service = Service::new(2, "");
     for (selected, expected) in [("127.0.0.1", 1), ("127.0.0.1:2", 1), ("10.0.0.1", 0)] {
         let mut gateway = service.open();
-        gateway.send_headers(FULL_DUPLEX, &[CHAT[0], CHAT[1], select(selected)]);
+        gateway.send_subset(selected);
         gateway.send_body(BODY, true);
         let reply = gateway.reply().await;
         match expected {
@@ -672,20 +698,13 @@ async fn a_subset_by_address_names_every_rank_of_a_pod() {
     }
 }
 
-/// A chat of some thousand tokens.
-fn very_long_chat() -> Vec<u8> {
-    let content = "Why is the sky blue? ".repeat(1_000);
-    let chat = format!(r#"{{"model":"m","messages":[{{"role":"user","content":"{content}"}}]}}"#);
-    chat.into_bytes()
-}
-
 #[tokio::test]
 async fn a_long_prompt_names_its_prefill_replica_until_the_response_begins() {
     let service = Service::new(1, "");
     service.add_prefiller(2);
     let mut gateway = service.open();
     gateway.send_headers(FULL_DUPLEX, &CHAT);
-    gateway.send_body(&very_long_chat(), true);
+    gateway.send_body(&long_chat(1_000), true);
     let reply = gateway.reply().await;
     assert_eq!(destination(&reply).as_deref(), Some("127.0.0.1:1"));
     let prefiller = header_of(&reply, names::PREFILLER);
@@ -711,7 +730,7 @@ async fn a_client_that_leaves_releases_both_replicas() {
     service.add_prefiller(2);
     let mut gateway = service.open();
     gateway.send_headers(FULL_DUPLEX, &CHAT);
-    gateway.send_body(&very_long_chat(), true);
+    gateway.send_body(&long_chat(1_000), true);
     gateway.reply().await;
     assert_eq!(service.outstanding(), [1, 1]);
     drop(gateway);
@@ -749,7 +768,7 @@ async fn a_clients_headers_for_the_sidecar_are_removed_in_every_pool() {
             let mut gateway = service.open();
             gateway.send_headers(modes, &pairs);
             if modes == FULL_DUPLEX {
-                gateway.send_body(&very_long_chat(), true);
+                gateway.send_body(&long_chat(1_000), true);
             }
             let reply = gateway.reply().await;
             let removed = changes(&reply).remove_headers;

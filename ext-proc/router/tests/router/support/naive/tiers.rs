@@ -77,7 +77,6 @@ impl PoolRules {
         };
         let share = self.share_percent.map(|percent| f64::from(percent) / 100.0);
         config.tenants = share.map(|share| TenantLimits {
-            waiting_max: None,
             in_flight_max: None,
             share_max: Some(share),
             token_share_max: Some(share),
