@@ -14,7 +14,7 @@ use isotherm_e2e::{
     send,
 };
 use isotherm_harness::{Stack, StackBuilder, wait_until};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
