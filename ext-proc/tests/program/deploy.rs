@@ -461,7 +461,7 @@ fn the_services_of_regions_with_lease_objects_may_write_leases_and_nothing_else(
     let Some(helm) = helm_or_skip() else {
         return;
     };
-    let values = ["config.region.store.kubernetes.namespace=regions"];
+    let values = ["config.region.store.kubernetes=regions"];
     let objects = objects(&rendered(helm, &values));
     let is_leases = |object: &&Value| object["metadata"]["namespace"] == "regions";
     let found: Vec<&Value> = objects.iter().filter(is_leases).collect();
