@@ -206,7 +206,7 @@ mod tests {
             ("--workload tools --policies round-robin", "round_robin"),
             (
                 "--workload tools --push outstanding:0",
-                "outstanding:N (N from 1)",
+                "`outstanding:NUMBER` (from 1)",
             ),
             ("--workload tools --slo 0", "a number above 0"),
             ("--workload tools --telemetry none", "vllm-stock"),
