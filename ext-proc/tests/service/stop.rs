@@ -70,7 +70,7 @@ async fn the_service_is_ready_after_a_probe_of_every_replica() {
         "{ONE_AT_A_TIME}    replicas: {{ static: [\"{}\"] }}\n",
         silent.addr
     );
-    let options = options.replace("timeout_ms: 1000", "timeout_ms: 3000");
+    let options = options.replace("timeout_ms: 20000", "timeout_ms: 2000");
     let service = Service::start(&options, 0).await;
     assert_eq!(health(&service, "liveness").await, ServingStatus::Serving);
     for name in [
