@@ -562,3 +562,24 @@ fn the_test_of_a_release_checks_the_configuration_of_the_release() {
     let name = "app.kubernetes.io/name";
     assert_ne!(selector[name], pod["metadata"]["labels"][name]);
 }
+
+#[test]
+fn a_secret_in_the_gateways_environment_reaches_the_filter() {
+    const VARIABLE: &str = "ISOTHERM_SESSION_SECRET";
+    let secret = format!("filter.config.session_secret.env={VARIABLE}");
+    for (provider, passed) in [
+        (
+            "istio",
+            "environment_variables: { host_env_keys: [\"ISOTHERM_SESSION_SECRET\"] }",
+        ),
+        (
+            "envoy-gateway",
+            "env: { hostKeys: [\"ISOTHERM_SESSION_SECRET\"] }",
+        ),
+    ] {
+        let Some(helm) = helm_or_skip() else { return };
+        let provider = format!("gateway.provider={provider}");
+        let text = rendered(helm, &[&provider, "gateway.name=gateway", &secret]);
+        assert!(text.contains(passed), "{provider}: {text}");
+    }
+}

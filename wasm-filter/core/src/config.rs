@@ -5,18 +5,19 @@
 //! configuration at all is the request role with every default, which serves an external processor behind the filter.
 //! `docs/filter-configuration.md` lists the keys.
 
+mod secret;
 mod tenant;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use isotherm_fingerprint::paths::{AllowedPaths, DEFAULT_PATHS};
-use isotherm_fingerprint::session::{SECRET_BYTES_MIN, SessionSecret};
+use isotherm_fingerprint::session::SessionSecret;
 use isotherm_fingerprint::{Api, MemberPaths, names, tenant as tenant_name};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use secret::SecretSource;
 pub(crate) use tenant::TenantSource;
 
 /// Envoy's default buffer limit, in bytes. It bounds the buffered bytes and the bytes of one read.
@@ -60,7 +61,7 @@ pub struct RequestConfig {
     pub(crate) body_timeout_ms: u32,
     pub(crate) body_bytes_per_s_min: u32,
     pub(crate) session: Vec<Source>,
-    session_secret: Option<SecretText>,
+    session_secret: Option<SecretSource>,
     pub(crate) tier: Vec<Source>,
     pub(crate) ttft_ms: Vec<Source>,
     pub(crate) deadline: Vec<Source>,
@@ -94,16 +95,6 @@ struct PoolConfig {
 struct ApiPath {
     path: String,
     api: String,
-}
-
-/// The text of a secret. Its debug format hides it.
-#[derive(Clone, Deserialize)]
-struct SecretText(String);
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("SecretText(..)")
-    }
 }
 
 /// The configuration of the decision stream.
@@ -414,13 +405,10 @@ impl RequestConfig {
                 errors.push(format!("apis[{at}].path: {error}"));
             }
         }
-        if let Some(SecretText(text)) = self.session_secret.take() {
-            match SessionSecret::from_text(&text) {
-                Some(secret) => self.secret = secret,
-                None => errors.push(format!(
-                    "session_secret has {} bytes: at least {SECRET_BYTES_MIN} are needed, such as those of `openssl rand -hex 16`",
-                    text.len()
-                )),
+        if let Some(source) = self.session_secret.take() {
+            match source.read() {
+                Ok(secret) => self.secret = secret,
+                Err(error) => errors.push(error),
             }
         }
     }

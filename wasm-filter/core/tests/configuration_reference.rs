@@ -80,9 +80,9 @@ const REQUEST: [Key; 20] = [
     ),
     (
         "session_secret",
-        "text, at least 16 bytes",
+        "text of at least 16 bytes, or `{\"env\":\"NAME\"}`",
         "null",
-        "The secret with which the filter hashes session keys. Every Envoy in front of the same service needs the same one. Without it the filter hashes with a constant: a session key that can be guessed, such as a name, can then be recognised in `x-isotherm-session`.",
+        "The secret with which the filter hashes session keys, or the variable of Envoy's environment that has it. `environment_variables: { host_env_keys: [NAME] }` of the filter's `vm_config` passes the variable to the filter. Every Envoy in front of the same service needs the same one. Without it the filter hashes with a constant: a session key that can be guessed, such as a name, can then be recognised in `x-isotherm-session`.",
     ),
     (
         "tier",

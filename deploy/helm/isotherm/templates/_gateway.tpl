@@ -103,6 +103,12 @@ may bring that much; where the service reads what the filter cannot, it is as lo
 {{- mergeOverwrite $own (deepCopy .Values.filter.config) | toJson -}}
 {{- end -}}
 
+{{/* The variable of the gateway's environment that has the secret of session keys, if the filter's configuration names one. */}}
+{{- define "isotherm.secretVariable" -}}
+{{- $secret := (include "isotherm.filterConfig" . | fromJson).session_secret -}}
+{{- if kindIs "map" $secret -}}{{- $secret.env -}}{{- end -}}
+{{- end -}}
+
 {{/* The limit of bodies that Envoy and the filter share. */}}
 {{- define "isotherm.bodyLimit" -}}
 {{- (include "isotherm.filterConfig" . | fromJson).request_body_buffer_limit | int64 -}}

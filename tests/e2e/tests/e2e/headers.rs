@@ -149,16 +149,21 @@ async fn the_filter_removes_headers_that_steer_an_engine_itself() -> anyhow::Res
     check_headers_at_the_replica(stack, &replica).await
 }
 
+/// A variable of every test's environment, and so of Envoy's.
+const VARIABLE: &str = "CARGO_MANIFEST_DIR";
+
 /// The value of `x-isotherm-session` in a cluster that lets it pass to the replica, from each of a stack's workers.
-async fn session_headers(name: &str, secret: Option<&str>) -> anyhow::Result<BTreeSet<String>> {
+async fn session_headers(name: &str, secret: Value) -> anyhow::Result<BTreeSet<String>> {
     const UPSTREAM_FILTERS: &str = "static_resources/clusters/name=llama/typed_extension_protocol_options/envoy.extensions.upstreams.http.v3.HttpProtocolOptions/http_filters";
     let replica = ScriptedReplica::start("a").await?;
-    let secret = secret.map(str::to_owned);
     let stack = scripted(name, &[&replica], 32)
         .envoy(|document| document.remove(UPSTREAM_FILTERS).map(drop))
         .envoy(move |document| {
+            let variables = json!({ "host_env_keys": [VARIABLE] });
+            let path = "config/vm_config/environment_variables";
+            envoy::set_in_filter(document, "isotherm.request", path, &variables)?;
             envoy::edit_filter(document, "isotherm.request", |filter| {
-                filter.set("session_secret", json!(secret))
+                filter.set("session_secret", secret)
             })
         });
     let stack = stack.start().await?;
@@ -184,11 +189,13 @@ async fn session_headers(name: &str, secret: Option<&str>) -> anyhow::Result<BTr
 async fn the_session_header_has_a_hash_on_which_all_workers_and_envoys_agree() -> anyhow::Result<()>
 {
     let _permit = permit::shared().await?;
-    let default = session_headers("session-default", None).await?;
-    let again = session_headers("session-again", None).await?;
-    let secret = session_headers("session-secret", Some("a secret of the operator")).await?;
+    let default = session_headers("session-default", Value::Null).await?;
+    let again = session_headers("session-again", Value::Null).await?;
+    let secret = session_headers("session-secret", json!(std::env::var(VARIABLE)?)).await?;
+    let variable = session_headers("session-variable", json!({ "env": VARIABLE })).await?;
     assert_eq!(default, again);
     assert_ne!(default, secret);
+    assert_eq!(variable, secret);
     for values in [default, secret] {
         assert_eq!(values.len(), 1, "{values:?}");
         assert!(

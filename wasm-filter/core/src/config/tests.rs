@@ -164,6 +164,23 @@ fn every_mistake_is_reported_at_once() {
 }
 
 #[test]
+fn a_secret_in_the_environment_must_be_there_and_long_enough() {
+    // Every test process of Cargo has these two variables.
+    let variable = |name: &str| format!(r#"{{"session_secret":{{"env":"{name}"}}}}"#);
+    let manifest = variable("CARGO_MANIFEST_DIR");
+    assert!(request(&manifest).secret != request("{}").secret);
+    let error = refusal(&variable("CARGO_PKG_VERSION_MAJOR"));
+    assert!(
+        error.contains("the variable CARGO_PKG_VERSION_MAJOR of session_secret has 1 bytes"),
+        "{error}"
+    );
+    let error = refusal(&variable("ISOTHERM_NO_SUCH_VARIABLE"));
+    assert!(error.contains("host_env_keys"), "{error}");
+    let error = refusal(r#"{"session_secret":{"file":"/secret"}}"#);
+    assert!(error.contains("expected a text or"), "{error}");
+}
+
+#[test]
 fn the_gate_has_no_key_but_its_role() {
     let gate = PluginConfig::parse(br#"{"role":"gate"}"#);
     assert!(matches!(gate, Ok(PluginConfig::Gate)));
