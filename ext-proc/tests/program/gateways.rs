@@ -583,3 +583,40 @@ fn a_secret_in_the_gateways_environment_reaches_the_filter() {
         assert!(text.contains(passed), "{provider}: {text}");
     }
 }
+
+/// The rule of the NetworkPolicy that opens a port, if one does.
+fn rule_of<'a>(objects: &'a [Value], port: &str) -> Option<&'a Value> {
+    let is_policy = |object: &&Value| object["kind"] == "NetworkPolicy";
+    let policy = objects.iter().find(is_policy).unwrap();
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let opens = |rule: &&Value| {
+        let ports = rule["ports"].as_array().unwrap();
+        ports.iter().any(|open| open["port"] == port)
+    };
+    rules.iter().find(opens)
+}
+
+#[test]
+fn the_port_without_tls_is_open_to_pods_of_gateways_alone() {
+    const PORT: &str = "grpc-ext-proc";
+    let rule = rule_of(&defaults(), PORT).cloned().unwrap();
+    let pods = rule["from"].as_array().unwrap();
+    assert!(pods.iter().all(|pod| !pod["podSelector"].is_null()));
+    for preset in PRESETS {
+        let Some(rendered) = chart(&preset.values()) else {
+            return;
+        };
+        let objects = objects(&rendered);
+        let encrypts = ["ai-gateway", "standalone"].contains(&preset.provider);
+        let senders = rule_of(&objects, PORT).map(|rule| rule["from"].as_array().unwrap());
+        assert_eq!(senders.is_none(), encrypts, "{}", preset.provider);
+        let selectors = senders
+            .into_iter()
+            .flatten()
+            .map(|from| &from["podSelector"]);
+        for selector in selectors {
+            let text = selector.to_string();
+            assert!(text.contains("gateway-name"), "{}: {text}", preset.provider);
+        }
+    }
+}

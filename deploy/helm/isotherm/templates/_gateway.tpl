@@ -17,7 +17,12 @@ none: &whole-bodies
   siblings: { enabled: true }
   extProc: { endpointsMax: 1, trustedHeaders: auto }
   inferencePool: { annotations: {}, failureMode: FailOpen, pickerPort: {{ $picker }} }
-  networkPolicy: { gateways: [] }
+  # Pods that a controller made for any Gateway: the labels of Gateway API (GEP-1762) and of Envoy Gateway.
+  networkPolicy:
+    gateways:
+      {{- range list "gateway.networking.k8s.io/gateway-name" "gateway.envoyproxy.io/owning-gateway-name" }}
+      - { namespaceSelector: {}, podSelector: { matchExpressions: [{ key: {{ . }}, operator: Exists }] } }
+      {{- end }}
 envoy-gateway:
   <<: *whole-bodies
   gateway: { className: eg }
@@ -35,6 +40,7 @@ ai-gateway:
   <<: *headers-only
   gateway: { className: envoy-ai-gateway }
   # The gateway speaks TLS to an endpoint picker, and does not verify the certificate.
+  plaintext: false
   tls: { enabled: true }
   # The filter stands in front of every request. By default the service believes no headers of a gateway that sends bodies.
   extProc: { endpointsMax: 1, trustedHeaders: always }
