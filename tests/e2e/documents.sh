@@ -7,6 +7,7 @@ isotherm() {
     check) "$BIN/isotherm" "$@" ;;
     init) "$BIN/isotherm" "$@" --model llama-3.1-8b --force >/dev/null ;; # the engines of the documents do not run
     serve) shift; "$BIN/isotherm" check "$@" ;;
+    certificates) "$BIN/isotherm" "$@" ;;
     replicas | regions | explain) "$BIN/isotherm" "$@" --config "$CONFIG" ;;
     *) "$BIN/isotherm" "$@" --help >/dev/null ;; # top, record
   esac
@@ -18,7 +19,6 @@ envoy() (
   case "$*" in *" envoy/"*) cd "$ROOT" ;; esac
   "$ENVOY" --mode validate --log-level warning "$@"
 )
-certificates() { "$ROOT/examples/three-regions/certificates.sh" certificates; } # into this folder
 
 cargo() {
   case "$1 $2" in
@@ -59,6 +59,7 @@ sudo() { "$@"; }
 apt-get() { case $1 in install | purge) ;; *) return 1 ;; esac; }
 dpkg() { case $1 in --print-architecture) echo amd64 ;; *) return 1 ;; esac; }
 helm() { case $1 in install | upgrade | rollback | uninstall) ;; *) return 1 ;; esac; }
+systemctl() { test -f "$ROOT/deploy/systemd/${!#}.service"; }
 kubectl() { case $1 in scale) ;; *) return 1 ;; esac; }
 oras() { case $1 in cp) ;; *) return 1 ;; esac; }
 skopeo() { case $1 in copy) ;; *) return 1 ;; esac; }

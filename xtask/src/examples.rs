@@ -174,39 +174,6 @@ mod tests {
     }
 
     #[test]
-    fn certificates_serve_both_ends_and_a_second_call_keeps_the_authority() {
-        let root = crate::cargo::root();
-        let folder =
-            std::env::temp_dir().join(format!("isotherm-certificates-{}", std::process::id()));
-        let script = root.join(FOLDER).join("certificates.sh");
-        let make = || output(Command::new(&script).arg(&folder).args(["us", "eu-west"])).unwrap();
-        let read = |file: &str| fs::read_to_string(folder.join(file)).unwrap();
-        make();
-        let first = ["authority/ca.pem", "us/tls/region.pem", "us/tls/region.key"].map(read);
-        make();
-        let second = ["authority/ca.pem", "us/tls/region.pem", "us/tls/region.key"].map(read);
-        assert_eq!(first[0], second[0]);
-        assert!(first[1] != second[1] && first[2] != second[2]);
-
-        for purpose in ["sslserver", "sslclient"] {
-            let verified = output(
-                Command::new("openssl")
-                    .current_dir(&folder)
-                    .args(["verify", "-CAfile", "us/tls/ca.pem", "-purpose", purpose])
-                    .args([
-                        "-verify_hostname",
-                        "eu-west.isotherm",
-                        "eu-west/tls/region.pem",
-                    ]),
-            );
-            assert_eq!(verified.unwrap().trim(), "eu-west/tls/region.pem: OK");
-        }
-        let bad_name = Command::new(&script).arg(&folder).arg("EU/..").output();
-        assert!(!bad_name.unwrap().status.success());
-        fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
     fn the_checked_in_files_match_the_source() {
         check(&crate::cargo::root()).unwrap();
     }

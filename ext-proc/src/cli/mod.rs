@@ -5,6 +5,7 @@
 
 mod address;
 mod batch;
+mod certificates;
 mod check;
 mod client;
 mod doctor;
@@ -94,6 +95,11 @@ enum Command {
     Record(record::Record),
     /// Queue non-interactive requests durably: OpenAI's batch format and batch API.
     Batch(Box<batch::Batch>),
+    /// Make certificates for regions and siblings, by a private authority.
+    ///
+    /// The first call makes the authority; its key belongs on no machine that serves. A further call replaces the certificates of the
+    /// named regions. The three files of a region change at once, and Envoy and the service read them again.
+    Certificates(certificates::Certificates),
     /// Let an Envoy finish its requests before it is stopped: the `preStop` hook of its container.
     DrainEnvoy(drain_envoy::DrainEnvoy),
     /// Become a program that ends with its supervisor; `run` starts its programs by it.
@@ -173,6 +179,7 @@ async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Scaling(args) => scaling::run(args).await,
         Command::Record(args) => record::run(args).await,
         Command::Batch(args) => batch::run(*args).await,
+        Command::Certificates(args) => certificates::run(&args),
         Command::DrainEnvoy(args) => drain_envoy::run(args).await,
         Command::Supervised(args) => match supervised::run(&args)? {},
         Command::ConfigReference => {

@@ -57,6 +57,7 @@ pub use reload::{ReloadError, ReloadResult, Reloader};
 pub use replica::StaticReplica;
 pub use scaling::{PoolScalingConfig, ScalingConfig, ScalingMode, WebhookConfig};
 pub use service_port::ServicePort;
+pub(crate) use text::is_region_name;
 
 /// The largest configuration file, in bytes.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;

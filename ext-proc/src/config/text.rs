@@ -127,11 +127,20 @@ pub(super) fn api_path() -> Kind<String> {
 
 /// The name of a region: a DNS label, since certificates carry it.
 pub(super) fn region_name() -> Kind<String> {
-    name("lower-case letters, digits and hyphens", is_label, |text| {
-        format!(
-            "`{text}` is not the name of a region, such as eu or us-east-1: 1 to {LABEL_BYTES_MAX} lower-case letters, digits and hyphens, with no hyphen at either end"
-        )
-    })
+    name(
+        "lower-case letters, digits and hyphens",
+        is_region_name,
+        |text| {
+            format!(
+                "`{text}` is not the name of a region, such as eu or us-east-1: 1 to {LABEL_BYTES_MAX} lower-case letters, digits and hyphens, with no hyphen at either end"
+            )
+        },
+    )
+}
+
+/// Whether `text` may name a region.
+pub(crate) fn is_region_name(text: &str) -> bool {
+    is_label(text)
 }
 
 /// Whether `text` is a DNS label in lower case.

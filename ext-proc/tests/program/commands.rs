@@ -340,3 +340,22 @@ async fn help_lists_the_pages_about_the_configuration() {
         assert!(help.contains(command), "{help}");
     }
 }
+
+#[tokio::test]
+async fn certificates_are_made_for_names_of_regions_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().to_str().unwrap();
+    let made = out(&isotherm(&["certificates", "--folder", place, "us", "eu-west"], "").await);
+    assert!(
+        made.contains("region.pem, region.key and ca.pem for eu-west.isotherm"),
+        "{made}"
+    );
+    let refused = isotherm(&["certificates", "--folder", place, "asia", "EU/.."], "").await;
+    let error = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(
+        error.contains("`EU/..` is not the name of a region"),
+        "{error}"
+    );
+    assert!(!folder.path().join("asia").exists());
+}

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use isotherm_certificates::Authority;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::{Value, json};
 
-use crate::certificates::Authority;
 use crate::directory::fresh_directory;
 use crate::port::{self, ReservedPort};
 use crate::process::Process;

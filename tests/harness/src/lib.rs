@@ -28,7 +28,6 @@
 //! Logs stay in `target/stacks` until the next run of the same name.
 
 mod bootstrap;
-pub mod certificates;
 pub mod control_plane;
 mod directory;
 pub mod document;
@@ -58,7 +57,6 @@ pub mod tools;
 mod traffic;
 mod wait;
 
-pub use certificates::Authority;
 pub use control_plane::ControlPlane;
 pub use document::Document;
 pub use engine::{Engine, Engines};
@@ -66,6 +64,7 @@ pub use envoy::Envoy;
 pub use etcd::Etcd;
 pub use faulty_link::{FaultyLink, NetworkConditions};
 pub use gateway_shape::GatewayShape;
+pub use isotherm_certificates::Authority;
 pub use median::MedianRange;
 pub use mesh::{Mesh, MeshGateway};
 pub use pool::{EngineOptions, Pool};

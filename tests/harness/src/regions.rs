@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::future::try_join_all;
+use isotherm_certificates::Authority;
 use serde_json::{Value, json};
 
 use crate::bootstrap::Gateway;
-use crate::certificates::Authority;
 use crate::control_plane::NAMESPACE;
 use crate::directory::fresh_directory;
 use crate::document::Document;
