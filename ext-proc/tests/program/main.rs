@@ -23,6 +23,7 @@ mod reload_log;
 mod run;
 mod shipped_files;
 mod source;
+mod systemd;
 
 #[path = "../fake/mod.rs"]
 mod fake;

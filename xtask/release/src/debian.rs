@@ -1,4 +1,4 @@
-//! The Debian package: `/usr/bin/isotherm`, its companions below `/usr`, and no dependency.
+//! The Debian package: `/usr/bin/isotherm`, its companions below `/usr`, a unit of systemd, and no dependency.
 //!
 //! `dpkg-deb` writes it, with the times that `SOURCE_DATE_EPOCH` bounds. Rejected: `cargo-deb`, which takes minutes to
 //! compile and describes a package of Cargo, and an archive of our own.
@@ -12,6 +12,9 @@ use crate::layout;
 use crate::platform::Platform;
 use crate::release::Release;
 
+/// The unit of systemd, in `deploy/systemd`. It starts by the hand of an operator, who has written the configuration.
+const UNIT: &str = "isotherm.service";
+
 /// Writes the package of one architecture.
 pub(crate) fn write(
     release: &Release,
@@ -23,6 +26,8 @@ pub(crate) fn write(
     entries.extend(layout::licences(release, "share/doc/isotherm")?);
     let licence = layout::read(&release.root.join("LICENSE"))?;
     entries.push(Entry::file("share/doc/isotherm/copyright", licence));
+    let unit = layout::read(&release.root.join("deploy/systemd").join(UNIT))?;
+    entries.push(Entry::file(format!("lib/systemd/system/{UNIT}"), unit));
     let mut entries: Vec<Entry> = entries
         .into_iter()
         .map(|entry| entry.below("usr"))

@@ -52,6 +52,10 @@ fn the_debian_package_installs_and_leaves_nothing() -> anyhow::Result<()> {
         "dpkg --install /release/{name} > /tmp/dpkg\n\
          {}\
          test -s /usr/share/doc/isotherm/copyright\n\
+         mkdir /etc/isotherm && mv /tmp/isotherm.yaml /etc/isotherm\n\
+         $(sed -n s/^ExecStart=//p /usr/lib/systemd/system/isotherm.service) --print-envoy > /tmp/envoy.yaml\n\
+         grep --quiet /usr/share/isotherm/isotherm_filter.wasm /tmp/envoy.yaml\n\
+         rm -r /etc/isotherm\n\
          dpkg --purge isotherm > /tmp/dpkg\n\
          find /usr /etc /var/lib/dpkg/info -iname 'isotherm*' | sed 's/^/left: /'\n",
         use_below("/usr")
