@@ -13,9 +13,10 @@
 //! | [`admin`], [`cli`], [`metrics`], [`mod@log`] | the interfaces for operators |
 //! | [`config`], `file_watcher` | the configuration and its reloads |
 //! | `decision_log`, `spans` | decisions for the live page, spans for a collector |
-//! | [`clock`], `sans_io`, `tasks`, `tier`, `http_client`, `streaming_server`, [`shutdown`], `descriptors` | time, the driver of sans-I/O cores, tasks, names of tiers, HTTP, gRPC, signals, open files |
+//! | [`clock`], `sans_io`, `tasks`, `tier`, `http_client`, `streaming_server`, [`shutdown`], `descriptors`, `addresses` | time, the driver of sans-I/O cores, tasks, names of tiers, HTTP, gRPC, signals, open files, addresses in the log |
 
 mod accept;
+mod addresses;
 pub mod admin;
 mod backoff;
 pub mod cli;

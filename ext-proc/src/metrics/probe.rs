@@ -4,10 +4,12 @@
 //! which the routing core knows, how old its last successful probe is.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
@@ -20,6 +22,7 @@ use crate::probe::ProbeError;
 pub struct ProbeMetrics {
     duration: HistogramFamily,
     failures: Family<FailureLabel, Counter>,
+    stretch: Gauge<f64, AtomicU64>,
 }
 
 type FailureLabel = [(&'static str, String); 2];
@@ -38,6 +41,10 @@ impl ProbeMetrics {
             failures: register.metric(
                 "probe_failures",
                 "Failed probes, by reason: timeout, connection, status, too_large, page",
+            ),
+            stretch: register.metric(
+                "probe_interval_factor",
+                "Factor by which the service stretches the interval of probes, which take a quarter of the processors at most",
             ),
         }
     }
@@ -70,6 +77,11 @@ impl PoolProbeMetrics {
             let label = self.failure(error.as_str());
             self.all.failures.get_or_create(&label).inc();
         }
+    }
+
+    /// Says by how much intervals are stretched.
+    pub(crate) fn stretched(&self, factor: f64) {
+        self.all.stretch.set(factor);
     }
 
     fn label(&self) -> PoolLabel {

@@ -6,7 +6,30 @@ use std::net::SocketAddr;
 use isotherm_router::Role;
 
 use super::Pool;
+use super::MembershipError;
+use crate::addresses::Addresses;
 use crate::kubernetes::{DiscoveredReplica, DiscoveredReplicas};
+
+const FULL: &str = "replica not added: the pool has as many replicas as it may have";
+
+/// What a change of the sources did: a line of the log for each kind, however many replicas it concerns.
+#[derive(Debug, Default)]
+struct Changes(BTreeMap<&'static str, Addresses>);
+
+impl Changes {
+    fn add(&mut self, what: &'static str, address: SocketAddr) {
+        self.0.entry(what).or_default().add(address);
+    }
+
+    fn log(&self, pool: &str) {
+        for (what, replicas) in &self.0 {
+            match *what {
+                FULL => tracing::warn!(%pool, %replicas, "{what}"),
+                _ => tracing::info!(%pool, %replicas, "{what}"),
+            }
+        }
+    }
+}
 
 /// The replicas of a pool's sources at their last change.
 #[derive(Debug, Default)]
@@ -25,12 +48,13 @@ impl SourceReplicas {
     /// Adds, drains, resumes and removes replicas where `wanted` differs from the last call.
     pub(super) fn apply(&mut self, pool: &Pool, wanted: DiscoveredReplicas) {
         let wanted: BTreeMap<_, _> = wanted.iter().collect();
+        let mut changes = Changes::default();
         self.0.retain(|address, known| {
             let is_same = |new: &DiscoveredReplica| new.incarnation == known.last.incarnation;
             let stays = wanted.get(address).is_some_and(is_same);
             // A replica that the pool does not have was removed by an operator.
             if !stays && known.is_added && pool.remove_replica(*address).is_ok() {
-                tracing::info!(pool = %pool.name(), replica = %address, "replica removed: its source does not list it");
+                changes.add("replica removed: its source does not list it", *address);
             }
             stays
         });
@@ -44,22 +68,25 @@ impl SourceReplicas {
                 is_drained: false,
             });
             let last = std::mem::replace(&mut known.last, new);
-            if last.role != new.role && known.is_added {
-                change_role(pool, address, new.role);
+            let has_new_role = last.role != new.role && known.is_added;
+            // An operator may have removed the replica.
+            if has_new_role && pool.change_role(address, new.role).is_ok() {
+                changes.add(role_changed(new.role), address);
             }
             let was_draining = last.is_draining;
             match (was_draining, new.is_draining) {
-                (true, false) if known.is_added => known.resume(pool, address),
-                (true, false) => known.is_added = add(pool, address, new.role),
-                (false, true) => known.drain(pool, address),
+                (true, false) if known.is_added => known.resume(pool, address, &mut changes),
+                (true, false) => known.is_added = add(pool, address, new.role, &mut changes),
+                (false, true) => known.drain(pool, address, &mut changes),
                 (true, true) | (false, false) => {}
             }
         }
+        changes.log(pool.name());
     }
 }
 
 impl SourceReplica {
-    fn drain(&mut self, pool: &Pool, address: SocketAddr) {
+    fn drain(&mut self, pool: &Pool, address: SocketAddr, changes: &mut Changes) {
         let members = pool.members();
         let members = members.borrow();
         let member = members.iter().find(|member| member.addr == address);
@@ -67,30 +94,38 @@ impl SourceReplica {
         drop(members);
         if self.is_added && is_active && pool.drain_replica(address).is_ok() {
             self.is_drained = true;
-            tracing::info!(pool = %pool.name(), replica = %address, "replica drains: its source reports it as not ready");
+            changes.add(
+                "replica drains: its source reports it as not ready",
+                address,
+            );
         }
     }
 
-    fn resume(&mut self, pool: &Pool, address: SocketAddr) {
+    fn resume(&mut self, pool: &Pool, address: SocketAddr, changes: &mut Changes) {
         if std::mem::take(&mut self.is_drained) && pool.resume_replica(address).is_ok() {
-            tracing::info!(pool = %pool.name(), replica = %address, "replica is ready again");
+            changes.add("replica is ready again", address);
         }
     }
 }
 
-/// Changes the role of a replica, unless an operator has removed it.
-fn change_role(pool: &Pool, address: SocketAddr, role: Role) {
-    if pool.change_role(address, role).is_ok() {
-        tracing::info!(pool = %pool.name(), replica = %address, role = role.as_ref(), "role of the replica changed");
+const fn role_changed(role: Role) -> &'static str {
+    match role {
+        Role::Both => "the replica serves prefill and decode now",
+        Role::Prefill => "the replica serves prefill now",
+        Role::Decode => "the replica serves decode now",
     }
 }
 
 /// Adds a replica to the pool; returns whether it was added.
-fn add(pool: &Pool, address: SocketAddr, role: Role) -> bool {
+fn add(pool: &Pool, address: SocketAddr, role: Role, changes: &mut Changes) -> bool {
     match pool.add_replica_as(address, role) {
         Ok(_) => {
-            tracing::info!(pool = %pool.name(), replica = %address, role = role.as_ref(), "replica added");
+            changes.add("replica added", address);
             true
+        }
+        Err(MembershipError::Full) => {
+            changes.add(FULL, address);
+            false
         }
         Err(error) => {
             tracing::warn!(pool = %pool.name(), %error, "replica not added");

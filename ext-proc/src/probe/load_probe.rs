@@ -21,7 +21,7 @@ pub(super) struct LoadProbe {
     /// The engine of the last successful probe.
     engine: Option<Engine>,
     /// The detection that the log has: a reload detects the engine again, and mostly finds the same one.
-    logged: Option<(Engine, &'static str)>,
+    told: Option<(Engine, &'static str)>,
     adapters: AdapterList,
     /// Whether the last answer was late.
     is_slow: bool,
@@ -39,7 +39,7 @@ impl LoadProbe {
             addr,
             detected: None,
             engine: None,
-            logged: None,
+            told: None,
             adapters: AdapterList::default(),
             is_slow: false,
             replica,
@@ -119,6 +119,15 @@ impl LoadProbe {
         self.engine
     }
 
+    /// The detected engine and the path of its page, if they are new.
+    pub(super) fn new_engine(&mut self) -> Option<(Engine, &'static str)> {
+        let is_new = self.detected.is_some() && self.detected != self.told;
+        if is_new {
+            self.told = self.detected;
+        }
+        self.detected.filter(|_| is_new)
+    }
+
     /// Forgets the detected engine, since the configuration has changed.
     pub(super) fn forget(&mut self) {
         self.detected = None;
@@ -150,12 +159,7 @@ impl LoadProbe {
             let error = match page.and_then(|page| Ok((detect_engine(&page)?, page))) {
                 Ok((engine, page)) => {
                     let report = parse_page(engine, &page)?;
-                    let detected = Some((engine, path));
-                    if self.logged != detected {
-                        tracing::info!(replica = %self.addr, %engine, path, "detected the engine");
-                        self.logged = detected;
-                    }
-                    self.detected = detected;
+                    self.detected = Some((engine, path));
                     self.engine = Some(engine);
                     return Ok(report);
                 }

@@ -24,6 +24,8 @@ mod fetch;
 mod load;
 mod load_probe;
 mod models;
+mod news;
+mod pace;
 mod prober;
 mod schedule;
 #[cfg(test)]

@@ -21,6 +21,8 @@ use super::connections::ProbeConnections;
 use super::fetch::ProbeError;
 use super::load::PageReport;
 use super::load_probe::LoadProbe;
+use super::news::{COLLECTED_FOR, News, PoolNews};
+use super::pace::Pace;
 use super::schedule::ProbeSchedule;
 use super::threads::ProbeThreads;
 use crate::config::PoolConfig;
@@ -55,7 +57,9 @@ pub(super) async fn probe_pool(
         client::follow(config, http, clients),
     ));
     let metrics = Arc::new(metrics.pool(&name));
+    let news = Arc::new(PoolNews::default());
     let mut tasks = KeyedTasks::new();
+    let mut lines = tokio::time::interval(COLLECTED_FOR);
     loop {
         let current = Arc::clone(&members.borrow_and_update());
         tasks.keep(|id| current.iter().any(|member| member.id == *id));
@@ -63,12 +67,24 @@ pub(super) async fn probe_pool(
             tasks.ensure(member.id, || {
                 let probe = LoadProbe::new(client.clone(), member.addr, connections.add_replica());
                 let replica = (member.id, member.addr);
-                let task = probe_replica(pool.clone(), replica, probe, Arc::clone(&metrics));
-                threads.spawn(member.id, vital("probe", task))
+                let told = (Arc::clone(&metrics), Arc::clone(&news));
+                let pool = pool.clone();
+                threads.spawn(member.id, |pace| {
+                    vital("probe", probe_replica(pool, replica, probe, told, pace))
+                })
             });
         }
-        if members.changed().await.is_err() {
-            return;
+        loop {
+            tokio::select! {
+                changed = members.changed() => match changed {
+                    Ok(()) => break,
+                    Err(_) => return,
+                },
+                _ = lines.tick() => {
+                    news.log(&name);
+                    metrics.stretched(threads.slowest_pace());
+                }
+            }
         }
     }
 }
@@ -78,7 +94,8 @@ async fn probe_replica(
     pool: Weak<Pool>,
     (id, addr): (ReplicaId, SocketAddr),
     mut probe: LoadProbe,
-    metrics: Arc<PoolProbeMetrics>,
+    (metrics, news): (Arc<PoolProbeMetrics>, Arc<PoolNews>),
+    pace: Pace,
 ) {
     let Some((clock, mut config)) = pool.upgrade().map(|pool| (pool.clock(), pool.config())) else {
         return;
@@ -118,8 +135,11 @@ async fn probe_replica(
         if let Some(engine) = probe.engine() {
             strong.engine_found(engine);
         }
+        if let Some((engine, path)) = probe.new_engine() {
+            news.tell(News::Detected(engine, path), addr, "");
+        }
         let times = (clock.time_of(start), clock.now());
-        apply(&strong, (id, addr), result, times, &mut schedule);
+        apply(&strong, (id, addr), result, times, (&mut schedule, &news));
         drop(strong);
         if is_up && let Some(listed) = probe.list_adapters(&current, jitter).await {
             let Some(pool) = pool.upgrade() else {
@@ -128,7 +148,8 @@ async fn probe_replica(
             pool.models_listed(id, listed);
         }
         drop(turn);
-        let pause = schedule.pause(current.probe.interval, took, jitter);
+        let interval = pace.stretched(current.probe.interval);
+        let pause = schedule.pause(interval, took, jitter);
         if has_changed_within(pause, &mut config).await {
             probe.forget();
         }
@@ -141,7 +162,7 @@ fn apply(
     (id, addr): (ReplicaId, SocketAddr),
     result: Result<PageReport, ProbeError>,
     (sent, answered): (Time, Time),
-    schedule: &mut ProbeSchedule,
+    (schedule, news): (&mut ProbeSchedule, &PoolNews),
 ) {
     match result {
         Ok(PageReport {
@@ -150,7 +171,7 @@ fn apply(
             adapters,
         }) => {
             if schedule.succeeded() {
-                tracing::info!(pool = %pool.name(), replica = %addr, "replica answers again");
+                news.tell(News::AnswersAgain, addr, "");
             }
             if let Some(adapters) = adapters {
                 pool.adapters_reported(id, &adapters, sent);
@@ -161,20 +182,13 @@ fn apply(
             if let Some(counters) = counters {
                 let has_several = pool.counters_reported(id, counters, sent);
                 if schedule.counted(has_several) {
-                    tracing::warn!(
-                        pool = %pool.name(), replica = %addr,
-                        "several processes answer at the replica's address in turn: their counters tell nothing; give each \
-                         process an address of its own (docs/engines.md)"
-                    );
+                    news.tell(News::SeveralProcesses, addr, "");
                 }
             }
         }
         Err(error) if error.is_without_metrics() => {
             if schedule.answered_without_metrics(error.is_costly()) {
-                tracing::warn!(
-                    pool = %pool.name(), replica = %addr, %error,
-                    "replica has no usable metrics: it gets requests by the number of its outstanding ones"
-                );
+                news.tell(News::WithoutMetrics, addr, &error);
             }
             pool.failures().probe_succeeded(id);
             // The answer shows that the replica is up now, and nothing of the requests that it has.
@@ -182,7 +196,7 @@ fn apply(
         }
         Err(error) => {
             if schedule.failed() {
-                tracing::warn!(pool = %pool.name(), replica = %addr, %error, "probe failed");
+                news.tell(News::Failed, addr, &error);
             }
             pool.probe_failed(id);
             pool.failures().probe_failed(id, &error);

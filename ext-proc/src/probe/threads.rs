@@ -14,6 +14,9 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::pace::Pace;
+use crate::tasks::vital;
+
 /// The most threads: enough for thousands of replicas with ten probes a second each.
 const THREADS_MAX: usize = 8;
 
@@ -24,6 +27,7 @@ pub(super) struct ProbeThreads(Vec<ProbeThread>);
 #[derive(Debug)]
 struct ProbeThread {
     handle: Handle,
+    pace: Pace,
     _stop: oneshot::Sender<()>,
 }
 
@@ -35,8 +39,12 @@ impl ProbeThreads {
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Runs a task for a replica on the replica's thread.
-    pub(super) fn spawn<F>(&self, replica: ReplicaId, task: F) -> JoinHandle<()>
+    /// Runs the task of a replica on the replica's thread, with the pace of that thread.
+    pub(super) fn spawn<F>(
+        &self,
+        replica: ReplicaId,
+        task: impl FnOnce(Pace) -> F,
+    ) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -45,9 +53,15 @@ impl ProbeThreads {
             .checked_rem(self.0.len())
             .and_then(|index| self.0.get(index));
         match thread {
-            Some(thread) => thread.handle.spawn(task),
-            None => tokio::spawn(task),
+            Some(thread) => thread.handle.spawn(task(thread.pace.clone())),
+            None => tokio::spawn(task(Pace::default())),
         }
+    }
+
+    /// The largest factor by which a thread stretches intervals.
+    pub(super) fn slowest_pace(&self) -> f64 {
+        let factors = self.0.iter().map(|thread| thread.pace.factor());
+        factors.fold(1.0, f64::max)
     }
 }
 
@@ -59,8 +73,14 @@ fn start(number: usize) -> io::Result<ProbeThread> {
         .name(format!("isotherm-probe-{number}"))
         // The sender sends nothing; dropping it ends the thread.
         .spawn(move || drop(runtime.block_on(stopped)))?;
+    let pace = Pace::default();
+    drop(handle.spawn(vital(
+        "the pace of probes",
+        pace.clone().follow(number == 0),
+    )));
     Ok(ProbeThread {
         handle,
+        pace,
         _stop: stop,
     })
 }
@@ -78,7 +98,7 @@ mod tests {
         for _ in 0..2 {
             let sender = sender.clone();
             threads
-                .spawn(ReplicaId(3), async move {
+                .spawn(ReplicaId(3), |_| async move {
                     sender
                         .send(thread::current().name().map(str::to_owned))
                         .unwrap();
@@ -92,7 +112,7 @@ mod tests {
 
         let alive = Arc::new(());
         let guard = Arc::clone(&alive);
-        let endless = threads.spawn(ReplicaId(4), async move {
+        let endless = threads.spawn(ReplicaId(4), |_| async move {
             let _guard = guard;
             std::future::pending::<()>().await;
         });
