@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use isotherm_router::Role;
 
-use super::Pool;
 use super::MembershipError;
+use super::Pool;
 use crate::addresses::Addresses;
 use crate::kubernetes::{DiscoveredReplica, DiscoveredReplicas};
 

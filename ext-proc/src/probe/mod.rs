@@ -25,9 +25,9 @@ mod load;
 mod load_probe;
 mod models;
 mod news;
-mod pace;
 mod prober;
 mod schedule;
+mod stretch;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -22,8 +22,8 @@ use super::fetch::ProbeError;
 use super::load::PageReport;
 use super::load_probe::LoadProbe;
 use super::news::{COLLECTED_FOR, News, PoolNews};
-use super::pace::Pace;
 use super::schedule::ProbeSchedule;
+use super::stretch::Stretch;
 use super::threads::ProbeThreads;
 use crate::config::PoolConfig;
 use crate::http_client::HttpClient;
@@ -69,8 +69,8 @@ pub(super) async fn probe_pool(
                 let replica = (member.id, member.addr);
                 let told = (Arc::clone(&metrics), Arc::clone(&news));
                 let pool = pool.clone();
-                threads.spawn(member.id, |pace| {
-                    vital("probe", probe_replica(pool, replica, probe, told, pace))
+                threads.spawn(member.id, |stretch| {
+                    vital("probe", probe_replica(pool, replica, probe, told, stretch))
                 })
             });
         }
@@ -82,7 +82,7 @@ pub(super) async fn probe_pool(
                 },
                 _ = lines.tick() => {
                     news.log(&name);
-                    metrics.stretched(threads.slowest_pace());
+                    metrics.stretched(threads.largest_stretch());
                 }
             }
         }
@@ -95,7 +95,7 @@ async fn probe_replica(
     (id, addr): (ReplicaId, SocketAddr),
     mut probe: LoadProbe,
     (metrics, news): (Arc<PoolProbeMetrics>, Arc<PoolNews>),
-    pace: Pace,
+    stretch: Stretch,
 ) {
     let Some((clock, mut config)) = pool.upgrade().map(|pool| (pool.clock(), pool.config())) else {
         return;
@@ -148,7 +148,7 @@ async fn probe_replica(
             pool.models_listed(id, listed);
         }
         drop(turn);
-        let interval = pace.stretched(current.probe.interval);
+        let interval = stretch.stretched(current.probe.interval);
         let pause = schedule.pause(interval, took, jitter);
         if has_changed_within(pause, &mut config).await {
             probe.forget();

@@ -14,7 +14,7 @@ use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::pace::Pace;
+use super::stretch::Stretch;
 use crate::tasks::vital;
 
 /// The most threads: enough for thousands of replicas with ten probes a second each.
@@ -27,7 +27,7 @@ pub(super) struct ProbeThreads(Vec<ProbeThread>);
 #[derive(Debug)]
 struct ProbeThread {
     handle: Handle,
-    pace: Pace,
+    stretch: Stretch,
     _stop: oneshot::Sender<()>,
 }
 
@@ -39,11 +39,11 @@ impl ProbeThreads {
         (0..count).map(start).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Runs the task of a replica on the replica's thread, with the pace of that thread.
+    /// Runs the task of a replica on the replica's thread, with the stretch of that thread.
     pub(super) fn spawn<F>(
         &self,
         replica: ReplicaId,
-        task: impl FnOnce(Pace) -> F,
+        task: impl FnOnce(Stretch) -> F,
     ) -> JoinHandle<()>
     where
         F: Future<Output = ()> + Send + 'static,
@@ -53,14 +53,14 @@ impl ProbeThreads {
             .checked_rem(self.0.len())
             .and_then(|index| self.0.get(index));
         match thread {
-            Some(thread) => thread.handle.spawn(task(thread.pace.clone())),
-            None => tokio::spawn(task(Pace::default())),
+            Some(thread) => thread.handle.spawn(task(thread.stretch.clone())),
+            None => tokio::spawn(task(Stretch::default())),
         }
     }
 
     /// The largest factor by which a thread stretches intervals.
-    pub(super) fn slowest_pace(&self) -> f64 {
-        let factors = self.0.iter().map(|thread| thread.pace.factor());
+    pub(super) fn largest_stretch(&self) -> f64 {
+        let factors = self.0.iter().map(|thread| thread.stretch.factor());
         factors.fold(1.0, f64::max)
     }
 }
@@ -73,14 +73,14 @@ fn start(number: usize) -> io::Result<ProbeThread> {
         .name(format!("isotherm-probe-{number}"))
         // The sender sends nothing; dropping it ends the thread.
         .spawn(move || drop(runtime.block_on(stopped)))?;
-    let pace = Pace::default();
+    let stretch = Stretch::default();
     drop(handle.spawn(vital(
-        "the pace of probes",
-        pace.clone().follow(number == 0),
+        "the stretch of probes",
+        stretch.clone().follow(number == 0),
     )));
     Ok(ProbeThread {
         handle,
-        pace,
+        stretch,
         _stop: stop,
     })
 }

@@ -1,4 +1,4 @@
-//! The pace of a thread's probes: they take half of the thread's time at most.
+//! The stretch of a thread's probes: they take half of the thread's time at most.
 //!
 //! Ten probes a second of some thousand replicas would take whole processors, and decisions wait behind them. Each thread
 //! measures its own processor time, and stretches the interval of its replicas until the probes fit.
@@ -23,15 +23,15 @@ const CHANGE: std::ops::RangeInclusive<f64> = 0.5..=2.0;
 
 /// The factor by which a thread stretches intervals, in thousandths.
 #[derive(Clone, Debug)]
-pub(super) struct Pace(Arc<AtomicU32>);
+pub(super) struct Stretch(Arc<AtomicU32>);
 
-impl Default for Pace {
+impl Default for Stretch {
     fn default() -> Self {
         Self(Arc::new(AtomicU32::new(1_000)))
     }
 }
 
-impl Pace {
+impl Stretch {
     /// The factor: 1 while the probes fit.
     pub(super) fn factor(&self) -> f64 {
         f64::from(self.0.load(Ordering::Relaxed)) / 1_000.0
@@ -90,34 +90,34 @@ mod tests {
     const INTERVAL: Duration = Duration::from_millis(100);
 
     /// Seconds of a thread whose probes take `share` of its time at the configured interval.
-    fn after(seconds: usize, share: f64, pace: &Pace) -> f64 {
+    fn after(seconds: usize, share: f64, stretch: &Stretch) -> f64 {
         for _ in 0..seconds {
-            pace.measured((share / pace.factor()).min(1.0));
+            stretch.measured((share / stretch.factor()).min(1.0));
         }
-        pace.factor()
+        stretch.factor()
     }
 
     #[test]
     fn probes_that_fit_keep_their_interval() {
-        let pace = Pace::default();
-        assert!((after(10, 0.45, &pace) - 1.0).abs() < 1e-9);
-        assert_eq!(pace.stretched(INTERVAL), INTERVAL);
+        let stretch = Stretch::default();
+        assert!((after(10, 0.45, &stretch) - 1.0).abs() < 1e-9);
+        assert_eq!(stretch.stretched(INTERVAL), INTERVAL);
     }
 
     #[test]
     fn probes_beyond_the_share_are_stretched_until_they_fit_and_come_back() {
-        let pace = Pace::default();
-        let factor = after(10, 3.0, &pace);
+        let stretch = Stretch::default();
+        let factor = after(10, 3.0, &stretch);
         assert!((factor - 6.0).abs() < 0.1, "{factor}");
-        assert!(pace.stretched(INTERVAL) > INTERVAL * 5);
-        assert!((after(10, 0.2, &pace) - 1.0).abs() < 1e-9);
+        assert!(stretch.stretched(INTERVAL) > INTERVAL * 5);
+        assert!((after(10, 0.2, &stretch) - 1.0).abs() < 1e-9);
     }
 
     #[test]
     fn a_stretched_interval_ends_before_a_probe_is_stale() {
-        let pace = Pace::default();
-        after(20, 100.0, &pace);
-        assert_eq!(pace.stretched(INTERVAL), INTERVAL_MAX);
-        assert_eq!(pace.stretched(INTERVAL_MAX * 2), INTERVAL_MAX * 2);
+        let stretch = Stretch::default();
+        after(20, 100.0, &stretch);
+        assert_eq!(stretch.stretched(INTERVAL), INTERVAL_MAX);
+        assert_eq!(stretch.stretched(INTERVAL_MAX * 2), INTERVAL_MAX * 2);
     }
 }
