@@ -48,8 +48,8 @@ headers! {
         "The budget of the request for its first token, in milliseconds, from 1 to 3,600,000. A request that goes to another region carries what is left.";
     DEADLINE = "x-isotherm-deadline", "filter, service" => "service", "10 bytes",
         "The time left until the deadline of the request, in milliseconds, from 0 to 2,592,000,000. A request that goes to another region carries what is left then.";
-    TOKENS = "x-isotherm-tokens", "filter" => "service", "21 bytes",
-        "The estimated prompt tokens and the limit of output tokens, as `PROMPT[;OUTPUT_MAX]`.";
+    TOKENS = "x-isotherm-tokens", "filter" => "service", "22 bytes",
+        "The estimated prompt tokens and the limit of output tokens, as `PROMPT[+][;OUTPUT_MAX]`. `+` marks a prompt of which only the beginning was read.";
     STREAM = "x-isotherm-stream", "filter" => "service", "1 byte",
         "`1` if the request asks for a streamed response. Without it, the response may come as a whole.";
     PREVIOUS_RESPONSE = "x-isotherm-previous-response", "filter" => "service", "128 bytes",

@@ -1,11 +1,13 @@
-//! The token counts of a request as a header value, `PROMPT` or `PROMPT;OUTPUT_MAX`.
+//! The token counts of a request as a header value, `PROMPT[+][;OUTPUT_MAX]`.
 
 use alloc::string::String;
 
 use crate::number;
 
-/// The longest value: two numbers and the separator.
-const VALUE_BYTES_MAX: usize = 21;
+/// The longest value: two numbers, the mark and the separator.
+const VALUE_BYTES_MAX: usize = 22;
+/// The mark of a prompt of which only the beginning was read.
+const PARTIAL: char = '+';
 
 /// Approximate bytes of text per token, for English text and code under vocabularies of 100,000 tokens and more.
 const TEXT_BYTES_PER_TOKEN: u64 = 4;
@@ -24,6 +26,8 @@ pub fn of_text(bytes: u64) -> u32 {
 pub struct Tokens {
     /// Estimated prompt tokens.
     pub prompt: u32,
+    /// Whether the prompt goes on behind what was read.
+    pub is_partial: bool,
     /// The most output tokens that the request allows, if it sets a limit.
     pub output_max: Option<u32>,
 }
@@ -32,6 +36,9 @@ pub struct Tokens {
 pub fn encode(tokens: Tokens) -> String {
     let mut value = String::with_capacity(VALUE_BYTES_MAX);
     number::push(&mut value, tokens.prompt);
+    if tokens.is_partial {
+        value.push(PARTIAL);
+    }
     if let Some(output_max) = tokens.output_max {
         value.push(';');
         number::push(&mut value, output_max);
@@ -46,8 +53,10 @@ pub fn parse(value: &[u8]) -> Option<Tokens> {
         Some((prompt, output_max)) => (prompt, Some(number::parse(output_max)?)),
         None => (value, None),
     };
+    let read = prompt.strip_suffix(PARTIAL);
     Some(Tokens {
-        prompt: number::parse(prompt)?,
+        prompt: number::parse(read.unwrap_or(prompt))?,
+        is_partial: read.is_some(),
         output_max,
     })
 }
@@ -58,9 +67,10 @@ mod tests {
 
     #[test]
     fn encoded_counts_parse_to_the_same_counts() {
-        for output_max in [None, Some(0), Some(u32::MAX)] {
+        for (output_max, is_partial) in [(None, false), (Some(0), true), (Some(u32::MAX), true)] {
             let tokens = Tokens {
                 prompt: 1234,
+                is_partial,
                 output_max,
             };
             assert_eq!(parse(encode(tokens).as_bytes()), Some(tokens));
@@ -76,6 +86,9 @@ mod tests {
             ";1",
             "-1",
             "+1",
+            "+",
+            "1++",
+            "1;2+",
             "1;2;3",
             " 1",
             "4294967296",

@@ -84,6 +84,7 @@ impl Case {
             tier: found.tier.map(|(_, tier)| tier.to_owned()),
             tokens: tokens::encode(Tokens {
                 prompt: found.prompt_tokens,
+                is_partial: false,
                 output_max: found.output_tokens_max,
             }),
             complete: found.is_complete,

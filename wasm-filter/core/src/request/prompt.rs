@@ -168,7 +168,11 @@ impl PromptFacts {
             PromptCoverage::Skipped(SkipReason::ContentType) => tokens::MEDIUM_TOKENS,
             PromptCoverage::Skipped(_) => read.max(tokens::of_text(body_bytes)),
         };
-        Some(tokens::Tokens { prompt, output_max })
+        Some(tokens::Tokens {
+            prompt,
+            is_partial: self.coverage == PromptCoverage::Partial,
+            output_max,
+        })
     }
 }
 

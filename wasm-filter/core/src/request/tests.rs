@@ -74,7 +74,7 @@ fn a_chat_request_gets_every_header() {
     assert_eq!(set(&release, names::TIER), Some("interactive-fast"));
     assert_eq!(set(&release, names::CLUSTER), Some("llama-pool"));
     let tokens = tokens::parse(set(&release, names::TOKENS).unwrap().as_bytes()).unwrap();
-    assert_eq!(tokens.output_max, Some(64));
+    assert_eq!((tokens.output_max, tokens.is_partial), (Some(64), false));
     let fingerprint =
         Fingerprint::decode(set(&release, names::FINGERPRINT).unwrap().as_bytes()).unwrap();
     assert!(fingerprint.total_bytes() > 0);
@@ -197,6 +197,8 @@ fn a_body_is_released_at_the_limit_with_the_fingerprint_of_its_beginning() {
     );
     let release = send(config, &chat_with(&[]), body.as_bytes(), 1000);
     assert_eq!(release.coverage, PromptCoverage::Partial);
+    let tokens = tokens::parse(set(&release, names::TOKENS).unwrap().as_bytes()).unwrap();
+    assert!(tokens.is_partial);
     assert_eq!(release.body_bytes, 5000);
     assert_eq!(set(&release, names::MODEL), Some("llama"));
     let fingerprint =
