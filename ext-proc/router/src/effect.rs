@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strum::{AsRefStr, IntoStaticStr};
+use strum::{AsRefStr, EnumIter, IntoStaticStr};
 
 use crate::{PeerId, ReplicaId, RequestId, WorkClass};
 
@@ -95,7 +95,9 @@ pub enum Reason {
 }
 
 /// The reason for a rejection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, IntoStaticStr)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, AsRefStr, EnumIter, IntoStaticStr,
+)]
 #[strum(serialize_all = "snake_case")]
 pub enum RejectReason {
     /// The queue is full.

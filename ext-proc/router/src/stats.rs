@@ -60,8 +60,14 @@ pub struct Counters {
     pub aborted_in_flight: u64,
     /// Successful responses.
     pub finished_ok: u64,
-    /// Failed responses.
+    /// Failed responses, of all kinds.
     pub finished_failed: u64,
+    /// Failed responses that the engine refused to give.
+    pub refused: u64,
+    /// Failed responses of replicas that broke.
+    pub broke: u64,
+    /// Failed responses that the gateway gave without a replica.
+    pub unsent: u64,
     /// Responses of another replica than the selected one, after a retry.
     pub retried_elsewhere: u64,
     /// Requests that the gateway sent elsewhere than to the selected replica, at the first attempt.

@@ -202,16 +202,28 @@ impl Router {
         self.judge_refusal(request)
     }
 
+    /// Counts how a response ended.
+    pub(super) fn count_result(&mut self, end: End) {
+        let counters = &mut self.counters;
+        if end == End::Answered {
+            counters.finished_ok += 1;
+            return;
+        }
+        counters.finished_failed += 1;
+        match end {
+            End::Refused => counters.refused += 1,
+            End::Broke => counters.broke += 1,
+            End::TimedOut => counters.timed_out += 1,
+            End::Unsent => counters.unsent += 1,
+            End::Answered | End::Errored | End::Failed => {}
+        }
+    }
+
     fn count_end(&mut self, request: &InFlightRequest, end: End, deviation: Deviation) {
         if end == End::Answered {
             self.learn_service_time(request);
-            self.counters.finished_ok += 1;
-        } else {
-            self.counters.finished_failed += 1;
         }
-        if end == End::TimedOut {
-            self.counters.timed_out += 1;
-        }
+        self.count_result(end);
         self.counters.overridden += u64::from(deviation.is_overridden);
         self.counters.retried_elsewhere += u64::from(deviation.is_retry());
     }

@@ -347,12 +347,11 @@ impl Router {
         self.pool
             .peers
             .on_end(peer, permit, ForwardEnd::Ended(evidence), now);
+        self.count_result(end);
         if end != End::Answered {
             self.pool.peers.retract(peer, blocks, &forwarded.recorded);
-            self.counters.finished_failed += 1;
             return;
         }
-        self.counters.finished_ok += 1;
         if let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) {
             self.compare_forwarded(forwarded, prompt, cached);
         }
