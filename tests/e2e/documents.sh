@@ -1,6 +1,7 @@
 # Stands between the commands of a document and the programs that they name. The test sources this file, then runs a
 # block. Programs that run until a signal are asked for their check or their help instead, with the same arguments.
-# Expects: BIN, the folder of the built programs; ENVOY; CONFIG, the configuration of a running service; ROOT.
+# Expects: BIN, the folder of the built programs; ENVOY; ENVOY_ADMIN, the address of a running one; CONFIG, the configuration
+# of a running service; ROOT.
 
 isotherm() {
   case $1 in
@@ -9,7 +10,9 @@ isotherm() {
     serve) shift; "$BIN/isotherm" check "$@" ;;
     certificates) "$BIN/isotherm" "$@" ;;
     replicas | regions | explain) "$BIN/isotherm" "$@" --config "$CONFIG" ;;
-    *) "$BIN/isotherm" "$@" --help >/dev/null ;; # top, record
+    doctor) "$BIN/isotherm" "$@" --config "$CONFIG" --envoy-admin "$ENVOY_ADMIN" ;;
+    top) case "$*" in *--once*) "$BIN/isotherm" "$@" --config "$CONFIG" ;; *) "$BIN/isotherm" "$@" --help >/dev/null ;; esac ;;
+    *) "$BIN/isotherm" "$@" --help >/dev/null ;; # record
   esac
 }
 isotherm-engine() { "$BIN/isotherm-engine" "$@" --help >/dev/null; }

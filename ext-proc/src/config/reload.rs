@@ -31,6 +31,8 @@ pub struct Reloader {
     started: Config,
     config: watch::Sender<Arc<Config>>,
     apply: Box<dyn Fn(&Config) + Send + Sync>,
+    /// Learns of each reload whether it was applied.
+    record: Box<dyn Fn(bool) + Send + Sync>,
     /// Held during a reload: two at once could apply an old file after a new one.
     reload: Mutex<()>,
 }
@@ -81,17 +83,20 @@ pub enum ReloadError {
 }
 
 impl Reloader {
-    /// Creates a reloader. `apply` applies a changed configuration to the service; `config` is applied already.
+    /// Creates a reloader. `apply` applies a changed configuration to the service; `config` is applied already. `record` learns of
+    /// each reload whether it was applied.
     pub fn new(
         config: Config,
         file: Option<PathBuf>,
         apply: impl Fn(&Config) + Send + Sync + 'static,
+        record: impl Fn(bool) + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             file,
             started: config.clone(),
             config: watch::Sender::new(Arc::new(config)),
             apply: Box::new(apply),
+            record: Box::new(record),
             reload: Mutex::new(()),
         })
     }
@@ -133,6 +138,10 @@ impl Reloader {
             Ok(result) => result.unwrap_or(Err(ReloadError::Stopping)),
             Err(_) => Err(ReloadError::Timeout),
         };
+        // Without a file, and at a stop, there is none to refuse.
+        if !matches!(result, Err(ReloadError::NoFile | ReloadError::Stopping)) {
+            (self.record)(result.is_ok());
+        }
         match &result {
             Ok(ReloadResult { changed: false, .. }) => {
                 tracing::debug!(cause, "configuration unchanged")

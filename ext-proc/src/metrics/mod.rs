@@ -8,31 +8,34 @@ mod log;
 mod page;
 mod pools;
 pub(crate) mod probe;
+mod process;
 mod regions;
+mod reload;
+mod requests;
 mod scaling;
 #[cfg(test)]
 mod tests;
 
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::time::Duration;
 
-use isotherm_fingerprint::outcome::Outcome;
-use isotherm_router::Tier;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Metric, Registry, Unit};
 use strum::IntoStaticStr;
 
-use crate::tier::{self, TIERS};
-use page::escape;
+use requests::RequestMetrics;
 
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
+pub use process::ProcessCollector;
 pub use regions::RegionCollector;
+pub use reload::ReloadMetrics;
+pub(crate) use requests::{PoolMetrics, PromptRead, RequestTimes};
 pub use scaling::ScalingCollector;
 
 /// The prefix of every name.
@@ -59,11 +62,7 @@ pub struct Metrics {
     pub eds_nacks: Counter,
     requests: Family<StaticLabel, Counter>,
     bad_headers: Family<StaticLabel, Counter>,
-    queue_wait: HistogramFamily,
-    ttft: HistogramFamily,
-    tier_queue_wait: TierHistogramFamily,
-    tier_ttft: TierHistogramFamily,
-    unknown_placements: Family<PoolLabel, Counter>,
+    of_pools: RequestMetrics,
 }
 
 /// Creates metrics and registers them.
@@ -94,10 +93,7 @@ impl Registrar<'_> {
 type StaticLabel = [(&'static str, &'static str); 1];
 /// The label `pool`.
 type PoolLabel = [(&'static str, String); 1];
-/// The labels `pool` and `tier`.
-type TierLabel = [(&'static str, String); 2];
 type HistogramFamily = Family<PoolLabel, Histogram, fn() -> Histogram>;
-type TierHistogramFamily = Family<TierLabel, Histogram, fn() -> Histogram>;
 
 /// The reply to request headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
@@ -129,6 +125,11 @@ impl Metrics {
     /// Registers the metrics with a registry whose prefix is [`PREFIX`].
     pub fn register(registry: &mut Registry) -> Self {
         registry.register_collector(Box::new(log::LogCollector));
+        registry.register(
+            "build",
+            "The version of the service",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
         let mut register = Registrar(registry);
         Self {
             open_requests: register.metric(
@@ -160,30 +161,7 @@ impl Metrics {
                  aborted. Passed: no pool serves them, or the service stops. Aborted: the client disconnected in the queue",
             ),
             bad_headers: register.metric("bad_headers", "Unreadable headers of the filter"),
-            queue_wait: register.seconds(
-                "queue_wait",
-                "Time that dispatched requests waited in the queue",
-                wait_histogram,
-            ),
-            ttft: register.seconds(
-                "ttft",
-                "Time from the decision to the first byte of a streamed response",
-                ttft_histogram,
-            ),
-            tier_queue_wait: register.seconds(
-                "tier_queue_wait",
-                "Time that dispatched requests of a tier waited in the queue",
-                wait_histogram,
-            ),
-            tier_ttft: register.seconds(
-                "tier_ttft",
-                "Time from the decision to the first byte of a streamed response to a request of a tier",
-                ttft_histogram,
-            ),
-            unknown_placements: register.metric(
-                "placements_unknown",
-                "Placements of siblings whose replica or region this service does not know",
-            ),
+            of_pools: RequestMetrics::register(&mut register),
         }
     }
 
@@ -201,99 +179,11 @@ impl Metrics {
 
     /// Returns the metrics of one pool, so that no request looks them up.
     pub(crate) fn pool(&self, pool: &str) -> PoolMetrics {
-        let pool = &*escape(pool);
-        let label = [("pool", pool.to_owned())];
-        PoolMetrics {
-            queue_wait: self.queue_wait.get_or_create(&label).clone(),
-            ttft: self.ttft.get_or_create(&label).clone(),
-            unknown_placements: self.unknown_placements.get_or_create(&label).clone(),
-            tier_queue_wait: self.tier_queue_wait.clone(),
-            tier_ttft: self.tier_ttft.clone(),
-            tiers: TIERS.map(|tier| tier_label(pool, tier)),
-        }
+        self.of_pools.pool(pool)
     }
 
     /// Removes the metrics of a pool.
     pub(crate) fn forget_pool(&self, pool: &str) {
-        let pool = &*escape(pool);
-        let label = [("pool", pool.to_owned())];
-        self.queue_wait.remove(&label);
-        self.ttft.remove(&label);
-        for label in TIERS.map(|tier| tier_label(pool, tier)) {
-            self.tier_queue_wait.remove(&label);
-            self.tier_ttft.remove(&label);
-        }
-        self.unknown_placements.remove(&label);
-    }
-}
-
-/// A histogram from 1 ms to 33 s: most requests do not wait at all, and few of them longer.
-fn wait_histogram() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 2.0, 16))
-}
-
-/// A histogram from 4 ms to 131 s.
-fn ttft_histogram() -> Histogram {
-    Histogram::new(exponential_buckets(0.004, 2.0, 16))
-}
-
-fn tier_label(pool: &str, tier: Tier) -> TierLabel {
-    [
-        ("pool", pool.to_owned()),
-        ("tier", tier::name(tier).to_owned()),
-    ]
-}
-
-/// The metrics of one pool.
-#[derive(Clone, Debug)]
-pub(crate) struct PoolMetrics {
-    queue_wait: Histogram,
-    ttft: Histogram,
-    unknown_placements: Counter,
-    tier_queue_wait: TierHistogramFamily,
-    tier_ttft: TierHistogramFamily,
-    /// Labels of the tiers, in their order.
-    tiers: [TierLabel; 3],
-}
-
-impl PoolMetrics {
-    /// Counts a sibling's placement whose replica or region this service does not know.
-    pub(crate) fn count_unknown_placement(&self) {
-        self.unknown_placements.inc();
-    }
-
-    /// Records the time that a dispatched request waited.
-    pub(crate) fn observe_wait(&self, time: Duration) {
-        self.queue_wait.observe(time.as_secs_f64());
-    }
-
-    /// Records the time that a dispatched request of a tier waited.
-    pub(crate) fn observe_tier_wait(&self, tier: Tier, time: Duration) {
-        let label = self.label_of(tier);
-        self.tier_queue_wait
-            .get_or_create(label)
-            .observe(time.as_secs_f64());
-    }
-
-    /// Records the time to first byte of a streamed response, to a request of a tier in a pool with tiers.
-    pub(crate) fn observe_outcome(&self, outcome: &Outcome, tier: Option<Tier>) {
-        if let Some(ttft_us) = outcome.first_token_us() {
-            let ttft_s = Duration::from_micros(ttft_us).as_secs_f64();
-            self.ttft.observe(ttft_s);
-            if let Some(tier) = tier {
-                self.tier_ttft
-                    .get_or_create(self.label_of(tier))
-                    .observe(ttft_s);
-            }
-        }
-    }
-
-    fn label_of(&self, tier: Tier) -> &TierLabel {
-        let [fast, normal, batch] = &self.tiers;
-        match tier {
-            Tier::InteractiveFast => fast,
-            Tier::InteractiveNormal => normal,
-            Tier::NonInteractive => batch,
-        }
+        self.of_pools.forget(pool);
     }
 }

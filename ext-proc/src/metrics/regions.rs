@@ -51,19 +51,13 @@ type Counter<T> = (&'static str, &'static str, fn(&T) -> u64);
 const COUNTERS: &[Counter<RegionsCounters>] = counters! {
     peer_handshakes_rejected: "Inbound connections and requests rejected: no certificate, a wrong certificate, too many connections, or a malformed message",
     peer_addresses_rejected: "Addresses of leased replicas that were not used, because they are outside the configured networks",
-    certificate_loads: "Times that changed certificate files were loaded",
     certificate_failures: "Times that changed certificate files were rejected; the previous ones stay in use until they expire",
     sharing_sent: "Messages with placements sent to siblings",
     sharing_received: "Messages with placements received from siblings",
     sharing_dropped: "Messages with placements dropped because the link to the sibling was down or full",
-    heartbeats: "Heartbeats of other regions, each newer than the one before",
-    regions_lost: "Times that the link to another region went down, or its heartbeats stayed away",
 };
 
 const LEASE_COUNTERS: &[Counter<LeaseCounters>] = counters! {
-    leases_taken: "Leases of other regions' replicas that this service took",
-    leases_given_back: "Leases that this service gave back to an owner that is well",
-    lease_conflicts: "Writes to the store that failed because the record had changed",
     lease_store_failures: "Calls of the store of leases without an answer",
 };
 
@@ -80,19 +74,6 @@ fn encode_own_region(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt
         own().and_then(|(status, labels)| {
             let since = status.certificate_expires?.duration_since(UNIX_EPOCH);
             Some((labels, since.ok()?.as_secs_f64()))
-        }),
-    )?;
-    let own = status.iter().map(|status| (&status.name, &status.lease));
-    let peers = status.iter().flat_map(|status| &status.peers);
-    let leases = own.chain(peers.map(|peer| (&peer.name, &peer.lease)));
-    page.gauges(
-        "region_lease_revision",
-        "Revision of the lease of the region's replicas, while a region holds it",
-        leases.filter_map(|(region, lease)| {
-            let lease = lease.as_ref()?;
-            let holder = lease.holder.as_deref()?;
-            let labels = [("region", region.as_str()), ("holder", holder)];
-            Some((labels, lease.revision as f64))
         }),
     )?;
     page.gauges(
@@ -131,11 +112,6 @@ fn encode_peers(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::Res
         "region_round_trip_seconds",
         "Round-trip time to the region",
         peers().filter_map(|(peer, region)| Some(([region], peer.round_trip_ms? / 1e3))),
-    )?;
-    page.gauges(
-        "region_heartbeat_age_seconds",
-        "Time since the request for the region's last heartbeat was sent",
-        peers().filter_map(|(peer, region)| Some(([region], seconds(peer.heartbeat_age_ms?)))),
     )
 }
 
@@ -151,12 +127,6 @@ fn encode_siblings(page: &mut Page<'_>, status: Option<&RegionsStatus>) -> fmt::
             let state = ("state", sibling.link.as_ref());
             ([address, state], flag(sibling.link == LinkState::Up))
         }),
-    )?;
-    page.gauges(
-        "sibling_heartbeat_age_seconds",
-        "Time since the request for the sibling's last heartbeat was sent",
-        siblings()
-            .filter_map(|(sibling, address)| Some(([address], seconds(sibling.heartbeat_age_ms?)))),
     )
 }
 

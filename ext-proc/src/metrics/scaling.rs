@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::page::{Page, count};
+use super::page::Page;
 use crate::scaling::{PoolScalingStatus, ScalingHandle, ScalingStatus};
 
 /// Reads the state of scaling at each scrape. A service without a section `scaling` has no samples.
@@ -28,19 +28,11 @@ type Gauge = (
     fn(&PoolScalingStatus) -> Option<f64>,
 );
 
-const GAUGES: [Gauge; 9] = [
+const GAUGES: [Gauge; 5] = [
     (
         "desired_replicas",
         "Replicas that the pool should have; absent until it knows its replicas",
         |s| s.desired().map(f64::from),
-    ),
-    ("ready_replicas", "Replicas that serve", |s| {
-        Some(f64::from(s.plan.ready))
-    }),
-    (
-        "surplus_replicas",
-        "Replicas beyond the desired number, draining ones included",
-        |s| Some(f64::from(s.plan.surplus)),
     ),
     (
         "demand_replicas",
@@ -48,19 +40,9 @@ const GAUGES: [Gauge; 9] = [
         |s| s.plan.demand_replicas,
     ),
     (
-        "planned_replicas",
-        "Replicas by the last plan; absent without a valid one",
-        |s| s.plan.target.map(f64::from),
-    ),
-    (
         "unmet_replicas",
         "Demand that the plan cannot meet within its bounds and GPUs, in full replicas",
         |s| Some(s.plan.unmet),
-    ),
-    (
-        "scaling_utilisation",
-        "Effective memory utilisation of the replicas that serve: the used share of their KV caches",
-        |s| s.utilisation,
     ),
     (
         "forecast_error_ratio",
@@ -99,28 +81,5 @@ pub(super) fn encode(encoder: DescriptorEncoder<'_>, status: &ScalingStatus) -> 
         "Forecast of the peak demand of the coming window, in full replicas, by model: the model's own value, and the one that \
          covers the configured share of the windows",
         forecasts,
-    )?;
-    let decisions = status.pools.iter().flat_map(|(pool, status)| {
-        let decisions = status.decisions.iter();
-        decisions.map(move |(reason, n)| ([("pool", &**pool), ("reason", reason.as_ref())], *n))
-    });
-    page.counters(
-        "scaling_decisions",
-        "Changes of the desired number, by reason",
-        decisions,
-    )?;
-    let plan = (!status.pools.is_empty()).then_some(([("leads", leads(status))], status.plan_s));
-    page.gauges("plan_seconds", "Time that the last plan took", plan)?;
-    page.gauges(
-        "scaling_waiting_requests",
-        "Requests that waited when the number was planned",
-        status
-            .pools
-            .iter()
-            .map(|(pool, status)| ([("pool", &**pool)], count(status.waiting))),
     )
-}
-
-fn leads(status: &ScalingStatus) -> &'static str {
-    if status.is_leader { "true" } else { "false" }
 }

@@ -6,14 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use isotherm_fingerprint::outcome::Outcome;
-use isotherm_planner::{Forecast, ForecastModel, PlanReason, PoolPlan};
+use isotherm_planner::{Forecast, ForecastModel, PoolPlan};
 use isotherm_regions::LeaseCounters;
 use isotherm_router::{Load, PeerReport};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
-use super::{Metrics, PREFIX, PoolCollector, ProbeMetrics, RequestResult, regions, scaling};
+use super::{
+    Metrics, PREFIX, PoolCollector, ProbeMetrics, ProcessCollector, ReloadMetrics, RequestResult,
+    regions, scaling,
+};
 use crate::clock::Clock;
 use crate::config;
 use crate::generated::assert_generated;
@@ -32,27 +35,58 @@ const INTRODUCTION: &str = "# Metrics
 their value is unknown. The label `tenant` has at most a thousand values at a time, and others as tenants come and go: a server that stores the
 metrics keeps a series for each tenant that there ever was. Drop the label there where clients choose their tenants. The filter's own counters (`isotherm_filter_*`) are among Envoy's statistics.
 
+The share of requests within an objective is exact where the objective is a bound of the histogram: 0.25, 0.5, 1, 2, 5, 10 and 30 s are, written
+`le=\"10.0\"`. Arrival is where the service reads the request; with the filter, its whole prompt has then arrived.
+
 This page is generated from the service's metrics registry: `UPDATE_DOCS=1 cargo test -p isotherm-ext-proc --lib`.
 
 | name | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |
 ";
 
+const NAMES_ELSEWHERE: &str = "
+## Names elsewhere
+
+`deploy/helm/isotherm/monitoring/aliases.yaml` has recording rules that add the names of the columns OpenTelemetry and llm-d; the chart installs
+them with `monitoring.aliases`. `pool` becomes `gen_ai_request_model`, `model_name`, or `name` of a pool. vLLM's names are those of an engine, and no
+rule takes them.
+
+| Isotherm | OpenTelemetry | llm-d (`llm_d_epp_`) | vLLM (`vllm:`) |
+| --- | --- | --- | --- |
+| `isotherm_request_duration_seconds` | `gen_ai.server.request.duration` | `request_duration_seconds` | `e2e_request_latency_seconds` |
+| `isotherm_request_ttft_seconds` | `gen_ai.server.time_to_first_token` | `request_ttft_seconds` | `time_to_first_token_seconds` |
+| `isotherm_time_per_output_token_seconds` | `gen_ai.server.time_per_output_token` | `request_streaming_tpot_seconds` | `request_time_per_output_token_seconds` |
+| `isotherm_arrived_total` | | `request_total` | |
+| `isotherm_queue_length` | | `flow_control_queue_size` | |
+| `isotherm_replica_available` | | `ready_endpoints` | |
+| `isotherm_replica_pending` | | `average_queue_size` | `num_requests_waiting` |
+| `isotherm_replica_running` | | `average_running_requests` | `num_requests_running` |
+| `isotherm_replica_kv_usage` | | `average_kv_cache_utilization` | `kv_cache_usage_perc` |
+| `isotherm_output_tokens_total` | | | `generation_tokens_total` |
+| `isotherm_measured_cached_tokens_total` | | | `prompt_tokens_cached_total` |
+";
+
 #[tokio::test]
 async fn the_metrics_reference_is_generated_from_the_registry() {
-    let mut registry = Registry::with_prefix(PREFIX);
-    let metrics = Arc::new(Metrics::register(&mut registry));
+    let mut root = Registry::default();
+    root.register_collector(Box::new(ProcessCollector));
+    let registry = root.sub_registry_with_prefix(PREFIX);
+    let metrics = Arc::new(Metrics::register(registry));
     metrics.count_request(RequestResult::Routed);
     metrics.count_bad_header("x-isotherm-tokens");
+    drop(ReloadMetrics::register(registry));
     let pools = pools(Arc::clone(&metrics));
     registry.register_collector(Box::new(PoolCollector(pools)));
     registry.register_collector(Box::new(SampleRegion));
     registry.register_collector(Box::new(SamplePlan));
-    let probes = ProbeMetrics::register(&mut registry).pool(&Arc::from("llama"));
+    let probes = ProbeMetrics::register(registry).pool(&Arc::from("llama"));
     probes.observe(Duration::ZERO, None);
     let mut page = String::new();
-    text::encode(&mut page, &registry).unwrap();
-    assert_generated("docs/metrics.md", &format!("{INTRODUCTION}{}", rows(&page)));
+    text::encode(&mut page, &root).unwrap();
+    assert_generated(
+        "docs/metrics.md",
+        &format!("{INTRODUCTION}{}{NAMES_ELSEWHERE}", rows(&page)),
+    );
 }
 
 #[tokio::test]
@@ -85,7 +119,11 @@ fn rows(page: &str) -> String {
             lines().find_map(|line| line.strip_prefix(&start))
         };
         let kind = described("TYPE").unwrap();
-        let total = if kind == "counter" { "_total" } else { "" };
+        let end = match kind {
+            "counter" => "_total",
+            "info" => "_info",
+            _ => "",
+        };
         let sample = lines().find(|line| line.starts_with(name));
         let labels = sample.unwrap_or_else(|| panic!("no sample of {name}"));
         let labels = labels
@@ -101,7 +139,7 @@ fn rows(page: &str) -> String {
         let help = help.trim_end_matches('.');
         writeln!(
             rows,
-            "| `{name}{total}` | {kind} | {unit} | {labels} | {help}. |"
+            "| `{name}{end}` | {kind} | {unit} | {labels} | {help}. |"
         )
         .unwrap();
     }
@@ -179,8 +217,6 @@ impl Collector for SamplePlan {
         };
         let pool = PoolScalingStatus {
             plan,
-            utilisation: Some(0.5),
-            decisions: BTreeMap::from([(PlanReason::Plan, 1)]),
             ..PoolScalingStatus::default()
         };
         let status = ScalingStatus {

@@ -14,6 +14,7 @@ use super::decision::Route;
 use super::demand::ExpectedRequest;
 use super::request::response_key;
 use super::{Endpoint, Pool};
+use crate::metrics::RequestTimes;
 use crate::recorder::RecordingEntry;
 
 /// Age of a load report when the first byte of its response reaches the filter. The report may miss requests that were
@@ -27,6 +28,7 @@ pub struct InFlightGuard {
     id: RequestId,
     /// Tier of the request, in a pool with tiers.
     tier: Option<Tier>,
+    arrived: Time,
     dispatched: Option<(Time, ReplicaId)>,
     is_forwarded: bool,
     /// The pool has released the request.
@@ -48,6 +50,7 @@ impl InFlightGuard {
         expected: ExpectedRequest,
     ) -> Self {
         Self {
+            arrived: pool.clock().now(),
             pool,
             id,
             tier,
@@ -77,9 +80,8 @@ impl InFlightGuard {
         self.sent = Some(now);
         self.expected.matched_tokens = route.decision.matched_tokens;
         self.expected.queued_for = route.decision.queued_for;
-        if let Some(tier) = self.tier {
-            self.pool.observe_tier_wait(tier, route.decision.queued_for);
-        }
+        let metrics = self.pool.metrics();
+        metrics.observe_wait(self.tier, route.decision.queued_for);
     }
 
     /// Reports the first token of the response.
@@ -103,10 +105,11 @@ impl InFlightGuard {
         self.pool.take_abandoned(self.id)
     }
 
-    /// Records that Envoy sends the request to another region.
-    pub fn forward(&mut self) {
+    /// Records that Envoy sends the request to another region, after its time in the queue.
+    pub fn forward(&mut self, queued_for: Duration) {
         self.is_forwarded = true;
         self.sent = Some(self.pool.clock().now());
+        self.pool.metrics().observe_wait(self.tier, queued_for);
     }
 
     /// Closes a rejected request, which the router has released already.
@@ -143,7 +146,7 @@ impl InFlightGuard {
             outcome => End::of_status(outcome.status),
         };
         self.release(outcome, served_by, end);
-        self.pool.observe(outcome, self.tier);
+        self.observe(outcome, served_by, end);
         if let Some(us) = outcome.ttft_us {
             self.pool.history().first_byte(us);
         }
@@ -151,6 +154,20 @@ impl InFlightGuard {
         if let Some((replica, load, sent)) = self.load_report(served_by, outcome) {
             self.pool.probed(replica, load, sent);
         }
+    }
+
+    /// Counts an answer. A forwarded request that came back is counted as the request that it came back as.
+    fn observe(&self, outcome: &Outcome, served_by: ServedBy, end: End) {
+        let has_returned = self.is_forwarded && served_by != ServedBy::Unreported;
+        let Some(sent) = self.sent.filter(|_| end == End::Answered && !has_returned) else {
+            return;
+        };
+        let times = RequestTimes {
+            until_dispatch: sent.since(self.arrived),
+            total: self.pool.clock().now().since(self.arrived),
+        };
+        let metrics = self.pool.metrics();
+        metrics.observe_answer(self.tier, outcome, times);
     }
 
     /// Logs that a replica broke on the request.

@@ -38,10 +38,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use isotherm_fingerprint::outcome::Outcome;
 use isotherm_router::{
     BatchStatus, Event, Explanation, Load, ReplicaId, ReplicaStatus, RequestId, ResponseKey, Role,
-    Router, Scope, Stats, TenantId, Tier, TierStatus, Time, WorkClass,
+    Router, Scope, Stats, TenantId, TierStatus, Time, WorkClass,
 };
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -410,9 +409,6 @@ impl Pool {
             None
         };
         let (id, submission) = self.drive(|state, now| state.submit(now, request));
-        if let Submission::Decided(decision) = &submission {
-            self.count(decision);
-        }
         let tier = self.has_tiers().then_some(request.tier);
         let expected = ExpectedRequest {
             tier: request.tier,
@@ -452,14 +448,9 @@ impl Pool {
         self.state.lock().take_abandoned(id)
     }
 
-    /// Counts the outcome of a response, to a request of a tier in a pool with tiers.
-    pub(crate) fn observe(&self, outcome: &Outcome, tier: Option<Tier>) {
-        self.metrics.observe_outcome(outcome, tier);
-    }
-
-    /// Counts the wait of a dispatched request of a tier.
-    pub(crate) fn observe_tier_wait(&self, tier: Tier, queued_for: Duration) {
-        self.metrics.observe_tier_wait(tier, queued_for);
+    /// Metrics of the pool's requests.
+    pub(crate) fn metrics(&self) -> &PoolMetrics {
+        &self.metrics
     }
 
     /// Returns the replica at an address.
@@ -514,15 +505,6 @@ impl Pool {
             Ok(replica)
         })
     }
-
-    fn count(&self, decision: &PoolDecision) {
-        match decision {
-            PoolDecision::Dispatch(route) => self.metrics.observe_wait(route.decision.queued_for),
-            PoolDecision::Forward(route) => self.metrics.observe_wait(route.forwarding.queued_for),
-            // The router counts rejections itself.
-            PoolDecision::Reject { .. } => {}
-        }
-    }
 }
 
 impl Driver for Pool {
@@ -546,9 +528,6 @@ impl Driver for Pool {
     }
 
     fn finish(&self, replies: PendingReplies) {
-        for decision in replies.decisions() {
-            self.count(decision);
-        }
         for hung in &replies.hung {
             tracing::warn!(
                 pool = %self.name, replica = %hung.endpoint, abandoned = hung.abandoned,

@@ -45,10 +45,6 @@ impl PendingReplies {
             drop(queued.send(decision));
         }
     }
-
-    pub(crate) fn decisions(&self) -> impl Iterator<Item = &PoolDecision> {
-        self.replies.iter().map(|(_, decision)| decision)
-    }
 }
 
 #[derive(Debug)]

@@ -32,7 +32,8 @@ use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::{Config, Listen, Reloader};
 use crate::metrics::{
-    Metrics, PREFIX, PoolCollector, ProbeMetrics, RegionCollector, ScalingCollector,
+    Metrics, PREFIX, PoolCollector, ProbeMetrics, ProcessCollector, RegionCollector, ReloadMetrics,
+    ScalingCollector,
 };
 use crate::pool::{PoolRegistry, follow_sources, keep_histories};
 use crate::probe;
@@ -66,6 +67,7 @@ pub struct Server {
     pool_registry: Arc<PoolRegistry>,
     metrics: Arc<Metrics>,
     probe_metrics: ProbeMetrics,
+    reloads: ReloadMetrics,
     registry: Arc<Registry>,
     listeners: Listeners,
     admin: TcpListener,
@@ -81,9 +83,12 @@ impl Server {
     /// Opens the sockets. Must be called inside a tokio runtime.
     /// Fails when an address cannot be listened on.
     pub async fn bind(config: Config, file: Option<PathBuf>) -> anyhow::Result<Self> {
-        let mut registry = Registry::with_prefix(PREFIX);
-        let metrics = Arc::new(Metrics::register(&mut registry));
-        let probe_metrics = ProbeMetrics::register(&mut registry);
+        let mut root = Registry::default();
+        root.register_collector(Box::new(ProcessCollector));
+        let registry = root.sub_registry_with_prefix(PREFIX);
+        let metrics = Arc::new(Metrics::register(registry));
+        let probe_metrics = ProbeMetrics::register(registry);
+        let reloads = ReloadMetrics::register(registry);
         let pool_registry = Arc::new(PoolRegistry::new(
             &config,
             Arc::clone(&metrics),
@@ -116,7 +121,8 @@ impl Server {
             pool_registry,
             metrics,
             probe_metrics,
-            registry: Arc::new(registry),
+            reloads,
+            registry: Arc::new(root),
             listeners,
             admin,
             metrics_listener,
@@ -178,7 +184,7 @@ impl Server {
             .context("cannot start a thread for probes")?;
         let (drain_max, token_file) = (self.config.drain_max, self.config.admin.token_file.clone());
         let followers = follow_pools(&pool_registry);
-        let (reloader, mut reloads) = follow_file(self.config, self.file, &pool_registry);
+        let (reloader, mut reloads) = follow(self.config, self.file, self.reloads, &pool_registry);
         let health =
             readiness::announce(Arc::clone(&pool_registry), serving, stopped.clone()).await;
         let envoys = EnvoyConnections::default();
@@ -243,13 +249,16 @@ fn announce(addresses: &[Listen], admin: SocketAddr, pool_registry: &PoolRegistr
 }
 
 /// Applies the configuration file to the pools whenever it changes.
-fn follow_file(
+fn follow(
     config: Config,
     file: Option<PathBuf>,
+    metrics: ReloadMetrics,
     pool_registry: &Arc<PoolRegistry>,
 ) -> (Arc<Reloader>, JoinSet<()>) {
     let registry = Arc::clone(pool_registry);
-    let reloader = Reloader::new(config, file, move |config| registry.apply(config));
+    let apply = move |config: &Config| registry.apply(config);
+    let record = move |is_applied| metrics.record(is_applied);
+    let reloader = Reloader::new(config, file, apply, record);
     let reloads = reloader.follow();
     (reloader, reloads)
 }

@@ -12,7 +12,9 @@ use hyper_util::rt::TokioExecutor;
 use isotherm_ext_proc::admin::Admin;
 use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::config::{self, Config, Reloader};
-use isotherm_ext_proc::metrics::{Metrics, PoolCollector, ProbeMetrics, RegionCollector};
+use isotherm_ext_proc::metrics::{
+    Metrics, PoolCollector, ProbeMetrics, RegionCollector, ReloadMetrics,
+};
 use isotherm_ext_proc::pool::{PoolRegistry, follow_sources};
 use isotherm_ext_proc::probe;
 use isotherm_ext_proc::regions::{RegionsRuntime, RegionsServer};
@@ -57,6 +59,7 @@ impl Service {
         let mut registry = Registry::with_prefix("isotherm");
         let metrics = Arc::new(Metrics::register(&mut registry));
         let probes = ProbeMetrics::register(&mut registry);
+        let reloads = ReloadMetrics::register(&mut registry);
         let pool_registry = Arc::new(PoolRegistry::new(&config, metrics, Clock::start()));
         registry.register_collector(Box::new(PoolCollector(Arc::clone(&pool_registry))));
         let region = match &config.region {
@@ -76,7 +79,9 @@ impl Service {
         drop(follow_sources(&pool_registry));
         let registry_to_apply = Arc::clone(&pool_registry);
         let apply = move |config: &Config| registry_to_apply.apply(config);
-        let reloader = Reloader::new(config, Some(file.clone()), apply);
+        let reloader = Reloader::new(config, Some(file.clone()), apply, move |is_applied| {
+            reloads.record(is_applied);
+        });
         let (serving, is_serving) = watch::channel(true);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let admin = listener.local_addr().unwrap();

@@ -653,6 +653,10 @@ async fn a_reload_removes_every_pool_only_where_the_file_says_so() {
         let (status, body) = reload.await;
         (status, body["error"]["message"].to_string())
     };
+    let is_last_applied = async |value: u8| {
+        let (_, page) = service.request_text("GET", "/metrics", None, "").await;
+        page.contains(&format!("isotherm_config_last_reload_successful {value}\n"))
+    };
     let token = "admin: { token_file: token }\n";
     for part in [
         String::new(),
@@ -663,9 +667,11 @@ async fn a_reload_removes_every_pool_only_where_the_file_says_so() {
         let (status, message) = reload(&part).await;
         assert_eq!(status, 422, "{part}");
         assert!(message.contains("write `"), "{message}");
+        assert!(is_last_applied(0).await, "{part}");
         assert_eq!(service.pool_registry.pools().len(), 2, "{part}");
     }
     assert_eq!(reload(&format!("{token}pools: []\n")).await.0, 200);
+    assert!(is_last_applied(1).await);
     assert!(service.pool_registry.pool_for("b").is_none());
     assert_eq!(reload(token).await.0, 200);
     assert_eq!(reload(&pools("")).await.0, 200);

@@ -83,7 +83,11 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 13] = [
         &[],
     ),
     (
-        &["monitoring.alertRules=true", "monitoring.dashboard=true"],
+        &[
+            "monitoring.alertRules=true",
+            "monitoring.aliases=true",
+            "monitoring.dashboard=true",
+        ],
         &["PrometheusRule", "ConfigMap"],
         &["ServiceMonitor"],
     ),

@@ -8,6 +8,7 @@
 )]
 
 mod admin;
+mod alerts;
 mod cli;
 mod commands;
 mod config;

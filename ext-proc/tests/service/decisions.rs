@@ -201,7 +201,7 @@ async fn the_outcome_reaches_the_pool_and_not_the_client() {
     drop(call);
     let page = service.metrics().await;
     assert!(
-        page.contains("isotherm_ttft_seconds_count{pool=\"llama\"} 1"),
+        page.contains("isotherm_request_ttft_seconds_count{pool=\"llama\",tier=\"\"} 1"),
         "{page}"
     );
     assert_eq!(pool.stats().counters.aborted_in_flight, 0);
@@ -317,7 +317,8 @@ async fn only_a_streamed_response_reports_the_time_to_its_first_token() {
         })
         .await;
         let count = u8::from(is_stream);
-        let line = format!("isotherm_ttft_seconds_count{{pool=\"llama\"}} {count}");
+        let line =
+            format!("isotherm_request_ttft_seconds_count{{pool=\"llama\",tier=\"\"}} {count}");
         let page = service.metrics().await;
         assert!(page.contains(&line), "{line}\n{page}");
     }
@@ -374,9 +375,11 @@ async fn every_documented_metric_is_served() {
         .lines()
         .filter_map(|line| line.strip_prefix("| `isotherm_"))
         .map(|line| line.split('`').next().unwrap())
-        .map(|name| name.strip_suffix("_total").unwrap_or(name))
-        // Requests of a pool with tiers bring these; the pool of this test has none.
-        .filter(|name| !["tier_queue_wait_seconds", "tier_ttft_seconds"].contains(name))
+        .map(|name| {
+            let ends = ["_total", "_info"];
+            let base = ends.iter().find_map(|end| name.strip_suffix(end));
+            base.unwrap_or(name)
+        })
         .collect();
     assert!(documented.len() > 50, "{documented:?}");
     let is_on = |page: &str, name: &str| page.contains(&format!("# TYPE isotherm_{name} "));

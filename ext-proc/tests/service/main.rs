@@ -15,6 +15,7 @@ mod endpoints;
 #[path = "../fake/mod.rs"]
 pub mod fake;
 mod gateways;
+mod metrics;
 mod queue;
 mod regions;
 mod stop;

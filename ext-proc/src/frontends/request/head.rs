@@ -16,7 +16,7 @@ use percent_encoding::percent_decode;
 
 use super::origin::{ListenerKind, Origin};
 use super::reply::RequestHeaders;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, PromptRead};
 use crate::pool::{PeerTable, Pool, PoolTable, RouteRequest, response_key, session_key};
 use crate::tier;
 
@@ -39,6 +39,8 @@ pub(crate) struct RequestHead {
     pub(crate) origin: Origin,
     /// Whether the request came with a fingerprint.
     pub(crate) has_fingerprint: bool,
+    /// Whether the prompt goes on behind what the filter read.
+    pub(crate) is_partial: bool,
     /// Whether the gateway sends no request without an endpoint (endpoint picker protocol).
     pub(crate) needs_endpoint: bool,
     /// Whether the filter, or its code in this service, has read the request.
@@ -71,6 +73,16 @@ impl RequestHead {
     /// Whether no filter has read the request, at a gateway that sends it on without a decision.
     pub(crate) fn is_unread(&self) -> bool {
         !self.is_filtered && !self.needs_endpoint
+    }
+
+    /// Returns the part of the prompt that the filter read; `None` for a request without a prompt.
+    pub(crate) fn prompt_read(&self) -> Option<PromptRead> {
+        self.request.api?;
+        Some(match (self.has_fingerprint, self.is_partial) {
+            (true, false) => PromptRead::Whole,
+            (true, true) => PromptRead::Partial,
+            (false, _) => PromptRead::None,
+        })
     }
 
     /// Returns how the service uses the path of the request. A gateway that sends no request without an endpoint has chosen the pool's
@@ -150,6 +162,7 @@ impl RequestHead {
             names::TOKENS => {
                 let tokens = tokens::parse(value)?;
                 self.request.prompt_tokens = tokens.prompt;
+                self.is_partial = tokens.is_partial;
                 self.request.output_tokens_max = tokens.output_max;
             }
             names::PREVIOUS_RESPONSE => {

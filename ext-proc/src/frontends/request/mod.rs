@@ -15,7 +15,7 @@ mod target;
 mod trace;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_fingerprint::{Api, is_anthropic, names, stored_response};
@@ -125,6 +125,7 @@ impl RequestLifecycle {
     }
 
     pub(super) fn route(&mut self, mut head: RequestHead, table: &PoolTable) -> RouteStatus {
+        let began = Instant::now();
         self.request_id = head.request_id.take();
         self.note_path(&head.path);
         head.request.api = table.api_of(&head.path);
@@ -143,7 +144,14 @@ impl RequestLifecycle {
             "request"
         );
         RouteStatus::Replied(match target {
-            RouteTarget::Pool(pool) => return self.submit(&pool, head, table),
+            RouteTarget::Pool(pool) => {
+                if let Some(read) = head.prompt_read() {
+                    pool.metrics().count_prompt(read);
+                }
+                let status = self.submit(&pool, head, table);
+                pool.metrics().observe_decision(began.elapsed());
+                return status;
+            }
             RouteTarget::PassThrough(cluster) => {
                 self.stage = RequestStage::PassedThrough;
                 Reply::PassThrough(PassThroughReply::to(cluster, &head.headers))

@@ -73,7 +73,7 @@ impl RequestLifecycle {
         route: ForwardRoute,
         summary: &RequestSummary,
     ) -> Reply {
-        guard.forward();
+        guard.forward(route.forwarding.queued_for);
         let pool = guard.pool();
         describe::log_forward(pool, guard.id(), self.id(), &route, summary);
         self.record(|| {

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use isotherm_router::{Counters, PeerStatus, PoolEstimates, ReplicaStatus, Stats, TenantStatus};
+use isotherm_router::{
+    Counters, PeerStatus, PoolEstimates, RejectReason, ReplicaStatus, Stats, TenantStatus,
+};
+use strum::IntoEnumIterator as _;
 
 use crate::metrics::page::{count, counters};
 
@@ -30,7 +33,13 @@ pub(super) const LABELLED_COUNTERS: [LabelledFamily; 4] = [
         "Requests rejected, by reason: queue_full, waited_too_long, empty_subset, no_replica, no_healthy_replica, \
          region_full, tenant_limit, shutting_down, quarantined, no_spare_capacity",
         "reason",
-        |c| by_reason(&c.rejects),
+        // A counter that begins with its first rejection hides it from `rate()`.
+        |c| {
+            let count = |reason| c.rejects.get(&reason).copied().unwrap_or_default();
+            RejectReason::iter()
+                .map(|reason| (reason.into(), count(reason)))
+                .collect()
+        },
     ),
     (
         "aborted",
@@ -46,15 +55,15 @@ pub(super) const LABELLED_COUNTERS: [LabelledFamily; 4] = [
     ),
     (
         "finished",
-        "Responses that ended, by result: ok (status 2xx), failed",
+        "Responses that ended, by result: 2xx; 4xx (the engine refused the request); 5xx; broken (the replica broke, or a timeout \
+         of Envoy ended the request); unsent (Envoy responded itself)",
         "result",
-        |c| vec![("ok", c.finished_ok), ("failed", c.finished_failed)],
+        results,
     ),
 ];
 
 pub(super) const COUNTERS: &[Family<Counters, u64>] = counters! {
     arrived: "Requests that need a replica",
-    queued: "Requests that waited in the queue",
     prefills: "Dispatched requests whose prompt a prefill replica computes",
     retried_elsewhere: "Responses of a replica other than the selected one, after a retry",
     overridden: "Requests that Envoy sent elsewhere than to the selected replica at the first attempt: a route or a cluster \
@@ -64,15 +73,11 @@ pub(super) const COUNTERS: &[Family<Counters, u64>] = counters! {
     predicted_cached_tokens: "Prompt tokens that the prefix index predicted to be cached, over requests whose engine \
          reports its cache hits",
     measured_cached_tokens: "Prompt tokens that engines found in their caches, over the same requests",
-    prediction_error_tokens: "Sum of the absolute differences of predicted and measured cached tokens",
     measured_prompt_tokens: "Prompt tokens of the same requests",
     false_hits: "Predicted cache hits that did not happen and corrected the prefix index",
     implausible_usage: "Responses whose usage cannot be of the prompt that the filter read. They taught nothing",
-    forwarded_prompt_tokens: "Prompt tokens of forwarded requests whose engine reports its cache hits",
-    forwarded_cached_tokens: "Prompt tokens that engines found in their caches, over the same forwarded requests",
     forwarded_in: "Requests that other regions forwarded to this one",
     forwarded_in_rejected: "Requests of other regions that this region rejected because its queue was too long",
-    placements_sent: "Placements (a prefix dispatched to a replica) sent to siblings",
     placements_received: "Placements received from siblings",
     placements_unattached: "Received placements that continue a prefix unknown to this service",
     placements_dropped: "Placements that were not sent to siblings in time",
@@ -84,7 +89,7 @@ pub(super) const COUNTERS: &[Family<Counters, u64>] = counters! {
     replicas_refused: "Replicas left out because the pool has as many as it may have",
 };
 
-pub(super) const GAUGES: [Family<Stats, f64>; 9] = [
+pub(super) const GAUGES: [Family<Stats, f64>; 6] = [
     ("queue_length", "Requests in the queue", |s| {
         count(s.queue_length)
     }),
@@ -106,55 +111,25 @@ pub(super) const GAUGES: [Family<Stats, f64>; 9] = [
         "Prefill replicas that accept another prompt now",
         |s| count(s.available_prefillers),
     ),
-    (
-        "index_nodes",
-        "Distinct prefixes in the prefix index",
-        |s| count(s.index.nodes),
-    ),
-    (
-        "index_entries",
-        "Pairs of prefix and replica in the prefix index",
-        |s| count(s.index.entries),
-    ),
     ("index_bytes", "Memory of the prefix index", |s| {
         count(s.index.bytes)
     }),
-    (
-        "peer_index_bytes",
-        "Memory of the prefix index over peers",
-        |s| count(s.peer_index.bytes),
-    ),
 ];
 
-pub(super) const LEARNED_GAUGES: [Family<PoolEstimates, f64>; 5] = [
+pub(super) const LEARNED_GAUGES: [Family<PoolEstimates, f64>; 2] = [
     (
         "learned_prompt_token_seconds",
         "Time in which a replica computes a prompt token, learned or presumed; isotherm_signal has the source",
         |e| e.prompt_token_s,
     ),
     (
-        "learned_first_token_seconds",
-        "Time to first token of a prompt without uncached tokens, learned or presumed",
-        |e| e.first_token_s,
-    ),
-    (
-        "learned_output_token_seconds",
-        "Time in which a replica writes an output token of its only request, learned or presumed",
-        |e| e.output_token_s,
-    ),
-    (
         "learned_token_bytes",
         "Prompt bytes in a token, learned or presumed",
         |e| e.bytes_per_token,
     ),
-    (
-        "learned_output_tokens",
-        "Mean length of an answer in tokens, learned or presumed",
-        |e| e.output_tokens,
-    ),
 ];
 
-pub(super) const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 8] = [
+pub(super) const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 5] = [
     (
         "replica_outstanding",
         "Requests sent to the replica and not finished",
@@ -180,21 +155,6 @@ pub(super) const REPLICA_GAUGES: [Family<ReplicaStatus, Option<f64>>; 8] = [
         "Share of the replica's KV cache in use, from 0 to 1",
         |r| Some(f64::from(r.load?.kv_usage?)),
     ),
-    (
-        "replica_adapters_listed",
-        "Adapters that the replica can serve, by its list of models",
-        |r| Some(count(r.adapters.as_ref()?.listed.as_ref()?.len())),
-    ),
-    (
-        "replica_adapters_loaded",
-        "Adapters that the replica is believed to hold",
-        |r| Some(count(r.adapters.as_ref()?.loaded.len())),
-    ),
-    (
-        "replica_adapter_slots",
-        "Adapters that the replica serves at a time",
-        |r| Some(f64::from(r.adapters.as_ref()?.slots?)),
-    ),
 ];
 
 pub(super) const PEER_COUNTERS: [Family<PeerStatus, u64>; 2] = [
@@ -208,16 +168,11 @@ pub(super) const PEER_COUNTERS: [Family<PeerStatus, u64>; 2] = [
     ),
 ];
 
-pub(super) const PEER_GAUGES: [Family<PeerStatus, Option<f64>>; 4] = [
+pub(super) const PEER_GAUGES: [Family<PeerStatus, Option<f64>>; 3] = [
     (
         "forwarded_in_flight",
         "Requests forwarded to another region and not finished",
         |p| Some(f64::from(p.outstanding)),
-    ),
-    (
-        "peer_available_replicas",
-        "Replicas of the peer that accept another request, by its last report",
-        |p| Some(f64::from(p.report?.available)),
     ),
     (
         "peer_free_capacity",
@@ -255,7 +210,7 @@ pub(super) const TENANT_COUNTERS: [Family<TenantStatus, u64>; 4] = [
     ),
 ];
 
-pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 3] = [
+pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 2] = [
     ("tenant_waiting", "Requests of a tenant in the queue", |t| {
         count(t.waiting)
     }),
@@ -264,14 +219,22 @@ pub(super) const TENANT_GAUGES: [Family<TenantStatus, f64>; 3] = [
         "Requests of a tenant dispatched and not finished",
         |t| count(t.in_flight),
     ),
-    (
-        "tenant_tokens",
-        "Estimated tokens of a tenant's requests in the queue and in flight: prompts and expected answers",
-        |t| t.tokens as f64,
-    ),
 ];
 
 fn by_reason<R: Copy + Into<&'static str>>(counts: &BTreeMap<R, u64>) -> Vec<(&'static str, u64)> {
     let counts = counts.iter();
     counts.map(|(reason, n)| ((*reason).into(), *n)).collect()
+}
+
+/// The responses that ended, by the class of their result.
+fn results(counters: &Counters) -> Vec<(&'static str, u64)> {
+    let broken = counters.broke + counters.timed_out;
+    let other = counters.refused + broken + counters.unsent;
+    vec![
+        ("2xx", counters.finished_ok),
+        ("4xx", counters.refused),
+        ("5xx", counters.finished_failed.saturating_sub(other)),
+        ("broken", broken),
+        ("unsent", counters.unsent),
+    ]
 }

@@ -28,18 +28,7 @@ impl TierSnapshot {
     }
 }
 
-const TIER_COUNTERS: [Family<TierStatus, u64>; 5] = [
-    ("tier_requests", "Requests of a tier", |t| t.arrived),
-    (
-        "tier_dispatched",
-        "Requests of a tier that were dispatched",
-        |t| t.dispatched,
-    ),
-    (
-        "tier_rejected",
-        "Requests of a tier that were rejected",
-        |t| t.rejected,
-    ),
+const TIER_COUNTERS: [Family<TierStatus, u64>; 2] = [
     (
         "tier_slo_met",
         "Requests of a tier whose first token came within their budget, or within that of the tier",
@@ -52,36 +41,17 @@ const TIER_COUNTERS: [Family<TierStatus, u64>; 5] = [
     ),
 ];
 
-const TIER_GAUGES: [Family<TierStatus, f64>; 2] = [
-    (
-        "tier_queue_length",
-        "Requests of a tier in the queue; of the tier non-interactive, requests that the gate holds",
-        |t| count(t.waiting),
-    ),
-    (
-        "tier_queue_oldest_wait_seconds",
-        "Time that the oldest queued request of a tier has waited",
-        |t| t.oldest_wait.as_secs_f64(),
-    ),
-];
+const TIER_GAUGES: [Family<TierStatus, f64>; 1] = [(
+    "tier_queue_length",
+    "Requests of a tier in the queue; of the tier non-interactive, requests that the gate holds",
+    |t| count(t.waiting),
+)];
 
-const BATCH_GAUGES: [Family<BatchStatus, f64>; 3] = [
-    (
-        "batch_held",
-        "Requests that the gate for batch work holds",
-        |b| count(b.held),
-    ),
-    (
-        "batch_credit",
-        "Batch requests that the next signal would release",
-        |b| f64::from(b.credit),
-    ),
-    (
-        "batch_oldest_wait_seconds",
-        "Time for which the gate has held its oldest request",
-        |b| b.oldest_wait.as_secs_f64(),
-    ),
-];
+const BATCH_GAUGES: [Family<BatchStatus, f64>; 1] = [(
+    "batch_held",
+    "Requests that the gate for batch work holds",
+    |b| count(b.held),
+)];
 
 pub(super) fn encode(page: &mut Page<'_>, pools: &[TierSnapshot]) -> fmt::Result {
     encode_tiers(page, pools)?;

@@ -20,6 +20,8 @@ use super::openai::python_with_openai;
 
 /// The gateway's address in the documents.
 const GATEWAY: &str = "127.0.0.1:10000";
+/// The address of the service's admin interface in the documents.
+const ADMIN: &str = "http://127.0.0.1:9003";
 /// The batch API's address in the documents.
 const BATCH_API: &str = "127.0.0.1:9006";
 
@@ -41,7 +43,8 @@ async fn commands_of_the_documents_work() -> anyhow::Result<()> {
     for block in blocks()?.iter().filter(|block| block.language == "sh") {
         let code = block
             .code
-            .replace(GATEWAY, &stack.envoy().address().to_string());
+            .replace(GATEWAY, &stack.envoy().address().to_string())
+            .replace(ADMIN, &stack.service().admin_url(""));
         let code = code
             .replace("target/release/", "")
             .replace("target/dist/", "");
@@ -52,6 +55,7 @@ async fn commands_of_the_documents_work() -> anyhow::Result<()> {
             .env("ROOT", root())
             .env("BIN", bin()?)
             .env("ENVOY", Tools::find()?.envoy)
+            .env("ENVOY_ADMIN", stack.envoy().admin_url(""))
             .env("CONFIG", stack.service().config_path())
             .output()?;
         if !output.status.success() {
