@@ -6,12 +6,16 @@
 //! A request with `traceparent` is sampled as its caller says. The service decides on the others before it creates any span,
 //! because the SDK's own sampler allocates for requests that it leaves out.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{env, fs};
 
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
-use opentelemetry_otlp::WithExportConfig as _;
+use opentelemetry::{Key, KeyValue, Value};
+use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
+use opentelemetry_otlp::{WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{
@@ -29,6 +33,11 @@ const BATCH_SPANS_MAX: usize = 512;
 const BATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// Longest time for one message.
 const EXPORT_TIME_MAX: Duration = Duration::from_secs(5);
+/// Variables that name the CA of the collector, which the SDK leaves to its user. The first that is set counts.
+const CERTIFICATE_VARIABLES: [&str; 2] = [
+    "OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE",
+    "OTEL_EXPORTER_OTLP_CERTIFICATE",
+];
 /// Longest time that the last spans may take when the service stops.
 const STOP_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -43,10 +52,15 @@ pub(crate) struct Spans {
 impl Spans {
     /// Starts the exporter. Must be called inside a tokio runtime.
     pub(crate) fn start(config: &TracingConfig) -> anyhow::Result<Self> {
-        let exporter = opentelemetry_otlp::SpanExporter::builder()
+        // The builder takes the headers from the environment.
+        let mut exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_tonic()
             .with_endpoint(&config.endpoint)
-            .with_timeout(EXPORT_TIME_MAX)
+            .with_timeout(EXPORT_TIME_MAX);
+        if config.endpoint.starts_with("https://") {
+            exporter = exporter.with_tls_config(tls()?);
+        }
+        let exporter = exporter
             .build()
             .with_context(|| format!("cannot export spans to {}", config.endpoint))?;
         tracing::info!(endpoint = config.endpoint, "exporting spans");
@@ -67,7 +81,7 @@ impl Spans {
             .with_span_processor(processor.build())
             // The service samples before it creates a span.
             .with_sampler(Sampler::AlwaysOn)
-            .with_resource(Resource::builder().with_service_name("isotherm").build())
+            .with_resource(resource())
             .build();
         Self {
             tracer: provider.tracer("isotherm"),
@@ -93,6 +107,31 @@ impl Spans {
             tracing::debug!(%error, "the last spans were not exported");
         }
     }
+}
+
+/// The description of this service: the environment's (`OTEL_RESOURCE_ATTRIBUTES`, `OTEL_SERVICE_NAME`), and what it leaves out.
+fn resource() -> Resource {
+    let given = Resource::builder().build();
+    let is_named = |name: &Value| !name.as_str().starts_with("unknown_service");
+    let builder = Resource::builder()
+        .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+    match given.get(&Key::from_static_str("service.name")) {
+        Some(name) if is_named(&name) => builder.build(),
+        _ => builder.with_service_name("isotherm").build(),
+    }
+}
+
+/// The certificates that the collector is trusted by: those of a file that the environment names, or the system's.
+fn tls() -> anyhow::Result<ClientTlsConfig> {
+    let config = ClientTlsConfig::new();
+    let file = CERTIFICATE_VARIABLES.iter().find_map(env::var_os);
+    let Some(file) = file.filter(|file| !file.is_empty()) else {
+        return Ok(config.with_native_roots());
+    };
+    let file = Path::new(&file);
+    let pem = fs::read(file)
+        .with_context(|| format!("{}: the CA of the collector of spans", file.display()))?;
+    Ok(config.ca_certificate(Certificate::from_pem(pem)))
 }
 
 /// An exporter that logs when the collector goes away, and when it is back.

@@ -178,7 +178,7 @@ pub enum TrustedHeaders {
 section! {
     /// Spans of requests.
     pub(super) struct RawTracing {
-        /// The collector, which takes OTLP by gRPC without TLS: a collector on this machine or in this pod passes spans on with TLS.
+        /// The collector, which takes OTLP by gRPC; `https://` for TLS. [Variables of the environment](operations.md#trace-requests) give it headers, a CA and attributes.
         endpoint as "endpoint": String = String::new(), required(collector_url());
         /// The share of requests without a trace of their caller for which the service begins one. A request with `traceparent` is sampled as its caller says.
         ratio as "ratio": Decimal = Decimal::nearest(0.0), decimal(0.0..=1.0);

@@ -209,18 +209,20 @@ pub(super) fn network() -> Kind<IpNet> {
     })
 }
 
-/// The URL of a collector: `http://` and an address, without a path.
+/// The URL of a collector: `http://` or `https://` and an address, without a path.
 pub(super) fn collector_url() -> Kind<String> {
-    text("http://host:port", |text| {
-        let address = text.strip_prefix("http://");
-        let address = address.map(|rest| rest.strip_suffix('/').unwrap_or(rest));
-        match address.map(Address::parse) {
-            Some(Ok(address)) => Ok(format!("http://{address}")),
-            Some(Err(error)) => Err(error),
-            None => Err(format!(
-                "`{text}` is not `http://host:port`: OTLP by gRPC, whose port is usually 4317"
-            )),
-        }
+    text("http(s)://host:port", |text| {
+        let schemes = ["http://", "https://"];
+        let mut rests = schemes
+            .map(|scheme| Some((scheme, text.strip_prefix(scheme)?)))
+            .into_iter();
+        let Some((scheme, rest)) = rests.find_map(|rest| rest) else {
+            return Err(format!(
+                "`{text}` is not `http://host:port` or `https://host:port`: OTLP by gRPC, whose port is usually 4317"
+            ));
+        };
+        let address = Address::parse(rest.strip_suffix('/').unwrap_or(rest))?;
+        Ok(format!("{scheme}{address}"))
     })
 }
 

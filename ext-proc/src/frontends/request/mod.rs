@@ -31,7 +31,7 @@ use crate::pool::{
 use crate::spans::Spans;
 use describe::RequestSummary;
 use reply::{ImmediateReply, PassThroughReply, Reply};
-use trace::RequestTrace;
+use trace::{RequestTrace, Step};
 
 pub(crate) use head::RequestHead;
 pub(crate) use origin::ListenerKind;
@@ -249,14 +249,14 @@ impl RequestLifecycle {
         let peer_table = table.peer_table().map(Arc::as_ref);
         let request = head.route_request(pool, peer_table);
         let summary = RequestSummary::of(head, &request, peer_table);
-        self.enter("decision");
+        self.enter(Step::Decision);
         let (guard, submission) = pool.submit(&request);
         match submission {
             Submission::Decided(decision) => {
                 RouteStatus::Replied(self.reply_to(guard, decision, &summary))
             }
             Submission::Queued(decision) => {
-                self.enter("queue");
+                self.enter(Step::Queue);
                 self.stage = RequestStage::Queued(Box::new((guard, summary)));
                 RouteStatus::Queued {
                     timeout: wait_max.saturating_add(WAIT_SLACK),
@@ -278,7 +278,7 @@ impl RequestLifecycle {
         });
         match std::mem::replace(&mut self.stage, RequestStage::PassedThrough) {
             RequestStage::Queued(queued) => {
-                self.enter("decision");
+                self.enter(Step::Decision);
                 let (guard, summary) = *queued;
                 Some(self.reply_to(guard, decision, &summary))
             }
@@ -355,7 +355,7 @@ impl RequestLifecycle {
     }
 
     /// Begins a step of a traced request.
-    fn enter(&mut self, step: &'static str) {
+    fn enter(&mut self, step: Step) {
         if let Some(trace) = &mut self.trace {
             trace.enter(step);
         }

@@ -10,6 +10,7 @@ use super::openai;
 use super::reply::{
     ForwardReply, ImmediateReply, ObjectivesLeft, PassThroughReply, Reply, RouteReply,
 };
+use super::trace::Target;
 use super::{RequestLifecycle, RequestStage};
 use crate::admin::view::DecisionView;
 use crate::metrics::RequestResult;
@@ -57,7 +58,11 @@ impl RequestLifecycle {
         let traceparent = self.trace.as_mut().map(|trace| {
             let decision = &route.decision;
             let reason = decision.reason.into();
-            trace.forward(route.chosen.as_str(), reason, decision.matched_tokens)
+            trace.forward(
+                Target::Replica(&route.chosen),
+                reason,
+                decision.matched_tokens,
+            )
         });
         let reply = RouteReply {
             traceparent,
@@ -94,7 +99,11 @@ impl RequestLifecycle {
         let traceparent = self.trace.as_mut().map(|trace| {
             let forwarding = &route.forwarding;
             let reason = forwarding.reason.into();
-            trace.forward(&route.peer.name, reason, forwarding.matched_tokens)
+            trace.forward(
+                Target::Region(&route.peer.name),
+                reason,
+                forwarding.matched_tokens,
+            )
         });
         let queued_for = route.forwarding.queued_for;
         let reply = ForwardReply {

@@ -1,10 +1,13 @@
 //! One trace, from the client's `traceparent` to the engine's span.
 
+use std::fs;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use isotherm_e2e::{Client, MODEL, admin, chat, permit, send, with_long_timeouts};
 use isotherm_harness::span_collector::{SpanCollector, hex};
 use isotherm_harness::{EngineOptions, Pool, Stack, StackBuilder, envoy};
+use serde_json::json;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const UNSAMPLED_TRACE: &str = "5bf92f3577b34da6a3ce929d0e0e4736";
@@ -20,7 +23,7 @@ fn traced(name: &str, collector: &SpanCollector) -> StackBuilder {
         ..EngineOptions::default()
     });
     with_long_timeouts(Stack::builder(name).pool(pool))
-        .service(move |config| config.set("tracing", serde_json::json!({ "endpoint": url })))
+        .service(move |config| config.set("tracing", json!({ "endpoint": url })))
 }
 
 /// Sends a request with each sampling flag, and checks the trace of the sampled one.
@@ -32,9 +35,9 @@ async fn check_trace(stack: &Stack, collector: &SpanCollector) -> anyhow::Result
         let request = client.post_chat(&body).header("traceparent", parent);
         send(request).await?.success()?;
     }
-    let request = collector.wait_for_span(TRACE, "request").await?;
+    let request = collector.wait_for_span(TRACE, "isotherm.request").await?;
     assert_eq!(hex(&request.parent_span_id), CALLER);
-    for step in ["hold", "decision", "forwarding"] {
+    for step in ["isotherm.hold", "isotherm.decision", "isotherm.forwarding"] {
         let span = collector.wait_for_span(TRACE, step).await?;
         assert_eq!(span.parent_span_id, request.span_id, "{step}");
         assert!(
@@ -42,7 +45,9 @@ async fn check_trace(stack: &Stack, collector: &SpanCollector) -> anyhow::Result
             "{step}"
         );
     }
-    let forwarding = collector.wait_for_span(TRACE, "forwarding").await?;
+    let forwarding = collector
+        .wait_for_span(TRACE, "isotherm.forwarding")
+        .await?;
     let engine = collector.wait_for_span(TRACE, "llm_request").await?;
     assert_eq!(engine.parent_span_id, forwarding.span_id);
     assert_eq!(collector.len(), 5, "the other caller does not sample");
@@ -68,6 +73,35 @@ async fn a_callers_trace_goes_through_external_processing() -> anyhow::Result<()
     });
     let stack = stack.start().await?;
     check_trace(&stack, &collector).await
+}
+
+#[tokio::test]
+async fn the_environment_gives_the_exporter_a_ca_headers_and_attributes() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let collector = SpanCollector::start_with_tls().await?;
+    let folder = tempfile::tempdir()?;
+    let ca = folder.path().join("ca.pem");
+    fs::write(&ca, collector.ca().context("a collector with TLS")?)?;
+    let url = collector.url();
+    let stack = Stack::builder("tracing-tls")
+        .service(move |config| config.set("tracing", json!({ "endpoint": url })))
+        .environment("OTEL_EXPORTER_OTLP_CERTIFICATE", ca)
+        .environment("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20token")
+        .environment("OTEL_RESOURCE_ATTRIBUTES", "k8s.pod.name=isotherm-0");
+    let stack = stack.start().await?;
+    let client = Client::new(&stack.url(""))?;
+    let parent = format!("00-{TRACE}-{CALLER}-01");
+    let request = client
+        .post_chat(&chat("A prompt."))
+        .header("traceparent", parent);
+    send(request).await?.success()?;
+    collector.wait_for_span(TRACE, "isotherm.request").await?;
+    assert_eq!(collector.authorization().as_deref(), Some("Bearer token"));
+    for (name, value) in [("service.name", "isotherm"), ("k8s.pod.name", "isotherm-0")] {
+        let found = collector.resource_attribute(name);
+        assert_eq!(found.as_deref(), Some(value), "{name}");
+    }
+    Ok(())
 }
 
 #[tokio::test]
