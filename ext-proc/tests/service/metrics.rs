@@ -1,4 +1,4 @@
-//! What the page of metrics says of a request: its times, its tokens, its result, and how much of its prompt was read.
+//! The page of metrics about requests: their times, their tokens, their results, and how much of each prompt was read.
 
 use std::time::Duration;
 
