@@ -24,7 +24,7 @@ pub struct Effort {
     /// Seeds of each case: a number of them, or FROM-TO [default: the experiment's own number]
     #[arg(long, value_name = "N|FROM-TO")]
     pub seeds: Option<Seeds>,
-    /// The first seed [default: 1; of the experiment `default` 201, as isotherm's constants were chosen on seeds 1 to 10]
+    /// The first seed [default: 1]
     #[arg(long, value_name = "FIRST")]
     pub seed: Option<u64>,
     /// Runs at once; the reports do not depend on it [default: one for each core]

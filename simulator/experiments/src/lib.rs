@@ -19,7 +19,6 @@ pub mod registry;
 mod ablate;
 mod assumptions;
 mod batch;
-mod default;
 mod dualmap;
 mod dualmap_12;
 mod dualmap_13;

@@ -8,9 +8,9 @@ use anyhow::bail;
 use crate::context::Context;
 use crate::document::Document;
 use crate::{
-    ablate, assumptions, batch, default, dualmap_5, dualmap_12, dualmap_13, dualmap_rates,
-    fidelity, regions, robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16,
-    sageserve_17, scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
+    ablate, assumptions, batch, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, fidelity,
+    regions, robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16, sageserve_17,
+    scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
 };
 
 /// An experiment.
@@ -55,7 +55,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("tenants", "Tenants that burst", tenants::run),
     experiment("fidelity", "The aggregated model of weeks beside requests", fidelity::run),
     experiment("regions", "Forwarding between regions beside one central balancer", regions::run),
-    experiment("default", "The default policy against every other one and the oracle", default::run),
     experiment("robustness", "The default policy on engines as people run them", robustness::run),
     experiment("ablate", "What each constant and rule of the default policy carries", ablate::run),
 ];

@@ -4,7 +4,6 @@ use isotherm_simulator::Telemetry;
 
 use super::OURS;
 use super::plan::{Plan, group};
-use crate::default::ranking::ratio_to_best;
 use crate::figures::{Figure, GOODPUTS, P50, P90, P99};
 use crate::rows::{Panel, Rows};
 
@@ -76,15 +75,12 @@ fn cell(panel: Panel<'_>, workload: &'static str, telemetry: Telemetry, rows: &R
     let others = others(rows, panel.group);
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
     let standing = |figure: Figure| {
-        let (ratio, best) = ratio_to_best(panel, figure, &others)?;
+        let best = panel.best(others.iter().copied(), figure)?;
+        let (ours, theirs) = (panel.mean(OURS, figure), panel.mean(best, figure));
         Some(FigureRatio {
             figure: figure.name,
-            // The ranking counts less time as more.
-            ratio: if figure.is_less_better {
-                1.0 / ratio
-            } else {
-                ratio
-            },
+            // Two infinite times are equal.
+            ratio: if ours == theirs { 1.0 } else { ours / theirs },
             best_other: best.to_owned(),
         })
     };

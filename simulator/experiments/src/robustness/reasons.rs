@@ -1,16 +1,19 @@
 //! Reasons of a cell that falls short, as far as its runs tell.
 
 use isotherm_simulator::Telemetry;
+use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::OURS;
 use super::cells::{Cell, FigureRatio};
-use crate::default::ranking::is_beyond_chance;
 use crate::figures::{
     ENGINE_WAITING, FAILED, FORWARDED, Figure, GOODPUTS, HITS, MOST_OVER_MEAN, P90, ROUTER_WAITING,
     WAITS_BESIDE_IDLE,
 };
+use crate::row::Row;
 use crate::rows::{Panel, Rows};
 
+/// Part of Student's t that lies below the upper end of its 95 % interval.
+const SURE: f64 = 0.975;
 /// Difference of two shares that counts as a reason.
 const SHARE_DIFFERENCE: f64 = 0.01;
 /// Ratio of two loads that counts as a reason.
@@ -65,6 +68,41 @@ fn is_certain(panel: Panel<'_>, cell: &Cell) -> bool {
     })
 }
 
+/// Whether the seeds agree that the default policy is behind another system on a figure.
+fn is_beyond_chance(panel: Panel<'_>, figure: Figure, other: &str) -> bool {
+    let sign = if figure.is_less_better { -1.0 } else { 1.0 };
+    let advantage = |row: &Row| {
+        let mut theirs = panel.runs(other);
+        let theirs = theirs.find(|theirs| theirs.seed == row.seed);
+        let (ours, theirs) = (
+            figure.value(row),
+            theirs.map_or(f64::NAN, |row| figure.value(row)),
+        );
+        // Two infinite times are equal.
+        if ours == theirs {
+            0.0
+        } else {
+            sign * (ours - theirs)
+        }
+    };
+    is_below_zero(&panel.runs(OURS).map(advantage).collect::<Vec<_>>())
+}
+
+/// Whether the 95 % interval of the mean of which these are samples (Student's t) lies below zero.
+fn is_below_zero(samples: &[f64]) -> bool {
+    let count = samples.len() as f64;
+    let Ok(distribution) = StudentsT::new(0.0, 1.0, count - 1.0) else {
+        return false;
+    };
+    let mean = samples.iter().sum::<f64>() / count;
+    if mean.is_infinite() {
+        return mean < 0.0;
+    }
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    let error = (squares / (count - 1.0) / count).sqrt();
+    mean < -distribution.inverse_cdf(SURE) * error
+}
+
 /// Differences of the runs that go with a shortfall.
 fn differences(panel: Panel<'_>, other: &str) -> Vec<String> {
     let share = |figure: Figure, sign: f64| {
@@ -105,6 +143,15 @@ mod tests {
     use crate::robustness::cells::tests::run;
     use crate::robustness::plan::Plan;
     use isotherm_simulator::workload::adverse::pool;
+
+    #[test]
+    fn a_difference_is_beyond_chance_where_the_seeds_agree() {
+        assert!(is_below_zero(&[-0.2, -0.3, -0.2, -0.3]));
+        assert!(!is_below_zero(&[-1.0, 1.5, -0.5, -1.0]));
+        assert!(!is_below_zero(&[0.2, 0.3, 0.2, 0.3]));
+        assert!(is_below_zero(&[f64::NEG_INFINITY, 1.0, 1.0, 1.0]));
+        assert!(!is_below_zero(&[-1.0]), "one seed says nothing");
+    }
 
     #[test]
     fn a_shortfall_names_what_differs_and_what_it_hangs_on() {
