@@ -1,7 +1,7 @@
 //! The context of experiments: runs cases with every seed, on every core that the user allows.
 
 use core::time::Duration;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::thread;
 
 use clap::Args;
@@ -132,18 +132,13 @@ pub(crate) const CUT: &str = "cut_at_limit";
 /// Runs the cases of experiments.
 pub struct Context {
     pub(crate) effort: Effort,
-    /// Rows that several experiments after DualMap show.
-    pub(crate) over_rate: OnceLock<Rows>,
 }
 
 impl Context {
     /// A context for this amount of work.
     #[must_use]
     pub fn new(effort: Effort) -> Self {
-        Self {
-            effort,
-            over_rate: OnceLock::new(),
-        }
+        Self { effort }
     }
 
     /// Seeds of a case; `default` is the experiment's own number of seeds.

@@ -1,4 +1,4 @@
-//! Shared by the experiments after DualMap: policies, fleet, the sweep over the request rate.
+//! Shared by the experiments after DualMap: policies, fleet, a sweep over the request rate.
 //!
 //! The paper's instances are one Ascend 910B4 each with Qwen2.5-7B and a cache of a million tokens. The nearest measured
 //! engine, Llama-3.1-8B on two A100, caches 944,000 tokens and prefills several times as fast: only the order of the policies
@@ -14,7 +14,7 @@ use isotherm_report::number::short;
 use isotherm_router::Push;
 use isotherm_simulator::{Arrangement, Setup};
 
-use crate::context::{Context, WorkloadSource, config, grid};
+use crate::context::{Context, WorkloadSource, config};
 use crate::figures::ATTAINMENT;
 use crate::rows::{Panel, Rows, highest};
 use crate::workloads;
@@ -33,7 +33,6 @@ pub(crate) const BASELINES: [&str; 4] = [AFFINITY, LEAST_LOADED, MIN_TTFT, PREBL
 
 pub(crate) const CONVERSATION: &str = "Conversation";
 pub(crate) const TOOLS: &str = "Tool&Agent";
-pub(crate) const GROUPS: [&str; 2] = [CONVERSATION, TOOLS];
 
 pub(crate) const REPLICAS: usize = 8;
 /// Share of requests within the SLO that makes goodput.
@@ -77,35 +76,6 @@ pub(crate) fn source(context: &Context, group: &str, rate: f64) -> WorkloadSourc
         workloads::conversation(&context.effort, rate)
     };
     workloads::keyed_by_prefix(drawn)
-}
-
-/// Rates of a group, requests per second for the whole fleet: from little to past saturation.
-fn rates(group: &str) -> &'static [f64] {
-    if group == TOOLS {
-        &[6.0, 8.0, 10.0, 11.0, 12.0, 14.0, 16.0, 18.0]
-    } else {
-        &[5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0]
-    }
-}
-
-/// Every policy on both workloads over the rate: Figures 1, 3, 4, 10 and 11 are all drawn from these runs.
-pub(crate) fn over_rate(context: &Context) -> &Rows {
-    context.over_rate.get_or_init(|| {
-        let cases = GROUPS.map(|group| {
-            grid(
-                group,
-                &context.points(rates(group)),
-                &SYSTEMS,
-                |rate, system| {
-                    (
-                        setup(REPLICAS, arrangement(system)),
-                        source(context, group, rate),
-                    )
-                },
-            )
-        });
-        context.run(2, &cases.concat())
-    })
 }
 
 /// The runs of a group over the request rate.

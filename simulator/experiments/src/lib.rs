@@ -17,13 +17,10 @@ mod document;
 pub mod registry;
 
 mod ablate;
-mod assumptions;
 mod batch;
 mod dualmap;
-mod dualmap_12;
-mod dualmap_13;
+mod dualmap_3;
 mod dualmap_5;
-mod dualmap_rates;
 mod explain;
 mod fidelity;
 mod figures;

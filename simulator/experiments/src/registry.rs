@@ -8,9 +8,8 @@ use anyhow::bail;
 use crate::context::Context;
 use crate::document::Document;
 use crate::{
-    ablate, assumptions, batch, dualmap_5, dualmap_12, dualmap_13, dualmap_rates, fidelity,
-    regions, robustness, sageserve_8, sageserve_11, sageserve_15, sageserve_16, sageserve_17,
-    scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
+    ablate, batch, dualmap_3, dualmap_5, fidelity, regions, robustness, sageserve_8, sageserve_11,
+    sageserve_15, sageserve_16, sageserve_17, scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
 };
 
 /// An experiment.
@@ -36,13 +35,8 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("skylb-8", "SkyLB, Figure 8: four workloads, seven systems", skylb_8::run),
     experiment("skylb-9", "SkyLB, Figure 9: blind pushing, a limit of outstanding requests, pending requests", skylb_9::run),
     experiment("skylb-10", "SkyLB, Figure 10: replicas against throughput, with and without forwarding", skylb_10::run),
-    experiment("dualmap-1", "DualMap, Figure 1: cache hits against load balance", dualmap_rates::figure_1),
-    experiment("dualmap-3", "DualMap, Figure 3: effective request capacity and goodput over the request rate", dualmap_rates::figure_3),
-    experiment("dualmap-4", "DualMap, Figure 4: time to first token and end-to-end time over the request rate", dualmap_rates::figure_4),
+    experiment("dualmap-3", "DualMap, Figure 3: effective request capacity and goodput over the request rate", dualmap_3::run),
     experiment("dualmap-5", "DualMap, Figure 5: its parts switched off", dualmap_5::run),
-    experiment("dualmap-12", "DualMap, Figure 12: replicas that come and go", dualmap_12::run),
-    experiment("dualmap-13", "DualMap, Figure 13a: goodput from 8 to 32 replicas", dualmap_13::run),
-    experiment("assumptions", "DualMap: which assumption makes the difference", assumptions::run),
     experiment("sageserve-8", "SageServe, Figure 8: interactive and non-interactive requests in separate pools and in one", sageserve_8::run),
     experiment("sageserve-11", "SageServe, Figure 11: instance hours of scaling strategies on a peak day", sageserve_11::figure_11),
     experiment("sageserve-13", "SageServe, Figure 13: latency and waste of scaling strategies", sageserve_11::figure_13),
