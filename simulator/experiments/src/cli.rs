@@ -32,7 +32,7 @@ pub struct Arguments {
     #[arg(long)]
     pub trace: Option<PathBuf>,
     /// Directory of recorded weeks (o365-nov2024-input-tokens-per-minute.csv, servegen-m-*-10min.csv), for sageserve-8, -11, -13,
-    /// -16, -17, sageserve-a, scaling-weeks and fidelity; without it, their synthetic twins
+    /// scaling-weeks, fidelity and regions; without it, their synthetic twins
     #[arg(long, value_name = "DIRECTORY")]
     pub traces: Option<PathBuf>,
     /// Also writes the page, with the command, the commit, the date and the machine, and its tables into this directory, such as docs/results

@@ -32,8 +32,6 @@ mod row;
 mod rows;
 mod sageserve_11;
 mod sageserve_15;
-mod sageserve_16;
-mod sageserve_17;
 mod sageserve_8;
 mod scaling;
 mod scaling_weeks;

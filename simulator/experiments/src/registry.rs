@@ -9,7 +9,7 @@ use crate::context::Context;
 use crate::document::Document;
 use crate::{
     ablate, batch, dualmap_3, dualmap_5, fidelity, regions, robustness, sageserve_8, sageserve_11,
-    sageserve_15, sageserve_16, sageserve_17, scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
+    sageserve_15, scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
 };
 
 /// An experiment.
@@ -40,10 +40,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("sageserve-8", "SageServe, Figure 8: interactive and non-interactive requests in separate pools and in one", sageserve_8::run),
     experiment("sageserve-11", "SageServe, Figure 11: instance hours of scaling strategies on a peak day", sageserve_11::figure_11),
     experiment("sageserve-13", "SageServe, Figure 13: latency and waste of scaling strategies", sageserve_11::figure_13),
-    experiment("sageserve-a", "SageServe, appendix A: other GPUs and other mixes", sageserve_11::appendix_a),
     experiment("sageserve-15", "SageServe, Figure 15: orders of service", sageserve_15::run),
-    experiment("sageserve-16", "SageServe, Figure 16a: bursts that no forecast knows", sageserve_16::run),
-    experiment("sageserve-17", "SageServe, Figure 17: models of the forecast", sageserve_17::run),
     experiment("scaling-weeks", "Scaling over weeks: hours and latency of every strategy", scaling_weeks::run),
     experiment("batch", "Batch work beside interactive requests", batch::run),
     experiment("tenants", "Tenants that burst", tenants::run),

@@ -38,29 +38,15 @@ const H100: [Engine; 4] = [
     Engine::Llama31,
     Engine::Llama32,
 ];
-const A100: [Engine; 4] = [
-    Engine::BloomA100,
-    Engine::Llama2A100,
-    Engine::Llama31,
-    Engine::Llama32,
-];
 const NAMES: [&str; 4] = ["Bloom-176B", "Llama2-70B", "Llama3.1-8B", "Llama3.2-3B"];
 const SOURCE: Source =
     Source("SageServe, section 7.2.1, Figure 11 (July 2025; section 7.2.7, November 2024)");
-const APPENDIX: Source = Source("SageServe, appendix A");
 /// Assumption behind the paper's ratios.
 const START: &str = "The published code starts its strategies with 8 instances and the reactive one with 20; here all start alike a day before.";
 
-/// Variants of the set-up: name, engines, share of non-interactive requests where it differs from the trace.
-const VARIANTS: [(&str, [Engine; 4], Option<f64>); 3] = [
-    ("A100", A100, None),
-    ("IW:NIW 9:1", H100, Some(0.1)),
-    ("IW:NIW 1:1", H100, Some(0.5)),
-];
-
 /// Figure 11.
 pub(crate) fn figure_11(context: &Context) -> Document {
-    let (rows, played, about) = play(context, "peak day", &H100, None);
+    let (rows, played, about) = play(context, "peak day", &H100);
     let panels = Mode::ALL.map(group_of("peak day"));
     let ratio = |group: &str, system: &str| rows.at(group, 0.0).ratio(system, REACTIVE, HOURS);
     let both = |system: &str| panels.each_ref().map(|group| ratio(group, system));
@@ -99,7 +85,7 @@ pub(crate) fn figure_11(context: &Context) -> Document {
 
 /// Figure 13.
 pub(crate) fn figure_13(context: &Context) -> Document {
-    let (rows, _, about) = play(context, "peak day", &H100, None);
+    let (rows, _, about) = play(context, "peak day", &H100);
     let panels = Mode::ALL.map(group_of("peak day"));
     let mut conclusions = Vec::new();
     let mut wasted = Vec::new();
@@ -145,51 +131,6 @@ pub(crate) fn figure_13(context: &Context) -> Document {
     }
 }
 
-/// Appendix A.
-pub(crate) fn appendix_a(context: &Context) -> Document {
-    let mut rows = Vec::new();
-    let mut about = Vec::new();
-    let mut conclusions = Vec::new();
-    let mut paper = Vec::new();
-    for ((name, engines, share), saving) in VARIANTS.into_iter().zip([0.282, 0.263, 0.220]) {
-        let (part, _, text) = play(context, name, &engines, share);
-        about = text;
-        let panels = Mode::ALL.map(group_of(name));
-        let ratios = panels
-            .each_ref()
-            .map(|group| part.at(group, 0.0).ratio(LT_UA, REACTIVE, HOURS));
-        paper.push(
-            APPENDIX
-                .times(
-                    format!("hours, LT-UA over Reactive, {name}"),
-                    (1.0 - saving, 1.0 - saving),
-                    &ratios,
-                )
-                .because(START),
-        );
-        for group in &panels {
-            let panel = part.at(group, 0.0);
-            conclusions.push(order(panel));
-            conclusions.push(at_most(panel, OURS, LT_UA));
-            conclusions.push(best_at_no_worse_p95(panel, OURS));
-        }
-        rows.extend(part.0);
-    }
-    let rows = Rows(rows);
-    about.push("Variants: A100 instead of H100 (the paper's longer load times are those of its text in both), and other shares of non-interactive requests.".into());
-    Document {
-        about,
-        paper,
-        conclusions,
-        sections: vec![
-            Section::detail("Figures of the runs")
-                .table(figures::table(&rows, &[REACTIVE, LT_UA, OURS])),
-        ],
-        rows,
-        ..Document::default()
-    }
-}
-
 fn group_of(name: &str) -> impl Fn(Mode) -> String + Copy + '_ {
     move |mode| format!("{name}, {}", mode.name())
 }
@@ -199,11 +140,10 @@ fn play(
     context: &Context,
     name: &str,
     engines: &[Engine; 4],
-    share: Option<f64>,
 ) -> (Rows, Vec<TrialResult>, Vec<String>) {
     let traces = scenario::traces(context);
     let profiles = profiles(context, engines);
-    let deployments = deployments(&traces, &profiles, share);
+    let deployments = deployments(&traces, &profiles);
     let group = group_of(name);
     let mut trials = Vec::new();
     for seed in context.seeds(SEEDS) {
@@ -231,14 +171,8 @@ fn play(
     (rows, played, about)
 }
 
-fn deployments(traces: &Traces, profiles: &[Arc<Profile>], share: Option<f64>) -> Vec<Deployment> {
-    let days = |series: &Series| {
-        let series = series.between(DAYS.0, DAYS.1).scaled(RATE);
-        match share {
-            Some(share) => series.with_batch_share(share),
-            None => series,
-        }
-    };
+fn deployments(traces: &Traces, profiles: &[Arc<Profile>]) -> Vec<Deployment> {
+    let days = |series: &Series| series.between(DAYS.0, DAYS.1).scaled(RATE);
     let series = [&traces.o365_a, &traces.o365_c].map(days);
     let each = NAMES.iter().zip(profiles).zip(series.iter().cycle());
     each.map(|((name, profile), series)| deployment(name, profile, split(series, &REGIONS)))

@@ -38,28 +38,6 @@ fn figure(report: &serde_json::Value, group: &str, system: &str, name: &str) -> 
 }
 
 #[test]
-fn forecasts_cost_less_than_a_fixed_fleet_and_more_than_the_future() {
-    let report = report("sageserve-17");
-    for group in ["O365 A", "O365 C", "ServeGen large", "ServeGen small"] {
-        let ratio = |model: &str| figure(&report, group, model, "capacity_over_demand");
-        assert!(ratio("knows the future") < ratio("max"), "{group}");
-        assert!(ratio("max") < ratio("best fixed fleet") * 1.1, "{group}");
-        assert!(
-            report["rows"][0]["summary"].is_null(),
-            "no request was played"
-        );
-    }
-    let known = figure(
-        &report,
-        "O365 C",
-        "published code: in-sample, one minute ahead",
-        "error_share",
-    );
-    let honest = figure(&report, "O365 C", "ARIMA(3,1,2), 60 min", "error_share");
-    assert!(known < honest, "{known} {honest}");
-}
-
-#[test]
 fn the_burst_of_a_tenant_reaches_the_others_without_a_bound() {
     let report = report("tenants");
     let p90 = |system: &str| {

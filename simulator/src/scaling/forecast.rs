@@ -1,4 +1,4 @@
-//! Forecasts of experiments: those of the paper's published code, which know the future, and the plain ones beside them.
+//! Forecasts of SageServe: those of its published code, which know the future, and those by its text.
 
 use isotherm_planner::Arima;
 
@@ -27,11 +27,11 @@ pub fn in_sample(series: &[f64]) -> Vec<f64> {
     forecasts
 }
 
-/// Forecasts of the coming points by an ARIMA(3,1,2) that was fitted to the last `window` of them.
+/// Forecasts of the coming minutes by an ARIMA(3,1,2) that was fitted to the last hour: the paper's without knowledge of the future.
 #[must_use]
-pub fn arima(series: &[f64], window: usize, points: usize) -> Vec<f64> {
+pub fn arima_60(series: &[f64], points: usize) -> Vec<f64> {
     let recent = series
-        .get(series.len().saturating_sub(window)..)
+        .get(series.len().saturating_sub(60)..)
         .unwrap_or(series);
     let last = recent.last().copied().unwrap_or_default();
     let most = recent.iter().copied().fold(0.0, f64::max) * 4.0;
@@ -42,12 +42,6 @@ pub fn arima(series: &[f64], window: usize, points: usize) -> Vec<f64> {
         }
         None => vec![last; points],
     }
-}
-
-/// The paper's forecast without knowledge of the future: an hour of minutes fits the model.
-#[must_use]
-pub fn arima_60(series: &[f64], points: usize) -> Vec<f64> {
-    arima(series, 60, points)
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

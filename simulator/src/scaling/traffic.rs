@@ -74,43 +74,9 @@ impl Series {
         }
     }
 
-    /// The series with the same total of requests, of which this share is non-interactive.
+    /// The series with every point changed.
     #[must_use]
-    pub fn with_batch_share(&self, share: f64) -> Self {
-        let mean = |of: fn(&Point) -> f64| {
-            self.points.iter().map(of).sum::<f64>() / self.points.len().max(1) as f64
-        };
-        let interactive = mean(|point| point.interactive_per_s);
-        let batch = mean(|point| point.batch_per_s);
-        let all = interactive + batch;
-        let factor = |wanted: f64, there: f64| if there > 0.0 { wanted / there } else { 0.0 };
-        let of_interactive = factor(all * (1.0 - share), interactive);
-        let of_batch = factor(all * share, batch);
-        self.mapped(|point| Point {
-            interactive_per_s: point.interactive_per_s * of_interactive,
-            batch_per_s: point.batch_per_s * of_batch,
-            ..point
-        })
-    }
-
-    /// The series in which the first minute of every hour has `factor` times the interactive rate.
-    #[must_use]
-    pub fn with_hourly_bursts(&self, factor: f64) -> Self {
-        let points = self.points.iter().enumerate().map(|(index, point)| {
-            let in_hour_s = (index as f64 * self.interval_s) % 3_600.0;
-            let is_burst = in_hour_s < 60.0;
-            Point {
-                interactive_per_s: point.interactive_per_s * if is_burst { factor } else { 1.0 },
-                ..*point
-            }
-        });
-        Self {
-            interval_s: self.interval_s,
-            points: points.collect(),
-        }
-    }
-
-    fn mapped(&self, change: impl Fn(Point) -> Point) -> Self {
+    pub fn mapped(&self, change: impl Fn(Point) -> Point) -> Self {
         Self {
             interval_s: self.interval_s,
             points: self.points.iter().copied().map(change).collect(),
@@ -163,20 +129,5 @@ mod tests {
         assert_eq!(windows.at(300.0).interactive_per_s, 1.0);
         assert_eq!(windows.at(600.0).interactive_per_s, 2.0);
         assert_eq!(series(60.0, &[]).at(0.0), Point::default());
-    }
-
-    #[test]
-    fn a_batch_share_keeps_the_total_and_bursts_come_once_an_hour() {
-        let half = series(60.0, &[1.0, 3.0]).with_batch_share(0.5);
-        let sum = |of: fn(&Point) -> f64| half.points.iter().map(of).sum::<f64>();
-        assert!((sum(|point| point.interactive_per_s) - 2.5).abs() < 1e-9);
-        assert!((sum(|point| point.batch_per_s) - 2.5).abs() < 1e-9);
-        let bursts = series(60.0, &[1.0; 121]).with_hourly_bursts(9.0);
-        let high = bursts
-            .points
-            .iter()
-            .filter(|point| point.interactive_per_s > 8.0);
-        assert_eq!(high.count(), 3);
-        assert_eq!(bursts.between(3_600.0, 7_200.0).points.len(), 60);
     }
 }
