@@ -19,11 +19,12 @@ use isotherm_simulator::scaling::scaler::FixedScaler;
 use isotherm_simulator::scaling::traffic::{Point, Series};
 use isotherm_simulator::workload::rng::SeededRng;
 use isotherm_simulator::workload::{RequestClass, Session, Workload, lengths};
-use isotherm_simulator::{Arrangement, Outcome, Setup};
+use isotherm_simulator::{Arrangement, Outcome, RequestRecord, Setup};
 
-use crate::context::{Case, Context, WorkloadSource, config};
+use crate::context::{Context, WorkloadSource, config, grid};
 use crate::document::Document;
 use crate::figures::Figure;
+use crate::load::{quantile, ttft_s};
 use crate::rows::Rows;
 use crate::scaling::engines::{Engine, profiles};
 use crate::scaling::scenario;
@@ -47,12 +48,10 @@ const PAPER: &str = "Isotherm, below 0.60 and 0.50";
 const PAPER_RELEASE: [f64; 2] = [0.60, 0.50];
 const SYSTEMS: [&str; 3] = [SYSTEM, PAPER, NO_TIERS];
 const GROUP: &str = "a day";
-const P90: Figure =
-    Figure::more("interactive p90 TTFT, s", "interactive_p90_s", short).less_is_better();
+const P90: Figure = Figure::less("interactive p90 TTFT, s", "interactive_p90_s", short);
 const DONE: Figure = Figure::more("batch done by the end of the day", "batch_done", short);
 const ORACLE: Figure = Figure::more("the oracle's", "oracle_done", short);
-const MISSED: Figure =
-    Figure::more("batch past its deadline", "batch_missed", short).less_is_better();
+const MISSED: Figure = Figure::less("batch past its deadline", "batch_missed", short);
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
@@ -62,21 +61,17 @@ pub(crate) fn run(context: &Context) -> Document {
     };
     let length_s = context.pick(LENGTH_S);
     let shares = context.points(&SHARES);
-    let mut cases = Vec::new();
-    for &share in &shares {
-        for system in SYSTEMS {
-            cases.push(case(profile, system, share, length_s));
-        }
-    }
-    let jobs = context.jobs(SEEDS, &cases);
-    let rows = Rows(context.map(&jobs, |(case, seed)| {
-        let outcome = context.play(case, *seed);
-        let mut row = case.row(*seed, &outcome);
-        row.more.extend(figures(&outcome, length_s));
-        row.more
-            .insert("oracle_done", oracle(profile, case.x, length_s, *seed));
-        row
-    }));
+    let cases = grid(GROUP, &shares, &SYSTEMS, |share, system| {
+        let profile = Arc::clone(profile);
+        let source: WorkloadSource =
+            Arc::new(move |seed| workload(&profile, share, length_s, seed));
+        (setup(system, length_s), source)
+    });
+    let rows = context.run_with(SEEDS, &cases, &|case, seed, outcome| {
+        let oracle = oracle(profile, case.x, length_s, seed);
+        let figures = figures(outcome, length_s).into_iter();
+        figures.chain([("oracle_done", oracle)]).collect()
+    });
     Document {
         about: vec![
             format!(
@@ -105,9 +100,10 @@ fn batch_rate(profile: &Profile, share: f64) -> f64 {
     (NIGHT + PEAK) / 2.0 * profile.capacity_per_s * REPLICAS as f64 * share / (1.0 - share)
 }
 
-fn case(profile: &Arc<Profile>, system: &str, share: f64, length_s: f64) -> Case {
+fn setup(system: &str, length_s: f64) -> Setup {
     let base = config(PolicyName::Isotherm, Push::Pending);
     let wait_max = base.queue.wait_max;
+    let default = BatchTier::default();
     let tiers = TierRules {
         batch: BatchTier {
             length_max: 1_000_000,
@@ -116,9 +112,9 @@ fn case(profile: &Arc<Profile>, system: &str, share: f64, length_s: f64) -> Case
             release_below: if system == PAPER {
                 PAPER_RELEASE
             } else {
-                BatchTier::default().release_below
+                default.release_below
             },
-            ..BatchTier::default()
+            ..default
         },
         ..TierRules::new(base.ttft_slo, wait_max)
     };
@@ -126,15 +122,7 @@ fn case(profile: &Arc<Profile>, system: &str, share: f64, length_s: f64) -> Case
         tiers: (system != NO_TIERS).then_some(tiers),
         ..base
     };
-    let profile = Arc::clone(profile);
-    let source: WorkloadSource = Arc::new(move |seed| workload(&profile, share, length_s, seed));
-    Case {
-        group: GROUP.to_owned(),
-        system: system.to_owned(),
-        x: share,
-        setup: Setup::one_region(ENGINE.config(), REPLICAS, Arrangement::Router(router)),
-        source,
-    }
+    Setup::one_region(ENGINE.config(), REPLICAS, Arrangement::Router(router))
 }
 
 /// Interactive requests, equal at every share, and batch requests beside them.
@@ -187,42 +175,30 @@ fn workload(profile: &Profile, share: f64, length_s: f64, seed: u64) -> Workload
 
 fn figures(outcome: &Outcome, length_s: f64) -> [(&'static str, f64); 4] {
     let of = |is_batch: bool| {
-        outcome
-            .requests
-            .iter()
-            .filter(move |one| (one.tier == Tier::NonInteractive) == is_batch)
+        let requests = outcome.requests.iter();
+        requests.filter(move |one| (one.tier == Tier::NonInteractive) == is_batch)
     };
-    let mut times: Vec<f64> = of(false)
-        .map(|one| one.ttft().map_or(f64::INFINITY, |time| time.as_secs_f64()))
-        .collect();
-    times.sort_by(f64::total_cmp);
     let day = Duration::from_secs_f64(length_s);
     let deadline = Duration::from_secs_f64(length_s * GRACE);
-    let done = of(true)
-        .filter(|one| one.ended.is_some_and(|at| at <= day && one.is_answered()))
-        .count();
-    let missed = of(true)
-        .filter(|one| one.e2e().is_none_or(|time| time > deadline))
-        .count();
+    let done = |one: &&RequestRecord| one.ended.is_some_and(|at| at <= day && one.is_answered());
+    let missed = |one: &&RequestRecord| one.e2e().is_none_or(|time| time > deadline);
     [
         (
             "interactive_p90_s",
-            times.get(times.len() * 9 / 10).copied().unwrap_or(f64::NAN),
+            quantile(of(false).map(ttft_s), (9, 10)),
         ),
         ("batch_sent", of(true).count() as f64),
-        ("batch_done", done as f64),
-        ("batch_missed", missed as f64),
+        ("batch_done", of(true).filter(done).count() as f64),
+        ("batch_missed", of(true).filter(missed).count() as f64),
     ]
 }
 
 /// Batch requests that the aggregated model serves with the same rules.
 fn oracle(profile: &Arc<Profile>, share: f64, length_s: f64, seed: u64) -> f64 {
-    let (prompt_tokens, output_tokens) = profile.tokens;
     let points = (0..(length_s / 15.0) as usize).map(|step| Point {
         interactive_per_s: rate(profile, step as f64 * 15.0, length_s),
         batch_per_s: batch_rate(profile, share),
-        prompt_tokens,
-        output_tokens,
+        ..profile.point()
     });
     let traffic = Series {
         interval_s: 15.0,
@@ -248,39 +224,49 @@ fn oracle(profile: &Arc<Profile>, share: f64, length_s: f64, seed: u64) -> f64 {
 
 fn conclusions(rows: &Rows, shares: &[f64]) -> Vec<Conclusion> {
     let alone = rows.at(GROUP, 0.0).mean(SYSTEM, P90);
-    let mut conclusions = Vec::new();
-    let shares = shares.iter().filter(|share| **share > 0.0);
-    for (&share, system) in shares.flat_map(|share| [(share, SYSTEM), (share, PAPER)]) {
+    let of_cell = |(share, system): (f64, &str)| {
         let panel = rows.at(GROUP, share);
-        let case = format!("{} batch requests, {system}", percent(share));
         let slower = panel.mean(system, P90) / alone;
-        let p90 = Conclusion::claim(
-            "the interactive p90 is at most 1.05 of that without batch requests",
-            slower <= 1.05,
-        );
-        let p90 = p90.measured(format!(
+        let p90 = format!(
             "{} ({} s; without tiers {})",
             times(slower),
             panel.shown(system, P90),
             times(panel.mean(NO_TIERS, P90) / alone)
-        ));
-        let done = panel.mean(system, DONE) / panel.mean(system, ORACLE);
-        let served = Conclusion::claim(
-            "at least 0.9 of the batch requests that the oracle serves",
-            done >= 0.9,
         );
-        let served = served.measured(format!(
+        let done = panel.mean(system, DONE) / panel.mean(system, ORACLE);
+        let served = format!(
             "{} ({} of {})",
             times(done),
             panel.shown(system, DONE),
             panel.shown(system, ORACLE)
-        ));
-        let is_kept = panel.mean(system, MISSED) == 0.0;
-        let missed = Conclusion::claim("no deadline is missed", is_kept)
-            .measured(format!("{} missed", panel.shown(system, MISSED)));
-        conclusions.extend([p90, served, missed].map(|claim| claim.in_case(&case)));
-    }
-    conclusions
+        );
+        let missed = format!("{} missed", panel.shown(system, MISSED));
+        let claims = [
+            (
+                "the interactive p90 is at most 1.05 of that without batch requests",
+                slower <= 1.05,
+                p90,
+            ),
+            (
+                "at least 0.9 of the batch requests that the oracle serves",
+                done >= 0.9,
+                served,
+            ),
+            (
+                "no deadline is missed",
+                panel.mean(system, MISSED) == 0.0,
+                missed,
+            ),
+        ];
+        let case = format!("{} batch requests, {system}", percent(share));
+        claims.map(|(text, holds, measured)| {
+            let claim = Conclusion::claim(text, holds).in_case(&case);
+            claim.measured(measured)
+        })
+    };
+    let shares = shares.iter().filter(|share| **share > 0.0);
+    let cells = shares.flat_map(|share| [(*share, SYSTEM), (*share, PAPER)]);
+    cells.flat_map(of_cell).collect()
 }
 
 fn table(rows: &Rows) -> Table {

@@ -79,20 +79,19 @@ pub(crate) struct Case {
 }
 
 impl Case {
-    fn run(&self, seed: u64, telemetry: Option<Telemetry>) -> Outcome {
+    /// Runs it, and returns its row with more figures of the outcome.
+    fn row(&self, seed: u64, telemetry: Option<Telemetry>, figures: MoreFigures<'_>) -> Row {
         let setup = Setup {
             seed,
             telemetry: telemetry.unwrap_or(self.setup.telemetry),
             ..self.setup.clone()
         };
-        isotherm_simulator::run(&setup, &(self.source)(seed))
-    }
-
-    pub(crate) fn row(&self, seed: u64, outcome: &Outcome) -> Row {
-        let mut more = load::figures(outcome);
+        let outcome = isotherm_simulator::run(&setup, &(self.source)(seed));
+        let mut more = load::figures(&outcome);
         if outcome.reached_limit {
             more.insert(CUT, 1.0);
         }
+        more.extend(figures(self, seed, &outcome));
         Row {
             group: self.group.clone(),
             system: self.system.clone(),
@@ -125,6 +124,9 @@ pub(crate) fn grid(
     let cells = xs.iter().flat_map(at);
     cells.map(|(x, system)| case(x, system)).collect()
 }
+
+/// Figures of the outcome of a case with a seed, beyond those of every row.
+type MoreFigures<'a> = &'a (dyn Fn(&Case, u64, &Outcome) -> Vec<(&'static str, f64)> + Sync);
 
 /// Extra figure of a run that came to its limit.
 pub(crate) const CUT: &str = "cut_at_limit";
@@ -185,22 +187,16 @@ impl Context {
 
     /// Runs every case with every seed: rows in the order of the cases, then of the seeds.
     pub(crate) fn run(&self, seeds: u64, cases: &[Case]) -> Rows {
-        let jobs = self.jobs(seeds, cases);
-        Rows(self.map(&jobs, |(case, seed)| {
-            case.row(*seed, &self.play(case, *seed))
-        }))
+        self.run_with(seeds, cases, &|_, _, _| Vec::new())
     }
 
-    /// Runs a case with a seed, and with the telemetry of the command line.
-    pub(crate) fn play(&self, case: &Case, seed: u64) -> Outcome {
-        case.run(seed, self.effort.telemetry)
-    }
-
-    /// Every case with every seed.
-    pub(crate) fn jobs<'a>(&self, seeds: u64, cases: &'a [Case]) -> Vec<(&'a Case, u64)> {
+    /// As [`Self::run`], with more figures in each row.
+    pub(crate) fn run_with(&self, seeds: u64, cases: &[Case], more: MoreFigures<'_>) -> Rows {
         let seeds = self.seeds(seeds);
         let with_seeds = |case| seeds.iter().map(move |&seed| (case, seed));
-        cases.iter().flat_map(with_seeds).collect()
+        let jobs: Vec<(&Case, u64)> = cases.iter().flat_map(with_seeds).collect();
+        let telemetry = self.effort.telemetry;
+        Rows(self.map(&jobs, |(case, seed)| case.row(*seed, telemetry, more)))
     }
 
     /// Number of runs at once.

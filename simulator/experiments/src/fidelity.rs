@@ -3,18 +3,19 @@
 //! The same traffic, start-up times and strategies in both: one region, six tenths of the rate of model C, hours around the rise of a day.
 //! The differences are the error of every figure of the aggregated model.
 
-use core::time::Duration;
-
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Section, Table};
 use isotherm_simulator::scaling::cluster::Cluster;
 use isotherm_simulator::scaling::latencies::Latencies;
+use isotherm_simulator::scaling::ledger::Ledger;
+use isotherm_simulator::scaling::profile::Profile;
 use isotherm_simulator::scaling::requests::RequestOutcome;
 use isotherm_simulator::scaling::scaler::STEP_S;
-use isotherm_simulator::scaling::traffic::{Point, Series};
+use isotherm_simulator::scaling::traffic::Point;
 
 use crate::context::Context;
 use crate::document::Document;
+use crate::load::ttft_s;
 use crate::row::Row;
 use crate::rows::Rows;
 use crate::scaling::engines::{Engine, profiles};
@@ -53,14 +54,7 @@ pub(crate) fn run(context: &Context) -> Document {
         .between(FROM_S, FROM_S + length_s)
         .scaled(SHARE);
     // Requests are played without batch work, so the aggregated model is as well.
-    let interactive = |point: &Point| Point {
-        batch_per_s: 0.0,
-        ..*point
-    };
-    let traffic = Series {
-        points: traffic.points.iter().map(interactive).collect(),
-        ..traffic
-    };
+    let traffic = traffic.mapped(Point::without_batch);
     let mut deployment = deployment("Llama2-70B", profile, vec![traffic]);
     (deployment.start, deployment.bounds) = (START, BOUNDS);
     let cluster = cluster(vec![deployment], 0.0);
@@ -116,17 +110,19 @@ fn by_requests(trial: &Trial, engine: Engine) -> Row {
     let mut scaler = scaler(trial.strategy, trial.mode, &cluster);
     let outcomes = cluster.run_requests(&[engine.config()], scaler.as_mut());
     let (mut ttft, mut e2e) = (Latencies::default(), Latencies::default());
-    let seconds = |time: Option<Duration>| time.map_or(f64::INFINITY, |time| time.as_secs_f64());
     for request in outcomes.iter().flat_map(|one| &one.outcome.requests) {
         // What the end of the run cut off says nothing.
         if request.ttft().is_some() || request.sent.as_secs_f64() < cluster.length_s - 60.0 {
-            ttft.add(seconds(request.ttft()), 1.0);
+            ttft.add(ttft_s(request), 1.0);
         }
         if let Some(time) = request.e2e() {
             e2e.add(time.as_secs_f64(), 1.0);
         }
     }
-    let ledgers = || outcomes.iter().flat_map(|one| &one.ledgers);
+    let sum = |of: fn(&Ledger) -> f64| -> f64 {
+        let ledgers = outcomes.iter().flat_map(|one| &one.ledgers);
+        ledgers.map(of).sum()
+    };
     let mean = |one: &RequestOutcome| {
         one.utilisation.iter().sum::<f64>() / one.utilisation.len().max(1) as f64
     };
@@ -138,19 +134,10 @@ fn by_requests(trial: &Trial, engine: Engine) -> Row {
         seed: trial.seed,
         summary: None,
         more: [
-            (
-                "instance_hours",
-                ledgers().map(|ledger| ledger.hours()).sum(),
-            ),
-            (
-                "hours_starting",
-                ledgers().map(|ledger| ledger.wasted_hours()).sum(),
-            ),
-            ("starts", ledgers().map(|ledger| ledger.starts as f64).sum()),
-            (
-                "reversals",
-                ledgers().map(|ledger| ledger.reversals as f64).sum(),
-            ),
+            ("instance_hours", sum(Ledger::hours)),
+            ("hours_starting", sum(Ledger::wasted_hours)),
+            ("starts", sum(|ledger| ledger.starts as f64)),
+            ("reversals", sum(|ledger| ledger.reversals as f64)),
             ("ttft_p50_s", ttft.quantile(0.5)),
             ("ttft_p75_s", ttft.quantile(0.75)),
             ("ttft_p95_s", ttft.quantile(0.95)),
@@ -168,34 +155,34 @@ fn conclusions(rows: &Rows) -> Vec<Conclusion> {
     let over = |system: &str, figure| {
         of(AGGREGATED).mean(system, figure) / of(REQUESTS).mean(system, figure)
     };
-    let list = |shown: &dyn Fn(&str) -> String| {
-        let systems = SYSTEMS.map(|system| format!("{system} {}", shown(system)));
-        systems.join(", ")
+    let claim = |text: &str,
+                 holds: fn(f64) -> bool,
+                 format: fn(f64) -> String,
+                 value: &dyn Fn(&str) -> f64| {
+        let values = SYSTEMS.map(|system| (system, value(system)));
+        let shown = values.map(|(system, value)| format!("{system} {}", format(value)));
+        let claim = Conclusion::claim(text, values.iter().all(|(_, value)| holds(*value)));
+        claim.measured(shown.join(", "))
     };
-    let hours = SYSTEMS
-        .iter()
-        .all(|system| (over(system, HOURS) - 1.0).abs() <= HOURS_SAME);
-    let used = |system: &str| of(AGGREGATED).mean(system, USED) - of(REQUESTS).mean(system, USED);
-    let p95 = SYSTEMS.iter().all(|system| {
-        let factor = over(system, P95);
-        (1.0 / P95_FACTOR..=P95_FACTOR).contains(&factor)
-    });
     vec![
-        Conclusion::claim(
+        claim(
             "The instance hours of the aggregated model are within 10 % of those of requests",
-            hours,
-        )
-        .measured(list(&|system| times(over(system, HOURS)))),
-        Conclusion::claim(
+            |ratio| (ratio - 1.0).abs() <= HOURS_SAME,
+            times,
+            &|system| over(system, HOURS),
+        ),
+        claim(
             "Its mean memory utilisation is within 5 points",
-            SYSTEMS.iter().all(|system| used(system).abs() <= USED_SAME),
-        )
-        .measured(list(&|system| percent(used(system)))),
-        Conclusion::claim(
+            |difference| difference.abs() <= USED_SAME,
+            percent,
+            &|system| of(AGGREGATED).mean(system, USED) - of(REQUESTS).mean(system, USED),
+        ),
+        claim(
             "Its p95 of the time to the first token is within a factor of two",
-            p95,
-        )
-        .measured(list(&|system| times(over(system, P95)))),
+            |factor| (1.0 / P95_FACTOR..=P95_FACTOR).contains(&factor),
+            times,
+            &|system| over(system, P95),
+        ),
     ]
 }
 
@@ -216,7 +203,7 @@ fn comparison(rows: &Rows) -> Table {
     }))
 }
 
-fn levels(profile: &isotherm_simulator::scaling::profile::Profile) -> Table {
+fn levels(profile: &Profile) -> Table {
     let columns = [
         "load",
         "memory utilisation",

@@ -64,11 +64,15 @@ impl Figure {
         }
     }
 
-    /// The figure, of which less is better.
-    pub(crate) const fn less_is_better(self) -> Self {
+    /// A figure beyond the summary, of which less is better.
+    pub(crate) const fn less(
+        name: &'static str,
+        key: &'static str,
+        format: fn(f64) -> String,
+    ) -> Self {
         Self {
             is_less_better: true,
-            ..self
+            ..Self::more(name, key, format)
         }
     }
 

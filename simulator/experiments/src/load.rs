@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use isotherm_simulator::Outcome;
 use isotherm_simulator::record::{ReplicaSample, Sample};
+use isotherm_simulator::{Outcome, RequestRecord};
 
 /// - `outstanding_mean`: requests in an engine;
 /// - `outstanding_most_over_mean`: the busiest replica's over that, mean over time;
@@ -43,6 +43,20 @@ pub(crate) fn figures(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
         ("busy_share", if time > 0.0 { busy / time } else { 0.0 }),
         ("preemptions", preemptions as f64),
     ])
+}
+
+/// Time to the first token of a request in seconds; infinite without one.
+pub(crate) fn ttft_s(request: &RequestRecord) -> f64 {
+    let ttft = request.ttft();
+    ttft.map_or(f64::INFINITY, |ttft| ttft.as_secs_f64())
+}
+
+/// The value below which `part` of `of` equal parts of the values lie; `NaN` without a value.
+pub(crate) fn quantile(values: impl Iterator<Item = f64>, (part, of): (usize, usize)) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let value = values.get(values.len() * part / of);
+    value.copied().unwrap_or(f64::NAN)
 }
 
 /// Share of replica time in the pool: 1, unless replicas join or leave.
@@ -86,7 +100,6 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use isotherm_simulator::RequestRecord;
     use isotherm_simulator::record::ReplicaTotals;
 
     fn sample(seconds: u64, loads: &[(u32, u32)]) -> Sample {

@@ -5,6 +5,7 @@
 //! 5.2. *Week*: conversations that begin along the week of Office 365 (model C), in each region at another time of the day. Four
 //! replicas a region; in the week, forwarding and the central balancer have three, and region-local serving both numbers.
 
+use core::time::Duration;
 use std::sync::Arc;
 
 use isotherm_engine::model::presets::Preset;
@@ -13,11 +14,12 @@ use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Row, Section, Table};
 use isotherm_router::Push;
 use isotherm_simulator::workload::diurnal;
-use isotherm_simulator::{Arrangement, Network, Outcome, RegionSetup, Setup};
+use isotherm_simulator::{Arrangement, Network, RegionSetup, Setup};
 
 use crate::context::{Case, Context, WorkloadSource, config, grid, published};
 use crate::document::Document;
 use crate::figures::{FORWARDED, Figure, HITS, P50, P90, TOKENS};
+use crate::load::{quantile, ttft_s};
 use crate::rows::{Panel, Rows};
 use crate::scaling::scenario;
 use crate::workloads;
@@ -47,8 +49,7 @@ const LOCAL: &str = "region-local";
 const MORE: &str = "region-local, 4 each";
 const SYSTEMS: [&str; 5] = [OURS, CENTRAL, SKYLB, LOCAL, MORE];
 /// The median time to the first token of clients outside the first region.
-const FAR_P50: Figure =
-    Figure::more("p50 TTFT beyond the first region, s", "far_p50_s", short).less_is_better();
+const FAR_P50: Figure = Figure::less("p50 TTFT beyond the first region, s", "far_p50_s", short);
 
 /// Least throughput and highest percentiles beside the central balancer.
 const TOKENS_MIN: f64 = 0.97;
@@ -96,13 +97,11 @@ pub(crate) fn run(context: &Context) -> Document {
             },
         ));
     }
-    let jobs = context.jobs(SEEDS, &cases);
-    let rows = Rows(context.map(&jobs, |(case, seed)| {
-        let outcome = context.play(case, *seed);
-        let mut row = case.row(*seed, &outcome);
-        row.more.insert("far_p50_s", far_p50_s(&outcome));
-        row
-    }));
+    let rows = context.run_with(SEEDS, &cases, &|_, _, outcome| {
+        let far = outcome.requests.iter();
+        let far = far.filter(|one| one.region > 0 && !one.warmup);
+        vec![("far_p50_s", quantile(far.map(ttft_s), (1, 2)))]
+    });
     let cells = rows.cells();
     let mut panels: Vec<Panel<'_>> = Vec::new();
     for cell in cells.iter().filter(|cell| cell.system == OURS) {
@@ -148,7 +147,7 @@ fn setup(regions: usize, replicas: usize, round_trip_ms: f64, system: &str) -> S
     engine.sequences_max = SEQUENCES_MAX;
     let regions =
         (0..regions).map(|region| RegionSetup::new(&format!("region-{region}"), engine, replicas));
-    let one_way = core::time::Duration::from_secs_f64(round_trip_ms / 2_000.0);
+    let one_way = Duration::from_secs_f64(round_trip_ms / 2_000.0);
     Setup {
         network: Network {
             between_regions: one_way,
@@ -158,51 +157,26 @@ fn setup(regions: usize, replicas: usize, round_trip_ms: f64, system: &str) -> S
     }
 }
 
-fn far_p50_s(outcome: &Outcome) -> f64 {
-    let far = outcome.requests.iter();
-    let far = far.filter(|one| one.region > 0 && !one.warmup);
-    let mut times: Vec<f64> = far
-        .map(|one| one.ttft().map_or(f64::INFINITY, |time| time.as_secs_f64()))
-        .collect();
-    times.sort_by(f64::total_cmp);
-    times.get(times.len() / 2).copied().unwrap_or(f64::NAN)
-}
-
 /// Reasons for which a cell falls short of the central balancer.
 fn shortfalls(panel: Panel<'_>) -> Vec<String> {
     let tokens = panel.ratio(OURS, CENTRAL, TOKENS);
     let p90 = panel.ratio(OURS, CENTRAL, P90);
     let far = panel.ratio(OURS, CENTRAL, FAR_P50);
-    let mut shortfalls = Vec::new();
-    let mut check = |holds: bool, text: String| {
-        if !holds {
-            shortfalls.push(text);
-        }
-    };
     if panel.x == 0.0 {
         let differs = (tokens - 1.0).abs();
-        check(
-            differs <= SAME_MAX,
-            format!("throughput differs by {}", percent(differs)),
-        );
-        return shortfalls;
+        let holds = differs <= SAME_MAX;
+        let text = || format!("throughput differs by {}", percent(differs));
+        return (!holds).then(text).into_iter().collect();
     }
-    check(
-        tokens >= TOKENS_MIN,
-        format!("throughput {} of the central balancer's", times(tokens)),
-    );
-    check(
-        p90 <= P90_MAX,
-        format!("p90 {} of the central balancer's", times(p90)),
-    );
-    check(
-        far <= FAR_MAX,
-        format!(
-            "p50 beyond the first region {} of the central balancer's",
-            times(far)
-        ),
-    );
-    shortfalls
+    let figures = [
+        ("throughput", tokens, tokens >= TOKENS_MIN),
+        ("p90", p90, p90 <= P90_MAX),
+        ("p50 beyond the first region", far, far <= FAR_MAX),
+    ];
+    let short = figures.into_iter().filter(|(.., holds)| !holds);
+    let short =
+        short.map(|(name, ratio, _)| format!("{name} {} of the central balancer's", times(ratio)));
+    short.collect()
 }
 
 fn conclusions(panels: &[Panel<'_>]) -> Vec<Conclusion> {

@@ -5,7 +5,6 @@
 //! minute of its table: 1 s and 5.6 s here. The load is the one at which first come, first served has that quartile.
 
 use core::time::Duration;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use isotherm_policies::PolicyName;
@@ -19,11 +18,11 @@ use isotherm_simulator::workload::rng::SeededRng;
 use isotherm_simulator::workload::{RequestClass, Workload};
 use isotherm_simulator::{Arrangement, Outcome, Setup};
 
-use crate::context::{Case, Context, WorkloadSource, config};
+use crate::context::{Case, Context, WorkloadSource, config, grid};
 use crate::document::Document;
 use crate::figures::Figure;
+use crate::load::{quantile, ttft_s};
 use crate::paper::{PaperComparison, Source};
-use crate::row::Row;
 use crate::rows::{Panel, Rows};
 use crate::scaling::engines::{Engine, profiles};
 
@@ -54,22 +53,14 @@ const URGENT_S: [f64; 3] = [0.3, 1.0, 3.0];
 /// Thresholds of the row DPA: the defaults.
 const DEFAULT_DPA: (f64, f64) = (30.0, 1.0);
 
-const LATE_FAST: Figure = late("late fast", "late_fast");
-const LATE_NORMAL: Figure = late("late normal", "late_normal");
-const P75_FAST: Figure = late_s("p75 TTFT fast, s", "ttft_p75_fast_s");
-const P75_NORMAL: Figure = late_s("p75 TTFT normal, s", "ttft_p75_normal_s");
-const P75_ALL: Figure = late_s("p75 TTFT, s", "ttft_p75_s");
+const LATE_FAST: Figure = Figure::less("late fast", "late_fast", percent);
+const LATE_NORMAL: Figure = Figure::less("late normal", "late_normal", percent);
+const P75_FAST: Figure = Figure::less("p75 TTFT fast, s", "ttft_p75_fast_s", short);
+const P75_NORMAL: Figure = Figure::less("p75 TTFT normal, s", "ttft_p75_normal_s", short);
+const P75_ALL: Figure = Figure::less("p75 TTFT, s", "ttft_p75_s", short);
 const SOURCE: Source = Source("SageServe, section 7.2.6, text on Figure 15");
 const GROUP: &str = "one instance";
 const SWEEP: &str = "DPA";
-
-const fn late(name: &'static str, key: &'static str) -> Figure {
-    Figure::more(name, key, percent).less_is_better()
-}
-
-const fn late_s(name: &'static str, key: &'static str) -> Figure {
-    Figure::more(name, key, short).less_is_better()
-}
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
@@ -78,40 +69,33 @@ pub(crate) fn run(context: &Context) -> Document {
         .first()
         .map_or(1.0, |profile| profile.capacity_per_s);
     let length_s = context.pick(LENGTH_S);
-    let at = |system: &str, load: f64| {
-        case(
-            GROUP,
-            system,
-            load,
-            order(system, DEFAULT_DPA),
-            load * capacity,
-            length_s,
-        )
+    let cases = |group: &str, loads: &[f64], system: &str, order: QueueOrder| {
+        grid(group, loads, &[system], |load, _| {
+            let rate_per_s = load * capacity;
+            let source: WorkloadSource = Arc::new(move |seed| workload(rate_per_s, length_s, seed));
+            (setup(order), source)
+        })
     };
-    let loads = context.points(&LOADS);
-    let tried: Vec<Case> = LOADS.iter().map(|load| at(FCFS, *load)).collect();
-    let tried = play(context, &tried);
+    let play = |cases: &[Case]| context.run_with(SEEDS, cases, &|_, _, outcome| tiers(outcome));
+    let tried = play(&cases(GROUP, &LOADS, FCFS, QueueOrder::Fcfs));
     let distance = |load: &f64| {
-        (tried.at(GROUP, *load).mean(FCFS, P75_ALL) / QUARTILE_S)
-            .ln()
-            .abs()
+        let quartile = tried.at(GROUP, *load).mean(FCFS, P75_ALL);
+        (quartile / QUARTILE_S).ln().abs()
     };
     let load = LOADS
         .into_iter()
         .min_by(|a, b| distance(a).total_cmp(&distance(b)))
         .unwrap_or(1.0);
-    let mut cases: Vec<Case> = ORDERS.iter().map(|system| at(system, load)).collect();
+    let orders = ORDERS.map(|system| cases(GROUP, &[load], system, order(system)));
+    let mut all = orders.concat();
+    let is_quick = context.points(&LOADS).len() <= 2;
     for expired in EXPIRED_S {
-        for urgent in URGENT_S
-            .into_iter()
-            .filter(|_| loads.len() > 2 || expired > 1.0)
-        {
+        for urgent in URGENT_S.into_iter().filter(|_| !is_quick || expired > 1.0) {
             let system = format!("DPA, {expired} s and {urgent} s");
-            let order = order(DPA, (expired, urgent));
-            cases.push(case(SWEEP, &system, load, order, load * capacity, length_s));
+            all.extend(cases(SWEEP, &[load], &system, dpa((expired, urgent))));
         }
     }
-    let rows = play(context, &cases);
+    let rows = play(&all);
     let panel = rows.at(GROUP, load);
     Document {
         about: vec![format!(
@@ -134,27 +118,24 @@ pub(crate) fn run(context: &Context) -> Document {
     }
 }
 
-fn order(system: &str, (expired, urgent): (f64, f64)) -> QueueOrder {
+fn dpa((expired, urgent): (f64, f64)) -> QueueOrder {
+    QueueOrder::Dpa {
+        expired: Duration::from_secs_f64(expired),
+        urgent: Duration::from_secs_f64(urgent),
+    }
+}
+
+fn order(system: &str) -> QueueOrder {
     match system {
         EDF => QueueOrder::Edf,
         PF => QueueOrder::PriorityFirst,
-        DPA => QueueOrder::Dpa {
-            expired: Duration::from_secs_f64(expired),
-            urgent: Duration::from_secs_f64(urgent),
-        },
+        DPA => dpa(DEFAULT_DPA),
         AUTO => QueueOrder::Auto,
         _ => QueueOrder::Fcfs,
     }
 }
 
-fn case(
-    group: &str,
-    system: &str,
-    load: f64,
-    order: QueueOrder,
-    rate_per_s: f64,
-    length_s: f64,
-) -> Case {
+fn setup(order: QueueOrder) -> Setup {
     // A plain policy serves the first of the line; the default policy chooses among the first ones.
     let policy = if order == QueueOrder::Auto {
         PolicyName::Isotherm
@@ -181,14 +162,7 @@ fn case(
         }),
         ..base
     };
-    let source: WorkloadSource = Arc::new(move |seed| workload(rate_per_s, length_s, seed));
-    Case {
-        group: group.to_owned(),
-        system: system.to_owned(),
-        x: load,
-        setup: Setup::one_region(ENGINE.config(), 1, Arrangement::Router(router)),
-        source,
-    }
+    Setup::one_region(ENGINE.config(), 1, Arrangement::Router(router))
 }
 
 /// Poisson arrivals, each fast or normal by lot.
@@ -208,47 +182,26 @@ fn workload(rate_per_s: f64, length_s: f64, seed: u64) -> Workload {
     workload
 }
 
-fn play(context: &Context, cases: &[Case]) -> Rows {
-    let jobs = context.jobs(SEEDS, cases);
-    Rows(context.map(&jobs, |(case, seed)| {
-        let outcome = context.play(case, *seed);
-        let mut row: Row = case.row(*seed, &outcome);
-        row.more.extend(tiers(&outcome));
-        row
-    }))
-}
-
-fn tiers(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
-    let times = |tier: Option<Tier>| {
-        let requests = outcome
-            .requests
-            .iter()
-            .filter(|one| tier.is_none_or(|tier| one.tier == tier));
-        let mut times: Vec<f64> = requests
-            .map(|one| one.ttft().map_or(f64::INFINITY, |ttft| ttft.as_secs_f64()))
-            .collect();
-        times.sort_by(f64::total_cmp);
-        times
+fn tiers(outcome: &Outcome) -> Vec<(&'static str, f64)> {
+    let times = |is_wanted: fn(Tier) -> bool| -> Vec<f64> {
+        let requests = outcome.requests.iter();
+        let requests = requests.filter(|one| is_wanted(one.tier));
+        requests.map(ttft_s).collect()
     };
     let late = |times: &[f64], slo: Duration| {
-        let late = times
-            .iter()
-            .filter(|time| **time > slo.as_secs_f64())
-            .count();
-        late as f64 / times.len().max(1) as f64
+        let late = times.iter().filter(|time| **time > slo.as_secs_f64());
+        late.count() as f64 / times.len().max(1) as f64
     };
-    let quartile = |times: &[f64]| times.get(times.len() * 3 / 4).copied().unwrap_or(f64::NAN);
-    let (fast, normal) = (
-        times(Some(Tier::InteractiveFast)),
-        times(Some(Tier::InteractiveNormal)),
-    );
-    BTreeMap::from([
+    let quartile = |times: &[f64]| quantile(times.iter().copied(), (3, 4));
+    let fast = times(|tier| tier == Tier::InteractiveFast);
+    let normal = times(|tier| tier == Tier::InteractiveNormal);
+    vec![
         ("late_fast", late(&fast, SLOS[0])),
         ("late_normal", late(&normal, SLOS[1])),
         ("ttft_p75_fast_s", quartile(&fast)),
         ("ttft_p75_normal_s", quartile(&normal)),
-        ("ttft_p75_s", quartile(&times(None))),
-    ])
+        ("ttft_p75_s", quartile(&times(|_| true))),
+    ]
 }
 
 /// The headline has the orders with their usual thresholds.
@@ -262,63 +215,53 @@ fn table(rows: &Rows) -> Table {
 }
 
 fn paper(panel: Panel<'_>) -> Vec<PaperComparison> {
-    let mut paper = Vec::new();
-    for (system, [fast, normal, fast_s, normal_s]) in PAPER {
+    let reason = "The load and the lengths of the paper's requests are not published; the order of the systems is what compares.";
+    let of_system = |(system, [fast, normal, fast_s, normal_s]): (&str, [f64; 4])| {
         let share = |what: &str, value, figure| {
-            SOURCE.share(
-                format!("{what}, {system}"),
-                (value, value),
-                &[panel.mean(system, figure)],
-            )
+            let ours = [panel.mean(system, figure)];
+            SOURCE.share(format!("{what}, {system}"), (value, value), &ours)
         };
-        let reason = "The load and the lengths of the paper's requests are not published; the order of the systems is what compares.";
-        paper.push(share("late fast requests", fast, LATE_FAST).because(reason));
-        paper.push(share("late normal requests", normal, LATE_NORMAL));
-        for (tier, value, figure) in [("fast", fast_s, P75_FAST), ("normal", normal_s, P75_NORMAL)]
-        {
-            let over = value / QUARTILE_S;
+        let over = |tier: &str, value_s: f64, figure| {
+            let over = value_s / QUARTILE_S;
             let what = format!("p75 TTFT over FCFS, {tier}, {system}");
-            paper.push(SOURCE.times(what, (over, over), &[panel.ratio(system, FCFS, figure)]));
-        }
-    }
-    paper
+            SOURCE.times(what, (over, over), &[panel.ratio(system, FCFS, figure)])
+        };
+        [
+            share("late fast requests", fast, LATE_FAST).because(reason),
+            share("late normal requests", normal, LATE_NORMAL),
+            over("fast", fast_s, P75_FAST),
+            over("normal", normal_s, P75_NORMAL),
+        ]
+    };
+    PAPER.map(of_system).concat()
 }
 
 fn conclusions(panel: Panel<'_>) -> Vec<Conclusion> {
-    let ascending = |systems: [&str; 4], figure: Figure| {
+    let ascending = |text: &str, systems: [&str; 4], figure: Figure| {
         let values = systems.map(|system| panel.mean(system, figure));
-        values
-            .windows(2)
-            .all(|pair| matches!(pair, [low, high] if low <= high))
+        Conclusion::claim(text, values.is_sorted()).measured(panel.list(&ORDERS, figure))
     };
-    let fast = Conclusion::claim(
-        "Late fast requests: PF has the fewest, then DPA, EDF and FCFS",
-        ascending([PF, DPA, EDF, FCFS], LATE_FAST),
-    );
-    let normal = Conclusion::claim(
-        "Late normal requests: FCFS has the fewest, then EDF, DPA and PF",
-        ascending([FCFS, EDF, DPA, PF], LATE_NORMAL),
-    );
-    let ours = (panel.mean(AUTO, LATE_FAST), panel.mean(AUTO, LATE_NORMAL));
+    let late = |system: &str| [LATE_FAST, LATE_NORMAL].map(|figure| panel.mean(system, figure));
+    let ours = late(AUTO);
     let dominates = |system: &&str| {
-        let (fast, normal) = (
-            panel.mean(system, LATE_FAST),
-            panel.mean(system, LATE_NORMAL),
-        );
-        fast <= ours.0 && normal <= ours.1 && (fast, normal) != ours
+        let [fast, normal] = late(system);
+        fast <= ours[0] && normal <= ours[1] && [fast, normal] != ours
     };
-    let dominating: Vec<&str> = ORDERS
-        .into_iter()
-        .filter(|system| *system != AUTO)
-        .filter(dominates)
-        .collect();
     let auto = Conclusion::claim(
         "No order has fewer late requests of both tiers than the default policy's",
-        dominating.is_empty(),
+        !ORDERS.iter().any(dominates),
     );
     vec![
-        fast.measured(panel.list(&ORDERS, LATE_FAST)),
-        normal.measured(panel.list(&ORDERS, LATE_NORMAL)),
+        ascending(
+            "Late fast requests: PF has the fewest, then DPA, EDF and FCFS",
+            [PF, DPA, EDF, FCFS],
+            LATE_FAST,
+        ),
+        ascending(
+            "Late normal requests: FCFS has the fewest, then EDF, DPA and PF",
+            [FCFS, EDF, DPA, PF],
+            LATE_NORMAL,
+        ),
         auto.measured(format!(
             "fast {}; normal {}",
             panel.list(&ORDERS, LATE_FAST),

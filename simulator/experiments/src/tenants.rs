@@ -13,15 +13,16 @@ use isotherm_engine::model::Preset;
 use isotherm_policies::PolicyName;
 use isotherm_report::number::{percent, short, times};
 use isotherm_report::{Conclusion, Row, Section, Table};
-use isotherm_router::{Push, QueueLimits, QueueOrder, RouterConfig, TenantLimits};
+use isotherm_router::{Push, QueueOrder, TenantLimits};
 use isotherm_simulator::prompt::{Piece, Prompt};
 use isotherm_simulator::workload::rng::{LogNormal, SeededRng};
 use isotherm_simulator::workload::{RequestClass, Session, Workload};
 use isotherm_simulator::{Arrangement, Outcome, RequestRecord, Setup};
 
-use crate::context::{Case, Context, WorkloadSource, config};
+use crate::context::{Context, WorkloadSource, config, grid};
 use crate::document::Document;
 use crate::figures::{Figure, HITS};
+use crate::load::{quantile, ttft_s};
 use crate::rows::Rows;
 
 const SEEDS: u64 = 3;
@@ -87,46 +88,47 @@ const BY_BOTH: &str = "bounded by requests and tokens";
 const SYSTEMS: [&str; 5] = [ALONE, UNFAIR, FCFS, BY_REQUESTS, BY_BOTH];
 /// Largest share of a tenant where it is bounded: a little more than that of the largest tenant.
 const SHARE_MAX: f64 = 0.18;
-const OTHERS_P90: Figure =
-    Figure::more("p90 TTFT of the others, s", "others_p90_s", short).less_is_better();
-const OTHERS_QUEUED: Figure = Figure::more(
+const OTHERS_P90: Figure = Figure::less("p90 TTFT of the others, s", "others_p90_s", short);
+const OTHERS_QUEUED: Figure = Figure::less(
     "p90 of the others' wait in the router, s",
     "others_queued_p90_s",
     short,
-)
-.less_is_better();
-const WORST_P90: Figure =
-    Figure::more("worst tenant's p90 TTFT, s", "worst_p90_s", short).less_is_better();
-const BURSTING_P90: Figure = Figure::more(
+);
+const WORST_P90: Figure = Figure::less("worst tenant's p90 TTFT, s", "worst_p90_s", short);
+const BURSTING_P90: Figure = Figure::less(
     "p90 TTFT of the bursting tenant, s",
     "bursting_p90_s",
     short,
-)
-.less_is_better();
-
-const OTHERS_REFUSED: Figure =
-    Figure::more("refused of the others", "others_refused", percent).less_is_better();
-const BURSTING_REFUSED: Figure = Figure::more(
+);
+const OTHERS_REFUSED: Figure = Figure::less("refused of the others", "others_refused", percent);
+const BURSTING_REFUSED: Figure = Figure::less(
     "refused of the bursting tenant",
     "bursting_refused",
     percent,
-)
-.less_is_better();
+);
 
 /// Runs it.
 pub(crate) fn run(context: &Context) -> Document {
     let length_s = context.pick(LENGTH_S);
-    let of_burst = |burst: Burst| SYSTEMS.map(|system| (burst, case(system, burst, length_s)));
-    let (bursts, cases): (Vec<Burst>, Vec<Case>) = BURSTS.into_iter().flat_map(of_burst).unzip();
-    let jobs = context.jobs(SEEDS, &cases);
-    let rows = Rows(context.map(&jobs, |(case, seed)| {
-        let outcome = context.play(case, *seed);
-        let mut row = case.row(*seed, &outcome);
-        let burst = bursts.iter().find(|burst| burst.name == case.group);
-        let bursting = burst.map_or(0, |burst| burst.tenant);
-        row.more.extend(figures(&outcome, bursting));
-        row
-    }));
+    let cases = BURSTS.map(|burst| {
+        grid(burst.name, &[0.0], &SYSTEMS, |_, system| {
+            let played = if system == ALONE {
+                Burst {
+                    requests: 1.0,
+                    length: 1.0,
+                    ..burst
+                }
+            } else {
+                burst
+            };
+            let source: WorkloadSource = Arc::new(move |seed| workload(played, length_s, seed));
+            (setup(system), source)
+        })
+    });
+    let rows = context.run_with(SEEDS, &cases.concat(), &|case, _, outcome| {
+        let burst = BURSTS.iter().find(|burst| burst.name == case.group);
+        figures(outcome, burst.map_or(0, |burst| burst.tenant)).into()
+    });
     Document {
         about: vec![format!(
             "{REPLICAS} replicas of Llama-3.1-8B on one L4 each, {HALF_PER_S} requests a second or, close to the capacity, {CLOSE_PER_S}, of {} tenants with the skew of ServeGen's large model (largest {}). For the middle third, a tenant sends ten \
@@ -141,7 +143,7 @@ pub(crate) fn run(context: &Context) -> Document {
             .flat_map(|burst| conclusions(&rows, burst.name))
             .collect(),
         sections: vec![Section::new("Bursts").table(table(&rows))],
-        rows: rows.clone(),
+        rows,
         ..Document::default()
     }
 }
@@ -182,49 +184,22 @@ fn table(rows: &Rows) -> Table {
         .headline(&columns.collect::<Vec<_>>(), is_shown)
 }
 
-fn case(system: &'static str, burst: Burst, length_s: f64) -> Case {
-    let base = config(PolicyName::Isotherm, Push::Pending);
-    let router = RouterConfig {
-        queue: QueueLimits {
-            order: if system == FCFS {
-                QueueOrder::Fcfs
-            } else {
-                base.queue.order
-            },
-            ..base.queue
-        },
-        tenants: [BY_REQUESTS, BY_BOTH]
-            .contains(&system)
-            .then_some(TenantLimits {
-                in_flight_max: None,
-                share_max: Some(SHARE_MAX),
-                token_share_max: (system == BY_BOTH).then_some(SHARE_MAX),
-                weights: BTreeMap::new(),
-                tracked_max: TenantLimits::TRACKED_MAX,
-            }),
-        ..base
-    };
-    let played = if system == ALONE {
-        Burst {
-            requests: 1.0,
-            length: 1.0,
-            ..burst
-        }
-    } else {
-        burst
-    };
-    let source: WorkloadSource = Arc::new(move |seed| workload(played, length_s, seed));
-    Case {
-        group: burst.name.to_owned(),
-        system: system.to_owned(),
-        x: 0.0,
-        setup: Setup::one_region(
-            Preset::Llama31_8bL4.config(),
-            REPLICAS,
-            Arrangement::Router(router),
-        ),
-        source,
+fn setup(system: &str) -> Setup {
+    let mut router = config(PolicyName::Isotherm, Push::Pending);
+    if system == FCFS {
+        router.queue.order = QueueOrder::Fcfs;
     }
+    router.tenants = [BY_REQUESTS, BY_BOTH]
+        .contains(&system)
+        .then_some(TenantLimits {
+            in_flight_max: None,
+            share_max: Some(SHARE_MAX),
+            token_share_max: (system == BY_BOTH).then_some(SHARE_MAX),
+            weights: BTreeMap::new(),
+            tracked_max: TenantLimits::TRACKED_MAX,
+        });
+    let engine = Preset::Llama31_8bL4.config();
+    Setup::one_region(engine, REPLICAS, Arrangement::Router(router))
 }
 
 fn shares() -> Vec<f64> {
@@ -281,32 +256,30 @@ fn workload(burst: Burst, length_s: f64, seed: u64) -> Workload {
 }
 
 fn figures(outcome: &Outcome, bursting: u64) -> [(&'static str, f64); 6] {
-    let ttft = |one: &RequestRecord| one.ttft().map_or(f64::INFINITY, |time| time.as_secs_f64());
     let queued = |one: &RequestRecord| one.queued.as_secs_f64();
-    let p90 = |is_wanted: &dyn Fn(&RequestRecord) -> bool, of: &dyn Fn(&RequestRecord) -> f64| {
-        let requests = outcome.requests.iter().filter(|one| is_wanted(one));
-        let mut times: Vec<f64> = requests.map(of).collect();
-        times.sort_by(f64::total_cmp);
-        times.get(times.len() * 9 / 10).copied().unwrap_or(f64::NAN)
+    let of = |is_wanted: &dyn Fn(u64) -> bool| -> Vec<&RequestRecord> {
+        let requests = outcome.requests.iter();
+        requests.filter(|one| is_wanted(one.tenant)).collect()
     };
-    let is_other = |one: &RequestRecord| one.tenant != bursting;
-    let refused = |is_wanted: &dyn Fn(&RequestRecord) -> bool| {
-        let requests = outcome.requests.iter().filter(|one| is_wanted(one));
-        let (refused, all) = requests.fold((0, 0), |(refused, all), one| {
-            (refused + usize::from(one.refused.is_some()), all + 1)
-        });
-        refused as f64 / all as f64
+    let p90 = |requests: &[&RequestRecord], of: fn(&RequestRecord) -> f64| {
+        quantile(requests.iter().map(|one| of(one)), (9, 10))
     };
+    let refused = |requests: &[&RequestRecord]| {
+        let refused = requests.iter().filter(|one| one.refused.is_some());
+        refused.count() as f64 / requests.len() as f64
+    };
+    let others = of(&|tenant| tenant != bursting);
+    let bursting_own = of(&|tenant| tenant == bursting);
     let tenants = (1..).zip(shares()).map(|(tenant, _)| tenant);
     let worst = tenants
         .filter(|tenant| *tenant != bursting)
-        .map(|tenant| p90(&|one| one.tenant == tenant, &ttft));
+        .map(|tenant| p90(&of(&|other| other == tenant), ttft_s));
     [
-        ("others_p90_s", p90(&is_other, &ttft)),
-        ("others_queued_p90_s", p90(&is_other, &queued)),
+        ("others_p90_s", p90(&others, ttft_s)),
+        ("others_queued_p90_s", p90(&others, queued)),
         ("worst_p90_s", worst.fold(f64::NAN, f64::max)),
-        ("bursting_p90_s", p90(&|one| !is_other(one), &ttft)),
-        ("others_refused", refused(&is_other)),
-        ("bursting_refused", refused(&|one| !is_other(one))),
+        ("bursting_p90_s", p90(&bursting_own, ttft_s)),
+        ("others_refused", refused(&others)),
+        ("bursting_refused", refused(&bursting_own)),
     ]
 }

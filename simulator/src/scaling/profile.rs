@@ -4,6 +4,8 @@
 //! from it; nothing in it is assumed but the lengths: a request longer than those measured counts as more requests, by the time
 //! that the engine's own coefficients give it.
 
+use super::traffic::Point;
+
 /// Quantiles of a time that a level keeps.
 pub const QUANTILES: usize = 20;
 
@@ -112,6 +114,24 @@ impl Profile {
             time((prompt_tokens, output_tokens)) / measured
         } else {
             1.0
+        }
+    }
+
+    /// Instances that the interactive requests of a point keep busy.
+    #[must_use]
+    pub fn busy(&self, point: &Point) -> f64 {
+        let requests = self.equivalents(point.prompt_tokens, point.output_tokens);
+        point.interactive_per_s * requests / self.capacity_per_s
+    }
+
+    /// A point of requests of the measured lengths, without any.
+    #[must_use]
+    pub fn point(&self) -> Point {
+        let (prompt_tokens, output_tokens) = self.tokens;
+        Point {
+            prompt_tokens,
+            output_tokens,
+            ..Point::default()
         }
     }
 

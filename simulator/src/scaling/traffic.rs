@@ -91,6 +91,15 @@ impl Point {
         self.interactive_per_s * self.prompt_tokens
     }
 
+    /// The point with interactive requests alone.
+    #[must_use]
+    pub fn without_batch(self) -> Self {
+        Self {
+            batch_per_s: 0.0,
+            ..self
+        }
+    }
+
     fn towards(&self, other: &Self, share: f64) -> Self {
         let mix = |from: f64, to: f64| from + (to - from) * share;
         Self {

@@ -3,33 +3,26 @@
 use std::collections::BTreeMap;
 
 use isotherm_report::number::{percent, short};
-use isotherm_report::{Row, Table};
+use isotherm_report::{Row, Section};
 use isotherm_simulator::scaling::cluster::Cell;
 use isotherm_simulator::scaling::latencies::Latencies;
 
 use crate::figures::Figure;
 use crate::rows::Rows;
 
-pub(crate) const HOURS: Figure =
-    Figure::more("instance hours", "instance_hours", short).less_is_better();
-pub(crate) const WASTED: Figure =
-    Figure::more("hours starting", "hours_starting", short).less_is_better();
+pub(crate) const HOURS: Figure = Figure::less("instance hours", "instance_hours", short);
+pub(crate) const WASTED: Figure = Figure::less("hours starting", "hours_starting", short);
 pub(crate) const SPOT: Figure = Figure::more("hours lent as spot", "hours_spot", short);
-pub(crate) const STARTS: Figure = Figure::more("starts", "starts", short).less_is_better();
-pub(crate) const REVERSALS: Figure =
-    Figure::more("starts undone in 10 min", "reversals", short).less_is_better();
-pub(crate) const P75: Figure = Figure::more("p75 TTFT, s", "ttft_p75_s", short).less_is_better();
-pub(crate) const P95: Figure = Figure::more("p95 TTFT, s", "ttft_p95_s", short).less_is_better();
-pub(crate) const E2E_P95: Figure =
-    Figure::more("p95 end to end, s", "e2e_p95_s", short).less_is_better();
-pub(crate) const LATE: Figure =
-    Figure::more("TTFT over 5 s", "late_share", percent).less_is_better();
+pub(crate) const STARTS: Figure = Figure::less("starts", "starts", short);
+pub(crate) const REVERSALS: Figure = Figure::less("starts undone in 10 min", "reversals", short);
+pub(crate) const P75: Figure = Figure::less("p75 TTFT, s", "ttft_p75_s", short);
+pub(crate) const P95: Figure = Figure::less("p95 TTFT, s", "ttft_p95_s", short);
+pub(crate) const E2E_P95: Figure = Figure::less("p95 end to end, s", "e2e_p95_s", short);
+pub(crate) const LATE: Figure = Figure::less("TTFT over 5 s", "late_share", percent);
 pub(crate) const USED: Figure = Figure::more("memory utilisation", "utilisation", percent);
 pub(crate) const BATCH: Figure = Figure::more("batch served", "batch_served_share", percent);
-pub(crate) const MISSED: Figure =
-    Figure::more("batch past deadline", "batch_missed", short).less_is_better();
-pub(crate) const FULL: Figure =
-    Figure::more("time above 70 %", "full_share", percent).less_is_better();
+pub(crate) const MISSED: Figure = Figure::less("batch past deadline", "batch_missed", short);
+pub(crate) const FULL: Figure = Figure::less("time above 70 %", "full_share", percent);
 
 const SHOWN: [Figure; 13] = [
     HOURS, WASTED, SPOT, STARTS, REVERSALS, P75, P95, E2E_P95, LATE, USED, FULL, BATCH, MISSED,
@@ -91,8 +84,9 @@ pub(crate) fn of<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeMap<&'static
 }
 
 /// The figures of every cell of the rows; the headline has some systems.
-pub(crate) fn table(rows: &Rows, systems: &[&str]) -> Table {
+pub(crate) fn section(rows: &Rows, systems: &[&str]) -> Section {
     let columns = ["group", "system", HOURS.name, P95.name, LATE.name];
     let is_shown = |row: &Row| systems.contains(&row.text(1));
-    rows.table("", &SHOWN).headline(&columns, is_shown)
+    let table = rows.table("", &SHOWN).headline(&columns, is_shown);
+    Section::detail("Figures of the runs").table(table)
 }

@@ -13,14 +13,17 @@ use super::figures;
 use super::strategies::{Mode, scaler};
 use crate::context::Context;
 use crate::row::Row;
+use crate::rows::{Panel, Rows};
 
 /// A day, s.
 pub(crate) const DAY_S: f64 = 86_400.0;
 /// Shares of the West, Central and East region of model A's capacity (P§3).
 pub(crate) const REGIONS: [f64; 3] = [0.27, 0.21, 0.52];
 /// Instances of a deployment at the start, and its bounds (P§7.1).
-pub(crate) const START: usize = 20;
-pub(crate) const BOUNDS: (usize, usize) = (2, 20);
+const START: usize = 20;
+const BOUNDS: (usize, usize) = (2, 20);
+/// Remark on the figures of every run that is not played request by request.
+pub(crate) const AGGREGATED: &str = "Aggregated model of the instances in steps of 15 s; the experiment fidelity measures its error.";
 /// Utilisation from which the region router prefers other regions (P§6.1).
 const REGION_UTILISATION: f64 = 0.70;
 
@@ -82,6 +85,39 @@ impl Trial {
     }
 }
 
+/// Every strategy on a cluster with every seed, in both modes.
+pub(crate) fn trials(
+    context: &Context,
+    seeds: u64,
+    name: &str,
+    strategies: &[&'static str],
+    cluster: &Cluster,
+) -> Vec<Trial> {
+    let mut trials = Vec::new();
+    for seed in context.seeds(seeds) {
+        for mode in Mode::ALL {
+            trials.extend(strategies.iter().map(|strategy| {
+                Trial::new(mode.group(name), strategy, (mode, seed), cluster.clone())
+            }));
+        }
+    }
+    trials
+}
+
+impl Rows {
+    /// The runs of a name in a mode.
+    pub(crate) fn mode(&self, name: &str, mode: Mode) -> Panel<'_> {
+        let group = mode.group(name);
+        let row = self.0.iter().find(|row| row.group == group);
+        self.at(row.map_or("", |row| &row.group), 0.0)
+    }
+
+    /// The runs of a name in both modes.
+    pub(crate) fn modes(&self, name: &str) -> [Panel<'_>; 2] {
+        Mode::ALL.map(|mode| self.mode(name, mode))
+    }
+}
+
 /// The traces of the command line, or their twins.
 pub(crate) fn traces(context: &Context) -> Arc<Traces> {
     match &context.effort.traces {
@@ -97,11 +133,6 @@ pub(crate) fn about(traces: &Traces) -> String {
     } else {
         "Traffic: synthetic twins of the recorded weeks (profiles of days and weeks with noise); --traces DIRECTORY plays the recorded ones.".to_owned()
     }
-}
-
-/// The traffic of each region: shares of a series.
-pub(crate) fn split(series: &Series, shares: &[f64]) -> Vec<Series> {
-    shares.iter().map(|share| series.scaled(*share)).collect()
 }
 
 /// A deployment of every region in the shared group.

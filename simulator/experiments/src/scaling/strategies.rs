@@ -51,6 +51,11 @@ impl Mode {
         }
     }
 
+    /// The rows of a name in this mode.
+    pub(crate) fn group(self, name: &str) -> String {
+        format!("{name}, {}", self.name())
+    }
+
     /// Times until an instance serves.
     pub(crate) fn times(self, strategy: &str) -> StartTimes {
         match self {
@@ -116,7 +121,9 @@ pub(crate) fn scaler(strategy: &str, mode: Mode, cluster: &Cluster) -> Box<dyn S
 /// Isotherm's planner. In paper mode it gets the forecast that the paper's strategies get.
 fn planner(rules: PoolRules, mode: Mode, cluster: &Cluster) -> Box<dyn Scaler> {
     Box::new(match mode {
-        Mode::Paper => PlannerScaler::supplied(rules, known(cluster, busy)),
+        Mode::Paper => {
+            PlannerScaler::supplied(rules, known(cluster, |point, profile| profile.busy(point)))
+        }
         Mode::Honest => PlannerScaler::new(rules),
     })
 }
@@ -149,10 +156,4 @@ fn known(cluster: &Cluster, demand: impl Fn(&Point, &Profile) -> f64) -> Vec<Vec
             in_sample(&demands)
         })
         .collect()
-}
-
-/// Instances that interactive requests keep busy.
-fn busy(point: &Point, profile: &Profile) -> f64 {
-    let requests = profile.equivalents(point.prompt_tokens, point.output_tokens);
-    point.interactive_per_s * requests / profile.capacity_per_s
 }
