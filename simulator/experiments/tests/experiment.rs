@@ -85,19 +85,29 @@ fn names_are_unique_and_an_unknown_name_lists_all() {
     assert_eq!(names.len(), EXPERIMENTS.len());
 }
 
-#[test]
-fn robustness_judges_a_workload_with_a_profile_beside_every_rival() {
-    let output = std::env::temp_dir().join(format!("isotherm-robustness-{}", std::process::id()));
+/// The JSON file of a quick run of an experiment.
+fn data(name: &str, effort: Effort) -> serde_json::Value {
+    let output = std::env::temp_dir().join(format!("isotherm-{name}-{}", std::process::id()));
     let context = Context::new(Effort {
         quick: true,
-        telemetry: Some(Telemetry::Opaque),
-        workloads: vec!["bursty".to_owned()],
-        ..Effort::default()
+        ..effort
     });
-    let experiments = registry::named("robustness").unwrap();
-    registry::run(&experiments, &context, &output, None).unwrap();
-    let json = fs::read_to_string(output.join("robustness/data.json")).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    registry::run(&registry::named(name).unwrap(), &context, &output, None).unwrap();
+    let json = fs::read_to_string(output.join(name).join("data.json")).unwrap();
+    fs::remove_dir_all(output).unwrap();
+    serde_json::from_str(&json).unwrap()
+}
+
+#[test]
+fn robustness_judges_a_workload_with_a_profile_beside_every_rival() {
+    let json = data(
+        "robustness",
+        Effort {
+            telemetry: Some(Telemetry::Opaque),
+            workloads: vec!["bursty".to_owned()],
+            ..Effort::default()
+        },
+    );
     let rows = json["rows"].as_array().unwrap();
     let systems: std::collections::BTreeSet<&str> = rows
         .iter()
@@ -122,5 +132,18 @@ fn robustness_judges_a_workload_with_a_profile_beside_every_rival() {
         "{first}"
     );
     assert_eq!(rows[0]["group"], "bursty, opaque");
-    fs::remove_dir_all(output).unwrap();
+}
+
+#[test]
+fn the_burst_of_a_tenant_reaches_the_others_without_a_bound() {
+    let json = data("tenants", Effort::default());
+    let rows = json["rows"].as_array().unwrap();
+    let p90 = |system: &str| {
+        let group = "Half of the capacity, the largest tenant bursts";
+        let mut rows = rows.iter();
+        let row = rows.find(|row| row["group"] == group && row["system"] == system);
+        row.unwrap()["more"]["others_p90_s"].as_f64().unwrap()
+    };
+    let (alone, unbound) = (p90("alone"), p90("FCFS"));
+    assert!(alone < unbound, "{alone} {unbound}");
 }

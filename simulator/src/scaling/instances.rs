@@ -2,8 +2,7 @@
 //!
 //! Instances are equal virtual machines (P§7.1), each with the weights of a model. An instance serves its model, drains,
 //! starts, or is lent out as spot. A model that grows takes, in this order (P§6.4): its own draining instances; spot instances with its own
-//! weights (1 min in the median, 5 at most); spot instances of another model of its group (10 min, or 2 h when the weights are not
-//! in the region). An instance that drains or starts serves no other model and costs its own. P§n: section n of SageServe.
+//! weights (1 min in the median, 5 at most); spot instances of another model of its group (10 min). An instance that drains or starts serves no other model and costs its own. P§n: section n of SageServe.
 
 use super::ledger::Ledger;
 use crate::workload::rng::SeededRng;
@@ -17,8 +16,6 @@ pub struct StartTimes {
     pub own_max_s: f64,
     /// A spot instance with another model's weights.
     pub other_s: f64,
-    /// As `other_s`, when the weights are not in the region.
-    pub remote_s: f64,
     /// Time in which an instance finishes what it has.
     pub drain_s: f64,
 }
@@ -29,7 +26,6 @@ impl StartTimes {
         own_s: 60.0,
         own_max_s: 300.0,
         other_s: 600.0,
-        remote_s: 7_200.0,
         drain_s: 30.0,
     };
     /// Times of the paper's published code.
@@ -37,7 +33,6 @@ impl StartTimes {
         own_s: 65.0,
         own_max_s: 65.0,
         other_s: 155.0,
-        remote_s: 155.0,
         drain_s: 30.0,
     };
 
@@ -125,8 +120,6 @@ pub struct Region {
     times: StartTimes,
     /// Group of each deployment: only deployments of one group take each other's instances.
     groups: Vec<usize>,
-    /// Whether the weights of each deployment are in the region.
-    has_weights: Vec<bool>,
     rng: SeededRng,
     /// Identity of the next instance that starts.
     next_serial: u64,
@@ -155,7 +148,6 @@ impl Region {
             instances,
             times,
             groups: deployments.iter().map(|(group, _)| *group).collect(),
-            has_weights: vec![true; deployments.len()],
             rng: SeededRng::new(seed),
             ledgers: vec![Ledger::default(); deployments.len()],
             transitions: None,
@@ -181,15 +173,6 @@ impl Region {
         if let Some(transitions) = &mut self.transitions {
             transitions.push(transition);
         }
-    }
-
-    /// Region without the weights of a deployment: instances of other models take longer to serve it.
-    #[must_use]
-    pub fn without_weights(mut self, deployment: usize) -> Self {
-        if let Some(has_weights) = self.has_weights.get_mut(deployment) {
-            *has_weights = false;
-        }
-        self
     }
 
     /// Instances of a deployment.
@@ -294,11 +277,10 @@ impl Region {
             let Some((instance, is_own)) = self.spot_for(deployment) else {
                 return false;
             };
-            let has_weights = self.has_weights.get(deployment).copied().unwrap_or(true);
-            let takes_s = match (is_own, has_weights) {
-                (true, _) => self.times.own(&mut self.rng),
-                (false, true) => self.times.other_s,
-                (false, false) => self.times.remote_s,
+            let takes_s = if is_own {
+                self.times.own(&mut self.rng)
+            } else {
+                self.times.other_s
             };
             let ready_s = now_s + takes_s;
             self.set(instance, deployment, State::Starting { ready_s, is_own });
@@ -422,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_share_nothing_and_missing_weights_take_two_hours() {
+    fn groups_share_nothing() {
         let mut region = Region::new(&[(0, 2), (1, 4)], TIMES, 1);
         region.scale(0.0, 1, 2);
         pass(&mut region, 0.0, 60.0);
@@ -431,14 +413,6 @@ mod tests {
             2,
             "spot instances of another group"
         );
-        let mut region = Region::new(&[(0, 2), (0, 4)], TIMES, 1).without_weights(0);
-        region.scale(0.0, 1, 2);
-        pass(&mut region, 0.0, 60.0);
-        region.scale(60.0, 0, 3);
-        pass(&mut region, 60.0, 7_245.0);
-        assert_eq!(region.counts(0).ready, 2);
-        pass(&mut region, 7_245.0, 7_260.0);
-        assert_eq!(region.counts(0).ready, 3);
     }
 
     #[test]

@@ -26,14 +26,10 @@ pub struct Pool {
     batch: f64,
     /// Level of load of the last step.
     pub level: Level,
-    /// Instances that were busy in the last step.
-    pub busy: f64,
     /// Times to the first token of interactive requests.
     pub ttft: Latencies,
     /// Times to the end of interactive answers.
     pub e2e: Latencies,
-    /// Interactive requests that were served.
-    pub served: f64,
 }
 
 /// Requests of a step, by tier.
@@ -54,10 +50,8 @@ impl Pool {
             interactive: VecDeque::new(),
             batch: 0.0,
             level: Level::default(),
-            busy: 0.0,
             ttft: Latencies::default(),
             e2e: Latencies::default(),
-            served: 0.0,
         }
     }
 
@@ -108,7 +102,6 @@ impl Pool {
         } else {
             f64::INFINITY
         };
-        self.busy = load.min(1.0) * instances as f64;
         self.level = if instances == 0 && wanted <= 0.0 {
             Level::default()
         } else {
@@ -122,7 +115,6 @@ impl Pool {
         let interactive = self.serve_interactive(middle_s, &mut left);
         let batch = self.batch.min(left);
         self.batch -= batch;
-        self.served += interactive;
         RequestCounts { interactive, batch }
     }
 

@@ -161,30 +161,7 @@ fn fault(after: Duration, what: Action) -> Change {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use super::super::standard::standard as standards;
     use super::*;
-
-    #[test]
-    fn every_adverse_workload_has_a_name_of_its_own_and_fits_its_fleet() {
-        let names: Vec<&str> = adverse()
-            .iter()
-            .chain(&standards())
-            .map(|standard| standard.name)
-            .collect();
-        let unique: BTreeSet<&str> = names.iter().copied().collect();
-        assert_eq!(unique.len(), names.len());
-        for standard in adverse().into_iter().chain([pool(8)]) {
-            let workload = standard.workload(1);
-            assert_eq!(workload.name, standard.name);
-            assert!(workload.requests() >= 1_000, "{}", standard.name);
-            let steps = workload.sessions.iter().flat_map(|session| &session.steps);
-            let longest = steps.map(|step| step.prompt.tokens() + step.output_tokens);
-            let most = standard.fleet().request_tokens_max();
-            assert!(longest.max() <= Some(most), "{}", standard.name);
-        }
-    }
 
     #[test]
     fn every_pool_has_the_same_clients_for_a_replica() {

@@ -130,25 +130,3 @@ fn small_batches(sequences_max: u32) -> Vec<RegionSetup> {
     };
     vec![RegionSetup::new("one", config, 8)]
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_workload_is_short_and_fits_its_fleet() {
-        for standard in yardstick() {
-            let workload = standard.workload(1);
-            let (name, requests) = (standard.name, workload.requests());
-            assert_eq!(workload.name, name);
-            assert!(requests >= 1_000, "{name} has {requests}");
-            if workload.sends_until.is_none() {
-                assert!(requests <= 4_500, "{name} has {requests}");
-            }
-            let steps = workload.sessions.iter().flat_map(|session| &session.steps);
-            let longest = steps.map(|step| step.prompt.tokens() + step.output_tokens);
-            let most = standard.fleet().request_tokens_max();
-            assert!(longest.max() <= Some(most), "{name}");
-        }
-    }
-}

@@ -17,7 +17,6 @@ mod regions;
 mod scaling;
 mod services;
 mod simulation;
-mod speed;
 mod support;
 mod telemetry;
 mod workloads;

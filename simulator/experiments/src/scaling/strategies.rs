@@ -64,7 +64,6 @@ impl Mode {
                 own_s: 0.0,
                 own_max_s: 0.0,
                 other_s: 0.0,
-                remote_s: 0.0,
                 drain_s: StartTimes::CODE.drain_s,
             },
             Self::Paper => StartTimes::CODE,
