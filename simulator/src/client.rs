@@ -160,7 +160,6 @@ fn nanos(time: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::prompt::Prompt;
-    use crate::workload::RequestClass;
 
     fn session(follows: Option<usize>, starts_ns: u64, after: &[Option<usize>]) -> Session {
         let step = |after: &Option<usize>| Step {
@@ -170,14 +169,10 @@ mod tests {
             output_tokens: 1,
             answer_id: 0,
         };
+        let steps = after.iter().map(step).collect();
         Session {
-            region: 0,
-            key: 0,
             follows,
-            starts: Duration::from_nanos(starts_ns),
-            adapter: None,
-            class: RequestClass::default(),
-            steps: after.iter().map(step).collect(),
+            ..Session::new(0, Duration::from_nanos(starts_ns), steps)
         }
     }
 

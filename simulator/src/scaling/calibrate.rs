@@ -11,11 +11,10 @@ use isotherm_router::{QueueLimits, RouterConfig};
 
 use super::profile::{Level, Profile, QUANTILES};
 use crate::LiveRun;
-use crate::prompt::Prompt;
 use crate::record::RequestRecord;
 use crate::setup::{Arrangement, Setup};
 use crate::workload::rng::SeededRng;
-use crate::workload::{Session, Workload, lengths};
+use crate::workload::{Workload, lengths};
 
 /// Replicas of the fleet that is measured: the wait of a small fleet, as the fleets of these experiments are.
 const REPLICAS: usize = 4;
@@ -150,16 +149,7 @@ pub fn arrivals(rate_per_s: f64, length_s: f64, seed: u64) -> Workload {
     let mut sessions = Vec::new();
     let mut at = rng.exponential(1.0 / rate_per_s.max(1e-9));
     while at < length_s {
-        let lengths = lengths::sample(&mut rng);
-        let prompt = Prompt::new([rng.text(lengths.prompt)]);
-        let key = rng.key();
-        let answer = rng.text(lengths.answer.max(1));
-        sessions.push(Session::one(
-            key,
-            Duration::from_secs_f64(at),
-            prompt,
-            answer,
-        ));
+        sessions.push(lengths::request(Duration::from_secs_f64(at), &mut rng));
         at += rng.exponential(1.0 / rate_per_s.max(1e-9));
     }
     Workload {

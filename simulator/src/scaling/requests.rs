@@ -12,7 +12,6 @@ use super::cluster::{Cluster, Deployment};
 use super::instances::{Region, Transition};
 use super::ledger::Ledger;
 use super::scaler::{Demand, STEP_S, Scaler, View};
-use crate::prompt::Prompt;
 use crate::record::Outcome;
 use crate::setup::{Arrangement, RegionSetup, ReplicaSetup, Setup};
 use crate::workload::rng::SeededRng;
@@ -284,13 +283,10 @@ fn workload(deployment: &Deployment, length_s: f64, seed: u64) -> Workload {
             let gap_s = 1.0 / traffic.at(from_s).interactive_per_s.max(1e-9);
             let mut at = from_s + rng.exponential(gap_s);
             while at < to_s.min(length_s) {
-                let lengths = lengths::sample(&mut rng);
-                let prompt = Prompt::new([rng.text(lengths.prompt)]);
-                let key = rng.key();
-                let answer = rng.text(lengths.answer.max(1));
-                let mut session = Session::one(key, Duration::from_secs_f64(at), prompt, answer);
-                session.region = region;
-                sessions.push(session);
+                sessions.push(Session {
+                    region,
+                    ..lengths::request(Duration::from_secs_f64(at), &mut rng)
+                });
                 at += rng.exponential(gap_s);
             }
             from_s = to_s;

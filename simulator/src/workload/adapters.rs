@@ -5,7 +5,7 @@
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{RequestClass, Session, Workload};
+use super::{Session, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// Requests for adapters.
@@ -47,7 +47,6 @@ impl AdapterMix {
             let answer = ANSWER.text(&mut rng, TOKENS);
             sessions.push(Session {
                 adapter: adapter.map(|(adapter, _)| *adapter),
-                class: RequestClass::default(),
                 ..Session::one(rng.key(), duration(at), prompt, answer)
             });
         }

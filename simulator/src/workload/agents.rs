@@ -11,7 +11,7 @@
 use core::time::Duration;
 
 use super::rng::{LogNormal, SeededRng, within};
-use super::{RequestClass, Session, Step, Workload};
+use super::{Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// Programs of agents.
@@ -66,14 +66,9 @@ impl Agents {
         let mut rng = SeededRng::new(seed);
         let main = rng.text(MAIN_INSTRUCTIONS_TOKENS);
         let sub = rng.text(SUB_INSTRUCTIONS_TOKENS);
-        let program = |_| Session {
-            region: 0,
-            key: rng.key(),
-            follows: None,
-            starts: self.arrival.mul_f64(rng.unit()),
-            adapter: None,
-            class: RequestClass::default(),
-            steps: steps(main, sub, &mut rng),
+        let program = |_| {
+            let (key, starts) = (rng.key(), self.arrival.mul_f64(rng.unit()));
+            Session::new(key, starts, steps(main, sub, &mut rng))
         };
         let mut sessions: Vec<Session> = (0..self.programs).map(program).collect();
         sessions.sort_by_key(|session| session.starts);

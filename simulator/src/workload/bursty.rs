@@ -39,11 +39,7 @@ pub fn generate(scale: f64, seed: u64) -> Workload {
     }
     let mut at = rng.exponential(BACKGROUND_GAP_S);
     while at < duration_s {
-        let lengths = lengths::sample(&mut rng);
-        let prompt = Prompt::new([rng.text(lengths.prompt)]);
-        let key = rng.key();
-        let answer = rng.text(lengths.answer.max(1));
-        sessions.push(Session::one(key, duration(at), prompt, answer));
+        sessions.push(lengths::request(duration(at), &mut rng));
         at += rng.exponential(BACKGROUND_GAP_S);
     }
     sessions.sort_by_key(|session| session.starts);

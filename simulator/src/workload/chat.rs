@@ -16,7 +16,7 @@
 use core::time::Duration;
 
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{RequestClass, Session, Step, Workload};
+use super::{Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// People who chat.
@@ -153,12 +153,8 @@ impl Chat {
                 requests += steps.len();
                 sessions.push(Session {
                     region,
-                    key,
                     follows,
-                    starts: Duration::from_secs_f64(starts),
-                    adapter: None,
-                    class: RequestClass::default(),
-                    steps,
+                    ..Session::new(key, Duration::from_secs_f64(starts), steps)
                 });
                 follows = Some(sessions.len() - 1);
                 starts = rng.exponential(self.think_s);

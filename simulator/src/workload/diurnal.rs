@@ -8,7 +8,7 @@
 use super::chat::{Book, Chat};
 use super::replay::{duration, scaled};
 use super::rng::SeededRng;
-use super::{RequestClass, Session, Workload};
+use super::{Session, Workload};
 
 /// Usual length of a day in seconds; the workload plays a single day.
 const DAY_S: f64 = 600.0;
@@ -93,14 +93,11 @@ fn conversations(regions: &[Curve], length_s: f64, seed: u64) -> Vec<Session> {
             if rng.chance((curve.rate)(at / length_s) / curve.most_per_s) {
                 let own = book.opening(&mut rng);
                 let opening = book.begin(region, own, &mut rng);
+                let key = rng.key();
+                let steps = chat.conversation(opening, &mut rng);
                 sessions.push(Session {
                     region,
-                    key: rng.key(),
-                    follows: None,
-                    starts: duration(at),
-                    adapter: None,
-                    class: RequestClass::default(),
-                    steps: chat.conversation(opening, &mut rng),
+                    ..Session::new(key, duration(at), steps)
                 });
             }
             at += rng.exponential(1.0 / curve.most_per_s);

@@ -5,7 +5,11 @@
 //! 0.022 (a single log-normal: 0.16 and 0.18); means within 0.2 %. Within a part the two lengths are independent: their
 //! correlation in the trace, -0.11, is that of the parts (fit: -0.12).
 
+use core::time::Duration;
+
+use super::Session;
 use super::rng::{LogNormal, SeededRng, within};
+use crate::prompt::Prompt;
 
 /// Lengths of a request, tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +49,15 @@ pub fn sample(rng: &mut SeededRng) -> Lengths {
         prompt: within(prompt, PROMPT),
         answer: within(answer, ANSWER),
     }
+}
+
+/// A request of such lengths whose prompt occurs nowhere else.
+pub fn request(starts: Duration, rng: &mut SeededRng) -> Session {
+    let lengths = sample(rng);
+    let prompt = Prompt::new([rng.text(lengths.prompt)]);
+    let key = rng.key();
+    let answer = rng.text(lengths.answer.max(1));
+    Session::one(key, starts, prompt, answer)
 }
 
 #[cfg(test)]

@@ -107,9 +107,9 @@ pub struct Step {
 }
 
 impl Session {
-    /// A single request from the first region that waits for no response.
+    /// A client's program in the first region, behind no other.
     #[must_use]
-    pub fn one(key: u64, starts: Duration, prompt: Prompt, answer: Piece) -> Self {
+    pub fn new(key: u64, starts: Duration, steps: Vec<Step>) -> Self {
         Self {
             region: 0,
             key,
@@ -117,14 +117,21 @@ impl Session {
             starts,
             adapter: None,
             class: RequestClass::default(),
-            steps: vec![Step {
-                after: None,
-                think: Duration::ZERO,
-                prompt,
-                output_tokens: answer.tokens,
-                answer_id: answer.id,
-            }],
+            steps,
         }
+    }
+
+    /// A single request from the first region that waits for no response.
+    #[must_use]
+    pub fn one(key: u64, starts: Duration, prompt: Prompt, answer: Piece) -> Self {
+        let step = Step {
+            after: None,
+            think: Duration::ZERO,
+            prompt,
+            output_tokens: answer.tokens,
+            answer_id: answer.id,
+        };
+        Self::new(key, starts, vec![step])
     }
 
     /// The session with this class of requests.

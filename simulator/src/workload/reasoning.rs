@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{RequestClass, Session, Step, Workload};
+use super::{Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 const THOUGHTS: LogNormal = LogNormal::new(2_500.0, 1.0);
@@ -79,13 +79,8 @@ impl ReasoningChat {
                 let steps = conversation(system, &mut rng);
                 requests += steps.len();
                 sessions.push(Session {
-                    region: 0,
-                    key: rng.key(),
                     follows,
-                    starts: duration(starts),
-                    adapter: None,
-                    class: RequestClass::default(),
-                    steps,
+                    ..Session::new(rng.key(), duration(starts), steps)
                 });
                 follows = Some(sessions.len() - 1);
                 starts = rng.exponential(THINK_S);

@@ -11,7 +11,7 @@
 use core::time::Duration;
 
 use super::rng::{LogNormal, SeededRng};
-use super::{RequestClass, Session, Step, Workload};
+use super::{Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 /// Clients of one region.
@@ -95,14 +95,12 @@ impl TreeOfThoughts {
                 let mut follows = None;
                 let mut starts = rng.unit() * ARRIVAL_S;
                 for _ in 0..trees.max(1) {
+                    let key = rng.key();
+                    let steps = self.tree(instructions, of.branches, &mut rng);
                     sessions.push(Session {
                         region,
-                        key: rng.key(),
                         follows,
-                        starts: Duration::from_secs_f64(starts),
-                        adapter: None,
-                        class: RequestClass::default(),
-                        steps: self.tree(instructions, of.branches, &mut rng),
+                        ..Session::new(key, Duration::from_secs_f64(starts), steps)
                     });
                     follows = Some(sessions.len() - 1);
                     starts = 0.0;

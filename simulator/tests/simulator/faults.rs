@@ -5,7 +5,7 @@ use core::time::Duration;
 use isotherm_engine::model::AdapterConfig;
 use isotherm_policies::PolicyName;
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{RequestClass, Session, Workload};
+use isotherm_simulator::workload::{Session, Workload};
 use isotherm_simulator::{Action, Arrangement, Change, Outcome, Setup};
 
 use crate::support::{config, engine, run_checked, single, workload};
@@ -66,7 +66,6 @@ fn a_router_that_knows_adapters_loads_fewer_of_them() {
         let starts = Duration::from_millis(250 * u64::from(client));
         Session {
             adapter: Some(client / 3 % 6),
-            class: RequestClass::default(),
             ..single(client.into(), starts, prompt)
         }
     });

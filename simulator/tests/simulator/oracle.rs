@@ -5,7 +5,7 @@ use core::time::Duration;
 use isotherm_policies::PolicyName;
 use isotherm_router::{Push, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{RequestClass, Session, Workload};
+use isotherm_simulator::workload::{Session, Workload};
 use isotherm_simulator::{Arrangement, Outcome, ReplicaSetup, Setup, run};
 
 use crate::support::{chats, config, engine, run_checked, single, step, workload};
@@ -16,15 +16,7 @@ fn in_turn(prompts: Vec<Prompt>) -> Workload {
         let id = 1_000 + u64::try_from(index).unwrap();
         step(index.checked_sub(1), 30_000, prompt, id)
     });
-    workload([Session {
-        region: 0,
-        key: 1,
-        follows: None,
-        starts: Duration::ZERO,
-        adapter: None,
-        class: RequestClass::default(),
-        steps: steps.collect(),
-    }])
+    workload([Session::new(1, Duration::ZERO, steps.collect())])
 }
 
 fn replicas(outcome: &Outcome) -> Vec<Option<usize>> {

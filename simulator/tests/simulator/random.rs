@@ -6,7 +6,7 @@ use core::time::Duration;
 use isotherm_policies::PolicyName;
 use isotherm_router::{Push, QueueLimits, RouterConfig};
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
+use isotherm_simulator::workload::{Session, Step, Workload};
 use isotherm_simulator::{Action, Arrangement, Change, RegionSetup, ReplicaSetup, Setup, run};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -110,14 +110,12 @@ fn workload(random: &mut SmallRng) -> Workload {
         }
         let follows =
             (number > 3 && random.random_range(0..3) == 0).then(|| random.random_range(0..number));
+        let (region, key) = (random.random_range(0..4), random.random_range(0..20));
+        let starts = Duration::from_millis(random.random_range(0..15_000));
         Session {
-            region: random.random_range(0..4),
-            key: random.random_range(0..20),
+            region,
             follows,
-            starts: Duration::from_millis(random.random_range(0..15_000)),
-            adapter: None,
-            class: RequestClass::default(),
-            steps,
+            ..Session::new(key, starts, steps)
         }
     });
     Workload {

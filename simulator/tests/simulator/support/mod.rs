@@ -8,7 +8,7 @@ use isotherm_engine::model::{Config, Preset};
 use isotherm_policies::PolicyName;
 use isotherm_router::RouterConfig;
 use isotherm_simulator::prompt::{Piece, Prompt};
-use isotherm_simulator::workload::{RequestClass, Session, Step, Workload};
+use isotherm_simulator::workload::{Session, Step, Workload};
 use isotherm_simulator::{Outcome, Setup, run};
 
 pub fn engine() -> Config {
@@ -46,12 +46,7 @@ pub fn chats(clients: u64, turns: u64) -> Workload {
         }
         Session {
             region: usize::try_from(client).unwrap() % 3,
-            key: client,
-            follows: None,
-            starts: Duration::from_millis(130 * client),
-            adapter: None,
-            class: RequestClass::default(),
-            steps,
+            ..Session::new(client, Duration::from_millis(130 * client), steps)
         }
     });
     Workload {
