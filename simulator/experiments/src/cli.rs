@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Amount of work
     #[command(flatten)]
     pub effort: Effort,
-    /// Mooncake's conversation trace (JSONL), for dualmap-3 and -5; without it, and in all others, what is played is synthetic
+    /// Mooncake's conversation trace (JSONL), for dualmap-3; without it, and in all others, what is played is synthetic
     #[arg(long)]
     pub trace: Option<PathBuf>,
     /// Directory of recorded weeks (o365-nov2024-input-tokens-per-minute.csv, servegen-m-*-10min.csv), for sageserve-8, -11, -13,

@@ -7,7 +7,7 @@
 //! - [`registry`]: every experiment by name; [`cli`]: `isotherm-sim experiment`
 //! - `context`, `rows`, `figures`, `load`: runs and their figures
 //! - `document`, `explain`, `paper`: the report
-//! - `workloads`, `dualmap`: shared by several experiments
+//! - `workloads`: shared by several experiments
 //! - `scaling`: shared by the experiments after SageServe
 //! - every other module: an experiment
 
@@ -18,9 +18,7 @@ pub mod registry;
 
 mod ablate;
 mod batch;
-mod dualmap;
 mod dualmap_3;
-mod dualmap_5;
 mod explain;
 mod fidelity;
 mod figures;

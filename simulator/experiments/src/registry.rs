@@ -8,7 +8,7 @@ use anyhow::bail;
 use crate::context::Context;
 use crate::document::Document;
 use crate::{
-    ablate, batch, dualmap_3, dualmap_5, fidelity, regions, robustness, sageserve_8, sageserve_11,
+    ablate, batch, dualmap_3, fidelity, regions, robustness, sageserve_8, sageserve_11,
     sageserve_15, scaling_weeks, skylb_8, skylb_9, skylb_10, tenants,
 };
 
@@ -36,7 +36,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
     experiment("skylb-9", "SkyLB, Figure 9: blind pushing, a limit of outstanding requests, pending requests", skylb_9::run),
     experiment("skylb-10", "SkyLB, Figure 10: replicas against throughput, with and without forwarding", skylb_10::run),
     experiment("dualmap-3", "DualMap, Figure 3: effective request capacity and goodput over the request rate", dualmap_3::run),
-    experiment("dualmap-5", "DualMap, Figure 5: its parts switched off", dualmap_5::run),
     experiment("sageserve-8", "SageServe, Figure 8: interactive and non-interactive requests in separate pools and in one", sageserve_8::run),
     experiment("sageserve-11", "SageServe, Figure 11: instance hours of scaling strategies on a peak day", sageserve_11::figure_11),
     experiment("sageserve-13", "SageServe, Figure 13: latency and waste of scaling strategies", sageserve_11::figure_13),

@@ -6,7 +6,7 @@ use isotherm_router::{Eviction, ForwardingRule, Push, QueueOrder, RegionChoice, 
 use isotherm_simulator::{Arrangement, Setup};
 
 /// Outstanding requests of a replica with the push rule `outstanding`.
-const OUTSTANDING_MAX: u32 = 32;
+const OUTSTANDING: Push = Push::Outstanding { max: 32 };
 /// Crate of the constants; a shown name leaves it out.
 const CRATE: &str = "isotherm_router::";
 
@@ -57,27 +57,19 @@ enum Subject {
     Chance,
 }
 
-/// A change that a run has.
+/// A change that a run has: a part in one of its variants.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Change {
-    /// A constant of the whole process, multiplied by a factor.
-    Constant(&'static str, f64),
-    Value(fn(&mut RouterConfig, f64), f64),
-    Switch(fn(&mut Setup)),
-    /// A number that the seed of the run is mixed with.
-    Seed(u64),
+pub(super) struct Change {
+    subject: Subject,
+    variant: Variant,
 }
 
 impl PolicyPart {
     /// The change of a variant, if the line has this variant.
     pub(super) fn change(&self, variant: Variant) -> Option<Change> {
-        let factor = variant.factor();
-        match self.subject {
-            Subject::Constant(name) => Some(Change::Constant(name, factor)),
-            Subject::Value(set) => Some(Change::Value(set, factor)),
-            Subject::Switch(set) => (variant == Variant::Without).then_some(Change::Switch(set)),
-            Subject::Chance => Some(Change::Seed(1 + variant as u64)),
-        }
+        let subject = self.subject;
+        let is_there = variant == Variant::Without || !matches!(subject, Subject::Switch(_));
+        is_there.then_some(Change { subject, variant })
     }
 
     pub(super) const fn is_chance(&self) -> bool {
@@ -86,17 +78,21 @@ impl PolicyPart {
 }
 
 impl Change {
+    /// The constant of the whole process that the change multiplies, and the factor.
+    pub(super) const fn constant(self) -> Option<(&'static str, f64)> {
+        match self.subject {
+            Subject::Constant(name) => Some((name, self.variant.factor())),
+            _ => None,
+        }
+    }
+
     /// Applies a change of the configuration or of the seed.
     pub(super) fn apply(self, setup: &mut Setup) {
-        match self {
-            Self::Constant(..) => {}
-            Self::Value(set, factor) => {
-                if let Some(config) = config(setup) {
-                    set(config, factor);
-                }
-            }
-            Self::Switch(set) => set(setup),
-            Self::Seed(number) => setup.seed ^= number << 32,
+        match self.subject {
+            Subject::Constant(_) => {}
+            Subject::Value(set) => change(setup, |config| set(config, self.variant.factor())),
+            Subject::Switch(set) => set(setup),
+            Subject::Chance => setup.seed ^= (1 + self.variant as u64) << 32,
         }
     }
 }
@@ -154,14 +150,11 @@ const VALUES: [Value; 8] = [
 
 /// Rules that are on or off.
 const SWITCHES: [Switch; 9] = [
-    ("rule: push blindly", |setup| push(setup, Push::Blind)),
+    ("rule: push blindly", |setup| {
+        change(setup, |config| config.push = Push::Blind);
+    }),
     ("rule: push up to 32 outstanding", |setup| {
-        push(
-            setup,
-            Push::Outstanding {
-                max: OUTSTANDING_MAX,
-            },
-        );
+        change(setup, |config| config.push = OUTSTANDING);
     }),
     ("rule: first come, first served", |setup| {
         change(setup, |config| config.queue.order = QueueOrder::Fcfs);
@@ -192,25 +185,13 @@ const SWITCHES: [Switch; 9] = [
     }),
 ];
 
-fn push(setup: &mut Setup, push: Push) {
-    if let Some(config) = config(setup) {
-        config.push = push;
-    }
-}
-
+/// Changes the configuration of the routers of a set-up.
 fn change(setup: &mut Setup, change: impl FnOnce(&mut RouterConfig)) {
-    if let Some(config) = config(setup) {
-        change(config);
-    }
-}
-
-/// Configuration of the routers of a set-up.
-fn config(setup: &mut Setup) -> Option<&mut RouterConfig> {
     match &mut setup.arrangement {
         Arrangement::Router(config)
         | Arrangement::RegionLocal(config)
-        | Arrangement::Central { config, .. } => Some(config),
-        Arrangement::Oracle => None,
+        | Arrangement::Central { config, .. } => change(config),
+        Arrangement::Oracle => {}
     }
 }
 

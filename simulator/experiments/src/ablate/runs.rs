@@ -17,8 +17,6 @@ use crate::context::Context;
 const LIMIT: Duration = Duration::from_secs(4 * 3_600);
 /// A run with so many times the events of the unchanged one fails: its router turns in a circle.
 const EVENTS_FACTOR: u64 = 20;
-/// The set-up as it is.
-const NO_CHANGE: Change = Change::Seed(0);
 
 /// A cell with a seed: its requests, and its unchanged run.
 pub(super) struct Sample {
@@ -41,7 +39,7 @@ pub(super) fn samples(context: &Context, cells: &[Cell], seeds: &[u64]) -> Vec<S
             ..cell.workload.setup(*seed, arrangement)
         };
         let workload = cell.workload.workload(*seed);
-        let outcome = play(&setup, &workload, NO_CHANGE)?;
+        let outcome = play(&setup, &workload, None)?;
         setup.events_max = outcome.events.saturating_mul(EVENTS_FACTOR);
         Some(Sample {
             cell: cell.name.clone(),
@@ -56,7 +54,7 @@ pub(super) fn samples(context: &Context, cells: &[Cell], seeds: &[u64]) -> Vec<S
 
 /// The effect of a change on every sample. A constant is restored afterwards.
 pub(super) fn measure(context: &Context, samples: &[Sample], change: Change) -> Effect {
-    if let Change::Constant(name, factor) = change {
+    if let Some((name, factor)) = change.constant() {
         scale_constant(name, factor);
     }
     let has_failed = AtomicBool::new(false);
@@ -64,13 +62,13 @@ pub(super) fn measure(context: &Context, samples: &[Sample], change: Change) -> 
         if has_failed.load(Relaxed) {
             return None;
         }
-        let outcome = play(&sample.setup, &sample.workload, change);
+        let outcome = play(&sample.setup, &sample.workload, Some(change));
         has_failed.fetch_or(outcome.is_none(), Relaxed);
         let summary = outcome?.summary(sample.setup.slo);
         Some(Ratios::new(&summary, &sample.baseline))
     };
     let ratios = jobs::map(context.threads(), samples, run, |_| {});
-    if let Change::Constant(name, _) = change {
+    if let Some((name, _)) = change.constant() {
         scale_constant(name, 1.0);
     }
     let ratios: Option<Vec<Ratios>> = ratios.into_iter().collect();
@@ -82,10 +80,12 @@ pub(super) fn measure(context: &Context, samples: &[Sample], change: Change) -> 
     keyed.map_or(Effect::Failure, Effect::Of)
 }
 
-/// A run with a change of its set-up; none if it panics or does not end.
-fn play(setup: &Setup, workload: &Workload, change: Change) -> Option<Outcome> {
+/// A run with a change of its set-up, if any; none if it panics or does not end.
+fn play(setup: &Setup, workload: &Workload, change: Option<Change>) -> Option<Outcome> {
     let mut setup = setup.clone();
-    change.apply(&mut setup);
+    if let Some(change) = change {
+        change.apply(&mut setup);
+    }
     let run = || isotherm_simulator::run(&setup, workload);
     let outcome = catch_unwind(AssertUnwindSafe(run)).ok();
     outcome.filter(|outcome| !outcome.reached_limit)
