@@ -9,8 +9,8 @@ use isotherm_simulator::workload::chat::Chat;
 use isotherm_simulator::workload::conversation::{self as twin, HOUR_S};
 use isotherm_simulator::workload::replay::Replay;
 use isotherm_simulator::workload::rng::LogNormal;
-use isotherm_simulator::workload::tools::Tools;
 use isotherm_simulator::workload::tree_of_thoughts::{TreeClients, TreeOfThoughts};
+use isotherm_simulator::workload::{OpenLoop, tools};
 
 /// Length of the prefix that is the key for Cache Affinity: two blocks of 512 tokens (DualMap, A.1.1).
 const KEY_TOKENS: u32 = 1_024;
@@ -70,12 +70,12 @@ pub(crate) fn long_trees(
 
 /// Agents that call tools.
 pub(crate) fn tools(requests_per_s: f64, requests: usize) -> WorkloadSource {
-    let tools = Tools {
+    let of = OpenLoop {
         requests,
         requests_per_s,
         warmup_requests: requests / 8,
     };
-    Arc::new(move |seed| tools.generate(seed))
+    Arc::new(move |seed| tools::generate(&of, seed))
 }
 
 fn as_dual_map(requests_per_s: f64, quick: bool) -> Replay {

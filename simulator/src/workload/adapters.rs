@@ -5,58 +5,38 @@
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{Session, Workload};
+use super::{OpenLoop, Session, Workload};
 use crate::prompt::{Piece, Prompt};
 
-/// Requests for adapters.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdapterMix {
-    /// Number of requests.
-    pub requests: usize,
-    /// Requests a second.
-    pub requests_per_s: f64,
-    /// Number of first requests that only warm the caches.
-    pub warmup_requests: usize,
-    /// Number of adapters.
-    pub adapters: u32,
-}
-
+/// Number of adapters.
+const ADAPTERS: u32 = 24;
 const EXPONENT: f64 = 0.9;
 const SYSTEM: LogNormal = LogNormal::new(600.0, 0.6);
 const TEXT: LogNormal = LogNormal::new(500.0, 0.9);
 const ANSWER: LogNormal = LogNormal::new(130.0, 0.7);
 const TOKENS: (u32, u32) = (8, 8_000);
 
-impl AdapterMix {
-    /// The workload of this seed.
-    #[must_use]
-    pub fn generate(&self, seed: u64) -> Workload {
-        let mut rng = SeededRng::new(seed);
-        let system = |_| SYSTEM.text(&mut rng, TOKENS);
-        // Texts of different adapters are different, so their requests share no cache.
-        let systems: Vec<(u32, Piece)> = (0..self.adapters)
-            .zip((0..self.adapters).map(system))
-            .collect();
-        let popularity = Zipf::new(systems.len(), EXPONENT);
-        let (mut sessions, mut at) = (Vec::with_capacity(self.requests), 0.0);
-        while sessions.len() < self.requests {
-            at += rng.exponential(1.0 / self.requests_per_s);
-            let adapter = systems.get(popularity.sample(&mut rng));
-            let text = TEXT.text(&mut rng, TOKENS);
-            let prompt = Prompt::new(adapter.map(|(_, system)| *system).into_iter().chain([text]));
-            let answer = ANSWER.text(&mut rng, TOKENS);
-            sessions.push(Session {
-                adapter: adapter.map(|(adapter, _)| *adapter),
-                ..Session::one(rng.key(), duration(at), prompt, answer)
-            });
-        }
-        Workload {
-            name: "adapters".to_owned(),
-            sessions,
-            warmup_requests: self.warmup_requests,
-            sends_until: None,
-        }
+/// The workload of a seed.
+#[must_use]
+pub fn generate(of: &OpenLoop, seed: u64) -> Workload {
+    let mut rng = SeededRng::new(seed);
+    let system = |_| SYSTEM.text(&mut rng, TOKENS);
+    // Texts of different adapters are different, so their requests share no cache.
+    let systems: Vec<(u32, Piece)> = (0..ADAPTERS).zip((0..ADAPTERS).map(system)).collect();
+    let popularity = Zipf::new(systems.len(), EXPONENT);
+    let (mut sessions, mut at) = (Vec::with_capacity(of.requests), 0.0);
+    while sessions.len() < of.requests {
+        at += rng.exponential(1.0 / of.requests_per_s);
+        let adapter = systems.get(popularity.sample(&mut rng));
+        let text = TEXT.text(&mut rng, TOKENS);
+        let prompt = Prompt::new(adapter.map(|(_, system)| *system).into_iter().chain([text]));
+        let answer = ANSWER.text(&mut rng, TOKENS);
+        sessions.push(Session {
+            adapter: adapter.map(|(adapter, _)| *adapter),
+            ..Session::one(rng.key(), duration(at), prompt, answer)
+        });
     }
+    of.workload("adapters", sessions)
 }
 
 #[cfg(test)]
@@ -67,15 +47,14 @@ mod tests {
 
     #[test]
     fn popular_adapters_get_many_times_the_requests_of_rare_ones() {
-        let mix = AdapterMix {
+        let of = OpenLoop {
             requests: 4_000,
             requests_per_s: 40.0,
             warmup_requests: 0,
-            adapters: 24,
         };
         let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
         let mut systems: BTreeMap<u64, u32> = BTreeMap::new();
-        for session in mix.generate(1).sessions {
+        for session in generate(&of, 1).sessions {
             let adapter = session.adapter.unwrap();
             *counts.entry(adapter).or_default() += 1;
             let system = session.steps[0].prompt.pieces()[0].id;

@@ -8,11 +8,10 @@ use core::time::Duration;
 
 use isotherm_engine::model::{AdapterConfig, Config, Preset};
 
-use super::adapters::AdapterMix;
 use super::chat::Chat;
 use super::content::ContentMix;
-use super::generator::{Generator, conversation};
-use super::reasoning::{Bimodal, ReasoningChat};
+use super::generator::{Generator, OpenKind, conversation, open};
+use super::reasoning::ReasoningChat;
 use super::standard::Standard;
 use crate::setup::{Action, Change, RegionSetup};
 
@@ -47,17 +46,8 @@ pub fn adverse() -> Vec<Standard> {
         clients: 192,
         duration: Duration::from_secs(600),
     });
-    let bimodal = Generator::Bimodal(Bimodal {
-        requests: 4_000,
-        requests_per_s: 10.0,
-        warmup_requests: 400,
-    });
-    let adapters = Generator::Adapters(AdapterMix {
-        requests: 4_000,
-        requests_per_s: 40.0,
-        warmup_requests: 400,
-        adapters: 24,
-    });
+    let bimodal = open(OpenKind::Bimodal, 4_000, 10.0);
+    let adapters = open(OpenKind::Adapters, 4_000, 40.0);
     vec![
         standard("texts", texts, a100s(a100), Vec::new()),
         standard("images", images, l4s(8), Vec::new()),

@@ -1,9 +1,9 @@
 //! Every workload with a fleet, and every generator, by name.
 
 use super::adverse::{POOLS, adverse, pool};
-use super::generator::{Generator, conversation};
+use super::generator::{Generator, OpenKind, conversation};
 use super::standard::{Standard, standard};
-use super::tools::Tools;
+use super::tools;
 use super::yardstick::yardstick;
 
 /// Every workload with its fleet: the standard ones, the adverse ones, those of 2026, and the pools.
@@ -22,7 +22,7 @@ const CONVERSATION_PER_S: f64 = 3.0;
 pub fn by_name(name: &str, scale: f64) -> Option<Generator> {
     let generator = match name {
         "conversation" => conversation(CONVERSATION_PER_S),
-        "tools" => Generator::Tools(Tools::default()),
+        "tools" => Generator::Open(OpenKind::Tools, tools::USUAL),
         _ => {
             let mut all = all().into_iter();
             all.find(|standard| standard.name == name)?.generator

@@ -2,17 +2,14 @@
 
 use core::time::Duration;
 
-use super::adapters::AdapterMix;
 use super::agents::Agents;
 use super::chat::Chat;
 use super::content::ContentMix;
 use super::drift::Drift;
-use super::reasoning::{Bimodal, ReasoningChat};
+use super::reasoning::{ReasoningChat, bimodal};
 use super::replay::{PlaybackRate, Replay, scaled};
-use super::shared_prefix::SharedPrefix;
-use super::tools::Tools;
 use super::tree_of_thoughts::TreeOfThoughts;
-use super::{Workload, bursty, conversation, diurnal};
+use super::{OpenLoop, Workload, adapters, bursty, conversation, diurnal, shared_prefix, tools};
 
 /// A configured generator of one kind or another.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +25,8 @@ pub enum Generator {
     Chat(Chat),
     /// Trees of thoughts.
     TreeOfThoughts(TreeOfThoughts),
-    /// Agents that call tools.
-    Tools(Tools),
+    /// Requests at a rate.
+    Open(OpenKind, OpenLoop),
     /// Users who send bursts; a multiple of the usual length.
     Bursty(f64),
     /// Regions whose day comes at different times; a multiple of the usual length.
@@ -43,16 +40,23 @@ pub enum Generator {
     },
     /// People who talk to a thinking model.
     Reasoning(ReasoningChat),
-    /// Short classifications and long thoughts.
-    Bimodal(Bimodal),
-    /// Requests for adapters.
-    Adapters(AdapterMix),
-    /// Groups of prompts behind long prefixes.
-    SharedPrefix(SharedPrefix),
     /// Programs of agents with sub-agents.
     Agents(Agents),
     /// A load and a mix that change.
     Drift(Drift),
+}
+
+/// Kinds of requests that come at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenKind {
+    /// Agents that call tools.
+    Tools,
+    /// Short classifications and long thoughts.
+    Bimodal,
+    /// Requests for adapters.
+    Adapters,
+    /// Groups of prompts behind long prefixes.
+    SharedPrefix,
 }
 
 /// The kinds of workloads, with what they are.
@@ -133,6 +137,27 @@ pub fn conversation(requests_per_s: f64) -> Generator {
     }
 }
 
+/// Agents that call tools, at this rate.
+#[must_use]
+pub fn tools_at(requests_per_s: f64) -> Generator {
+    let of = OpenLoop {
+        requests_per_s,
+        ..tools::USUAL
+    };
+    Generator::Open(OpenKind::Tools, of)
+}
+
+/// Requests of a kind at a rate, of which a tenth only warms the caches.
+#[must_use]
+pub fn open(kind: OpenKind, requests: usize, requests_per_s: f64) -> Generator {
+    let of = OpenLoop {
+        requests,
+        requests_per_s,
+        warmup_requests: requests / 10,
+    };
+    Generator::Open(kind, of)
+}
+
 impl Generator {
     /// The workload of this seed.
     #[must_use]
@@ -144,14 +169,14 @@ impl Generator {
             }
             Self::Chat(chat) => chat.generate(seed),
             Self::TreeOfThoughts(trees) => trees.generate(seed),
-            Self::Tools(tools) => tools.generate(seed),
+            Self::Open(OpenKind::Tools, of) => tools::generate(of, seed),
+            Self::Open(OpenKind::Bimodal, of) => bimodal(of, seed),
+            Self::Open(OpenKind::Adapters, of) => adapters::generate(of, seed),
+            Self::Open(OpenKind::SharedPrefix, of) => shared_prefix::generate(of, seed),
             Self::Bursty(scale) => bursty::generate(*scale, seed),
             Self::Diurnal(scale) => diurnal::generate(*scale, seed),
             Self::Mixed { of, mix } => mix.applied(of.generate(seed), seed),
             Self::Reasoning(reasoning) => reasoning.generate(seed),
-            Self::Bimodal(bimodal) => bimodal.generate(seed),
-            Self::Adapters(adapters) => adapters.generate(seed),
-            Self::SharedPrefix(groups) => groups.generate(seed),
             Self::Agents(agents) => agents.generate(seed),
             Self::Drift(drift) => drift.generate(seed),
         }
@@ -163,10 +188,7 @@ impl Generator {
     pub fn at_rate(mut self, requests_per_s: f64) -> Option<Self> {
         match &mut self {
             Self::Conversation { replay, .. } => replay.pace = PlaybackRate::Rate(requests_per_s),
-            Self::Tools(tools) => tools.requests_per_s = requests_per_s,
-            Self::Bimodal(bimodal) => bimodal.requests_per_s = requests_per_s,
-            Self::Adapters(adapters) => adapters.requests_per_s = requests_per_s,
-            Self::SharedPrefix(groups) => groups.requests_per_s = requests_per_s,
+            Self::Open(_, of) => of.requests_per_s = requests_per_s,
             Self::Mixed { of, .. } => **of = of.clone().at_rate(requests_per_s)?,
             Self::Chat(_)
             | Self::TreeOfThoughts(_)
@@ -184,14 +206,11 @@ impl Generator {
     pub fn regions(&self) -> usize {
         match self {
             Self::Conversation { .. }
-            | Self::Tools(_)
+            | Self::Open(..)
             | Self::Bursty(_)
             | Self::Reasoning(_)
-            | Self::Bimodal(_)
-            | Self::SharedPrefix(_)
             | Self::Agents(_)
-            | Self::Drift(_)
-            | Self::Adapters(_) => 1,
+            | Self::Drift(_) => 1,
             Self::Mixed { of, .. } => of.regions(),
             Self::Chat(chat) => chat.clients.len(),
             Self::TreeOfThoughts(trees) => trees.regions.len(),
@@ -214,25 +233,13 @@ impl Generator {
             }
             Self::Chat(chat) => length(&mut chat.duration),
             Self::TreeOfThoughts(trees) => length(&mut trees.duration),
-            Self::Tools(tools) => {
-                count(&mut tools.requests);
-                count(&mut tools.warmup_requests);
+            Self::Open(_, of) => {
+                count(&mut of.requests);
+                count(&mut of.warmup_requests);
             }
             Self::Bursty(times) | Self::Diurnal(times) => *times *= scale,
             Self::Mixed { of, .. } => **of = of.clone().scaled(scale),
             Self::Reasoning(reasoning) => length(&mut reasoning.duration),
-            Self::Bimodal(bimodal) => {
-                count(&mut bimodal.requests);
-                count(&mut bimodal.warmup_requests);
-            }
-            Self::Adapters(adapters) => {
-                count(&mut adapters.requests);
-                count(&mut adapters.warmup_requests);
-            }
-            Self::SharedPrefix(groups) => {
-                count(&mut groups.requests);
-                count(&mut groups.warmup_requests);
-            }
             Self::Agents(agents) => {
                 length(&mut agents.duration);
                 count(&mut agents.warmup_requests);

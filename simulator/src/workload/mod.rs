@@ -106,6 +106,29 @@ pub struct Step {
     pub answer_id: u64,
 }
 
+/// Requests that come at a rate, whenever answers come.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OpenLoop {
+    /// Number of requests.
+    pub requests: usize,
+    /// Requests a second.
+    pub requests_per_s: f64,
+    /// Number of first requests that only warm the caches.
+    pub warmup_requests: usize,
+}
+
+impl OpenLoop {
+    /// The workload of these sessions.
+    fn workload(&self, name: &str, sessions: Vec<Session>) -> Workload {
+        Workload {
+            name: name.to_owned(),
+            sessions,
+            warmup_requests: self.warmup_requests,
+            sends_until: None,
+        }
+    }
+}
+
 impl Session {
     /// A client's program in the first region, behind no other.
     #[must_use]

@@ -8,7 +8,7 @@ use core::time::Duration;
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{Session, Step, Workload};
+use super::{OpenLoop, Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
 const THOUGHTS: LogNormal = LogNormal::new(2_500.0, 1.0);
@@ -37,17 +37,6 @@ const THINK_S: f64 = 5.0;
 const ARRIVAL_S: f64 = 30.0;
 /// No client gets through requests faster than this, so a run has enough of them.
 const REQUEST_S_MIN: f64 = 20.0;
-
-/// Short classifications and long thoughts in one pool; open loop, a single region.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bimodal {
-    /// Number of requests.
-    pub requests: usize,
-    /// Requests a second.
-    pub requests_per_s: f64,
-    /// Number of first requests that only warm the caches.
-    pub warmup_requests: usize,
-}
 
 /// Share of the requests that think.
 const THINKING_SHARE: f64 = 0.15;
@@ -120,38 +109,31 @@ fn conversation(system: Piece, rng: &mut SeededRng) -> Vec<Step> {
     steps
 }
 
-impl Bimodal {
-    /// The workload of this seed.
-    #[must_use]
-    pub fn generate(&self, seed: u64) -> Workload {
-        let mut rng = SeededRng::new(seed);
-        let instructions = |_| INSTRUCTIONS.text(&mut rng, TEXT_TOKENS);
-        let tasks: Vec<Piece> = (0..TASKS).map(instructions).collect();
-        let popularity = Zipf::new(TASKS, 1.0);
-        let mut at = 0.0;
-        let mut sessions = Vec::with_capacity(self.requests);
-        while sessions.len() < self.requests {
-            at += rng.exponential(1.0 / self.requests_per_s);
-            let (prompt, tokens) = if rng.chance(THINKING_SHARE) {
-                let (thoughts, answer) = thinking(&mut rng);
-                let question = FIRST.text(&mut rng, TEXT_TOKENS);
-                (Prompt::new([question]), thoughts + answer)
-            } else {
-                let task = tasks.get(popularity.sample(&mut rng)).copied();
-                let item = ITEM.text(&mut rng, TEXT_TOKENS);
-                let label = LABEL.tokens(&mut rng, LABEL_TOKENS);
-                (Prompt::new(task.into_iter().chain([item])), label)
-            };
-            let answer = rng.text(tokens);
-            sessions.push(Session::one(rng.key(), duration(at), prompt, answer));
-        }
-        Workload {
-            name: "bimodal".to_owned(),
-            sessions,
-            warmup_requests: self.warmup_requests,
-            sends_until: None,
-        }
+/// Short classifications and long thoughts in one pool, of a seed.
+#[must_use]
+pub fn bimodal(of: &OpenLoop, seed: u64) -> Workload {
+    let mut rng = SeededRng::new(seed);
+    let instructions = |_| INSTRUCTIONS.text(&mut rng, TEXT_TOKENS);
+    let tasks: Vec<Piece> = (0..TASKS).map(instructions).collect();
+    let popularity = Zipf::new(TASKS, 1.0);
+    let mut at = 0.0;
+    let mut sessions = Vec::with_capacity(of.requests);
+    while sessions.len() < of.requests {
+        at += rng.exponential(1.0 / of.requests_per_s);
+        let (prompt, tokens) = if rng.chance(THINKING_SHARE) {
+            let (thoughts, answer) = thinking(&mut rng);
+            let question = FIRST.text(&mut rng, TEXT_TOKENS);
+            (Prompt::new([question]), thoughts + answer)
+        } else {
+            let task = tasks.get(popularity.sample(&mut rng)).copied();
+            let item = ITEM.text(&mut rng, TEXT_TOKENS);
+            let label = LABEL.tokens(&mut rng, LABEL_TOKENS);
+            (Prompt::new(task.into_iter().chain([item])), label)
+        };
+        let answer = rng.text(tokens);
+        sessions.push(Session::one(rng.key(), duration(at), prompt, answer));
     }
+    of.workload("bimodal", sessions)
 }
 
 #[cfg(test)]
@@ -193,12 +175,12 @@ mod tests {
 
     #[test]
     fn answers_of_a_bimodal_mix_are_labels_or_thoughts() {
-        let bimodal = Bimodal {
+        let of = OpenLoop {
             requests: 4_000,
             requests_per_s: 10.0,
             warmup_requests: 0,
         };
-        let workload = bimodal.generate(1);
+        let workload = bimodal(&of, 1);
         let lengths = lengths(&workload);
         let labels = lengths.iter().filter(|tokens| **tokens <= 40).count();
         assert!((labels as f64 / 4_000.0 - 0.85).abs() < 0.02, "{labels}");

@@ -5,19 +5,8 @@
 
 use super::replay::duration;
 use super::rng::SeededRng;
-use super::{Session, Workload};
+use super::{OpenLoop, Session, Workload};
 use crate::prompt::{Piece, Prompt};
-
-/// Groups of prompts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SharedPrefix {
-    /// Number of requests.
-    pub requests: usize,
-    /// Requests a second.
-    pub requests_per_s: f64,
-    /// Number of first requests that only warm the caches.
-    pub warmup_requests: usize,
-}
 
 const GROUPS: usize = 150;
 const PROMPTS: usize = 5;
@@ -25,34 +14,27 @@ const PREFIX_TOKENS: u32 = 6_000;
 const QUESTION_TOKENS: u32 = 1_200;
 const ANSWER_TOKENS: u32 = 1_000;
 
-impl SharedPrefix {
-    /// The workload of this seed.
-    #[must_use]
-    pub fn generate(&self, seed: u64) -> Workload {
-        let mut rng = SeededRng::new(seed);
-        let mut prompts = Vec::with_capacity(GROUPS * PROMPTS);
-        for _ in 0..GROUPS {
-            let (key, prefix) = (rng.key(), rng.text(PREFIX_TOKENS));
-            let prompt = |_| (key, Prompt::new([prefix, rng.text(QUESTION_TOKENS)]));
-            prompts.extend((0..PROMPTS).map(prompt));
-        }
-        let (mut sessions, mut at) = (Vec::with_capacity(self.requests), 0.0);
-        while sessions.len() < self.requests {
-            shuffle(&mut prompts, &mut rng);
-            for (key, prompt) in prompts.iter().take(self.requests - sessions.len()) {
-                at += rng.exponential(1.0 / self.requests_per_s);
-                let answer: Piece = rng.text(ANSWER_TOKENS);
-                let session = Session::one(*key, duration(at), prompt.clone(), answer);
-                sessions.push(session);
-            }
-        }
-        Workload {
-            name: "shared-prefix".to_owned(),
-            sessions,
-            warmup_requests: self.warmup_requests,
-            sends_until: None,
+/// The workload of a seed.
+#[must_use]
+pub fn generate(of: &OpenLoop, seed: u64) -> Workload {
+    let mut rng = SeededRng::new(seed);
+    let mut prompts = Vec::with_capacity(GROUPS * PROMPTS);
+    for _ in 0..GROUPS {
+        let (key, prefix) = (rng.key(), rng.text(PREFIX_TOKENS));
+        let prompt = |_| (key, Prompt::new([prefix, rng.text(QUESTION_TOKENS)]));
+        prompts.extend((0..PROMPTS).map(prompt));
+    }
+    let (mut sessions, mut at) = (Vec::with_capacity(of.requests), 0.0);
+    while sessions.len() < of.requests {
+        shuffle(&mut prompts, &mut rng);
+        for (key, prompt) in prompts.iter().take(of.requests - sessions.len()) {
+            at += rng.exponential(1.0 / of.requests_per_s);
+            let answer: Piece = rng.text(ANSWER_TOKENS);
+            let session = Session::one(*key, duration(at), prompt.clone(), answer);
+            sessions.push(session);
         }
     }
+    of.workload("shared-prefix", sessions)
 }
 
 fn shuffle<T>(items: &mut [T], rng: &mut SeededRng) {
@@ -70,12 +52,12 @@ mod tests {
 
     #[test]
     fn every_prompt_comes_once_before_any_comes_again() {
-        let groups = SharedPrefix {
+        let of = OpenLoop {
             requests: 2 * GROUPS * PROMPTS,
             requests_per_s: 10.0,
             warmup_requests: 0,
         };
-        let workload = groups.generate(1);
+        let workload = generate(&of, 1);
         let pieces: Vec<&[Piece]> = workload
             .sessions
             .iter()

@@ -10,8 +10,7 @@ use isotherm_engine::model::Preset;
 
 use super::Workload;
 use super::chat::Chat;
-use super::generator::{Generator, conversation};
-use super::tools::Tools;
+use super::generator::{Generator, conversation, tools_at};
 use super::tree_of_thoughts::TreeOfThoughts;
 use crate::compare::Fleet;
 use crate::setup::{Arrangement, Change, PROBE_INTERVAL, RegionSetup, Setup};
@@ -106,12 +105,6 @@ impl Standard {
 /// The workloads on which policies are judged.
 #[must_use]
 pub fn standard() -> Vec<Standard> {
-    let tools = |requests_per_s| {
-        Generator::Tools(Tools {
-            requests_per_s,
-            ..Tools::default()
-        })
-    };
     let eight = || {
         vec![RegionSetup::new(
             "one",
@@ -152,9 +145,9 @@ pub fn standard() -> Vec<Standard> {
             Generator::TreeOfThoughts(tot_mixed),
             three_regions(),
         ),
-        ("tools-moderate", tools(9.0), eight()),
-        ("tools-high", tools(14.0), eight()),
-        ("tools-past", tools(16.0), eight()),
+        ("tools-moderate", tools_at(9.0), eight()),
+        ("tools-high", tools_at(14.0), eight()),
+        ("tools-past", tools_at(16.0), eight()),
         ("bursty", Generator::Bursty(1.0), vec![l4s("one", 8)]),
         ("diurnal", Generator::Diurnal(1.0), three_regions()),
         (

@@ -12,30 +12,15 @@
 
 use super::replay::duration;
 use super::rng::{LogNormal, SeededRng, Zipf};
-use super::{Session, Step, Workload};
+use super::{OpenLoop, Session, Step, Workload};
 use crate::prompt::{Piece, Prompt};
 
-/// Agents that call tools.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Tools {
-    /// Number of requests.
-    pub requests: usize,
-    /// Requests a second.
-    pub requests_per_s: f64,
-    /// The first so many only warm the caches.
-    pub warmup_requests: usize,
-}
-
-impl Default for Tools {
-    fn default() -> Self {
-        Self {
-            requests: 4_000,
-            requests_per_s: 12.0,
-            warmup_requests: 500,
-        }
-    }
-}
-
+/// The usual number of requests and their usual rate.
+pub const USUAL: OpenLoop = OpenLoop {
+    requests: 4_000,
+    requests_per_s: 12.0,
+    warmup_requests: 500,
+};
 /// The hot tools: share of the requests, length of the prompt.
 const HOT: [(f64, u32); 2] = [(0.149, 2_900), (0.378, 6_400)];
 const HOT_TEXT: LogNormal = LogNormal::new(1_500.0, 1.0);
@@ -55,50 +40,43 @@ const PAUSE_S: f64 = 15.0;
 /// Agents of so long before are under way at the start.
 const BEFORE_S: f64 = 60.0;
 
-impl Tools {
-    /// The workload of this seed.
-    #[must_use]
-    pub fn generate(&self, seed: u64) -> Workload {
-        let mut rng = SeededRng::new(seed);
-        let hot = HOT.map(|(share, tokens)| (share, rng.text(tokens)));
-        let tools: Vec<Piece> = (0..TOOLS)
-            .map(|_| TOOL.text(&mut rng, TEXT_TOKENS))
-            .collect();
-        let popularity = Zipf::new(TOOLS, TOOLS_EXPONENT);
-        let hot_share: f64 = hot.iter().map(|(share, _)| share).sum();
-        // Sessions of agents count for several requests, so fewer of the arrivals are agents'.
-        let calls_mean = 1.0 / (1.0 - GOES_ON);
-        let agents = (1.0 - hot_share) / calls_mean;
-        let arrivals_per_s = self.requests_per_s * (hot_share + agents);
-        // Agents are under way at the start, and the last requests are those of the time, not those of late agents.
-        let ends = 1.05 * self.requests as f64 / self.requests_per_s;
-        let (mut sessions, mut at) = (Vec::with_capacity(self.requests), -BEFORE_S);
-        while at < ends || sessions.len() < self.requests {
-            at += rng.exponential(1.0 / arrivals_per_s);
-            let mut which = rng.unit() * (hot_share + agents);
-            let called = hot.iter().find(|(share, _)| {
-                which -= share;
-                which <= 0.0
-            });
-            if let (Some((_, tool)), true) = (called, at >= 0.0) {
-                let prompt = Prompt::new([*tool, HOT_TEXT.text(&mut rng, TEXT_TOKENS)]);
-                let key = rng.key();
-                sessions.push(request(at, key, prompt, &mut rng));
-            } else if called.is_none()
-                && let Some(tool) = tools.get(popularity.sample(&mut rng))
-            {
-                agent(at, *tool, &mut rng, &mut sessions);
-            }
-        }
-        sessions.sort_by_key(|session| session.starts);
-        sessions.truncate(self.requests);
-        Workload {
-            name: "tools".to_owned(),
-            sessions,
-            warmup_requests: self.warmup_requests,
-            sends_until: None,
+/// The workload of a seed.
+#[must_use]
+pub fn generate(of: &OpenLoop, seed: u64) -> Workload {
+    let mut rng = SeededRng::new(seed);
+    let hot = HOT.map(|(share, tokens)| (share, rng.text(tokens)));
+    let tools: Vec<Piece> = (0..TOOLS)
+        .map(|_| TOOL.text(&mut rng, TEXT_TOKENS))
+        .collect();
+    let popularity = Zipf::new(TOOLS, TOOLS_EXPONENT);
+    let hot_share: f64 = hot.iter().map(|(share, _)| share).sum();
+    // Sessions of agents count for several requests, so fewer of the arrivals are agents'.
+    let calls_mean = 1.0 / (1.0 - GOES_ON);
+    let agents = (1.0 - hot_share) / calls_mean;
+    let arrivals_per_s = of.requests_per_s * (hot_share + agents);
+    // Agents are under way at the start, and the last requests are those of the time, not those of late agents.
+    let ends = 1.05 * of.requests as f64 / of.requests_per_s;
+    let (mut sessions, mut at) = (Vec::with_capacity(of.requests), -BEFORE_S);
+    while at < ends || sessions.len() < of.requests {
+        at += rng.exponential(1.0 / arrivals_per_s);
+        let mut which = rng.unit() * (hot_share + agents);
+        let called = hot.iter().find(|(share, _)| {
+            which -= share;
+            which <= 0.0
+        });
+        if let (Some((_, tool)), true) = (called, at >= 0.0) {
+            let prompt = Prompt::new([*tool, HOT_TEXT.text(&mut rng, TEXT_TOKENS)]);
+            let key = rng.key();
+            sessions.push(request(at, key, prompt, &mut rng));
+        } else if called.is_none()
+            && let Some(tool) = tools.get(popularity.sample(&mut rng))
+        {
+            agent(at, *tool, &mut rng, &mut sessions);
         }
     }
+    sessions.sort_by_key(|session| session.starts);
+    sessions.truncate(of.requests);
+    of.workload("tools", sessions)
 }
 
 /// The calls of one agent.
@@ -133,11 +111,11 @@ mod tests {
 
     #[test]
     fn the_twin_has_the_figures_of_the_trace() {
-        let config = Tools {
+        let of = OpenLoop {
             requests: 8_000,
-            ..Tools::default()
+            ..USUAL
         };
-        let workload = config.generate(1);
+        let workload = generate(&of, 1);
         let prompts: Vec<&Prompt> = workload
             .sessions
             .iter()
@@ -186,7 +164,7 @@ mod tests {
 
     #[test]
     fn requests_come_at_the_rate() {
-        let workload = Tools::default().generate(1);
+        let workload = generate(&USUAL, 1);
         let span = workload.sessions.last().unwrap().starts.as_secs_f64();
         assert_eq!(workload.sessions.len(), 4_000);
         assert!((4_000.0 / span / 12.0 - 1.0).abs() < 0.08, "{span}");

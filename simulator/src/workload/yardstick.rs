@@ -7,14 +7,12 @@ use core::time::Duration;
 
 use isotherm_engine::model::{Config, Preset};
 
+use super::OpenLoop;
 use super::agents::Agents;
 use super::chat::Chat;
 use super::drift::Drift;
-use super::generator::{Generator, conversation};
-use super::reasoning::Bimodal;
-use super::shared_prefix::SharedPrefix;
+use super::generator::{Generator, OpenKind, conversation, open, tools_at};
 use super::standard::Standard;
-use super::tools::Tools;
 use crate::setup::RegionSetup;
 
 /// Replicas of a fleet that is nearly idle, and its requests a second: a quarter of what `tools-past` has for each replica.
@@ -26,11 +24,12 @@ const BYPASS_SHARE: f64 = 0.33;
 /// The workloads, in the order of reports.
 #[must_use]
 pub fn yardstick() -> Vec<Standard> {
-    let shared_prefix = Generator::SharedPrefix(SharedPrefix {
+    let shared_prefix = OpenLoop {
         requests: 2_250,
         requests_per_s: 11.0,
         warmup_requests: 300,
-    });
+    };
+    let shared_prefix = Generator::Open(OpenKind::SharedPrefix, shared_prefix);
     let agents = Generator::Agents(Agents {
         programs: 60,
         arrival: Duration::from_secs(90),
@@ -68,13 +67,6 @@ pub fn yardstick() -> Vec<Standard> {
     ]
 }
 
-fn tools_at(requests_per_s: f64) -> Generator {
-    Generator::Tools(Tools {
-        requests_per_s,
-        ..Tools::default()
-    })
-}
-
 /// People who chat, as many for a replica as in the three-region workload.
 fn chats() -> Generator {
     Generator::Chat(Chat {
@@ -87,11 +79,7 @@ fn chats() -> Generator {
 
 /// Labels of a few tokens beside answers of thousands.
 fn long_answers(requests_per_s: f64) -> Generator {
-    Generator::Bimodal(Bimodal {
-        requests: 4_000,
-        requests_per_s,
-        warmup_requests: 400,
-    })
+    open(OpenKind::Bimodal, 4_000, requests_per_s)
 }
 
 fn of(preset: Preset, replicas: usize) -> Vec<RegionSetup> {
