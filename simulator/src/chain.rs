@@ -16,7 +16,6 @@ const PROMPT_CHAIN: u64 = 0x6564_6765_7300_0001;
 const ENGINE_CHAIN: u64 = 0x626c_6f63_6b73_0001;
 
 /// Fingerprint that the filter would send of this prompt.
-#[must_use]
 pub fn fingerprint(prompt: &Prompt) -> Fingerprint {
     let total_bytes = prompt.bytes();
     let pieces = prompt.pieces().iter();
@@ -36,7 +35,6 @@ pub fn fingerprint(prompt: &Prompt) -> Fingerprint {
 }
 
 /// The hash of each full block of the prompt and of its answer, as the engine would name them.
-#[must_use]
 pub fn blocks(prompt: &Prompt, answer: Piece, block_tokens: u32) -> Arc<[BlockHash]> {
     let block_tokens = block_tokens.max(1);
     let tokens = prompt.tokens().saturating_add(answer.tokens);

@@ -29,7 +29,6 @@ impl Default for Network {
 
 impl Network {
     /// Delay between two regions; zero within a region.
-    #[must_use]
     pub fn between(&self, a: usize, b: usize) -> Duration {
         if a == b {
             Duration::ZERO

@@ -54,7 +54,6 @@ impl Content {
 
 impl Piece {
     /// A plain text.
-    #[must_use]
     pub const fn new(id: u64, tokens: u32) -> Self {
         Self {
             id,
@@ -64,7 +63,6 @@ impl Piece {
     }
 
     /// Length in bytes, as the filter counts it.
-    #[must_use]
     pub fn bytes(&self) -> u32 {
         match self.content {
             Content::Text(hundredths) => {
@@ -84,7 +82,6 @@ pub struct Prompt {
 
 impl Prompt {
     /// A prompt of these pieces, in order; empty ones are left out.
-    #[must_use]
     pub fn new(pieces: impl IntoIterator<Item = Piece>) -> Self {
         Self {
             pieces: pieces
@@ -95,19 +92,16 @@ impl Prompt {
     }
 
     /// This prompt with more behind it, as the next turn of a conversation has.
-    #[must_use]
     pub fn with(&self, more: impl IntoIterator<Item = Piece>) -> Self {
         Self::new(self.pieces.iter().copied().chain(more))
     }
 
     /// Pieces of the prompt, in order.
-    #[must_use]
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
     /// Length of the prompt in tokens.
-    #[must_use]
     pub fn tokens(&self) -> u32 {
         self.pieces
             .iter()
@@ -115,7 +109,6 @@ impl Prompt {
     }
 
     /// Length of the prompt in bytes, as the filter counts it.
-    #[must_use]
     pub fn bytes(&self) -> u32 {
         self.pieces
             .iter()
@@ -123,7 +116,6 @@ impl Prompt {
     }
 
     /// Length in tokens that the filter tells the service: it presumes four bytes a token, and 576 tokens an image.
-    #[must_use]
     pub fn presumed_tokens(&self) -> u32 {
         let is_image = |piece: &&Piece| piece.content == Content::Image;
         let images = self.pieces.iter().filter(is_image).count();
@@ -137,7 +129,6 @@ impl Prompt {
 }
 
 /// Adds a number to a hash (the finaliser of splitmix64).
-#[must_use]
 pub(crate) const fn mix(hash: u64, number: u64) -> u64 {
     let mut word = hash.rotate_left(23) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

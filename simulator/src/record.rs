@@ -68,19 +68,16 @@ pub struct RequestRecord {
 
 impl RequestRecord {
     /// Whether its answer came to its end.
-    #[must_use]
     pub fn is_answered(&self) -> bool {
         self.first_token.is_some() && self.ended.is_some()
     }
 
     /// From sending to the first token's arrival, queueing and network included.
-    #[must_use]
     pub fn ttft(&self) -> Option<Duration> {
         Some(self.first_token?.saturating_sub(self.sent))
     }
 
     /// From sending to the end of the answer.
-    #[must_use]
     pub fn e2e(&self) -> Option<Duration> {
         self.first_token?;
         Some(self.ended?.saturating_sub(self.sent))

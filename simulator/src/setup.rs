@@ -132,13 +132,11 @@ pub enum Action {
 
 impl Setup {
     /// A single region of equal replicas, with every default.
-    #[must_use]
     pub fn one_region(config: Config, replicas: usize, arrangement: Arrangement) -> Self {
         Self::regions(vec![RegionSetup::new("one", config, replicas)], arrangement)
     }
 
     /// A set-up of these regions, with every default.
-    #[must_use]
     pub fn regions(regions: Vec<RegionSetup>, arrangement: Arrangement) -> Self {
         Self {
             seed: 1,
@@ -159,7 +157,6 @@ impl Setup {
 
 impl RegionSetup {
     /// A region of equal replicas.
-    #[must_use]
     pub fn new(name: &str, config: Config, replicas: usize) -> Self {
         Self {
             name: name.to_owned(),
@@ -170,7 +167,6 @@ impl RegionSetup {
 
 impl ReplicaSetup {
     /// A replica as fast as its engine's timing says.
-    #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -180,7 +176,6 @@ impl ReplicaSetup {
     }
 
     /// Configuration of the engine with the replica's speed applied.
-    #[must_use]
     pub fn engine(&self) -> Config {
         Config {
             timing: self.config.timing.slowed(1.0 / self.speed.max(1e-6)),

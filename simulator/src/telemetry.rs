@@ -55,7 +55,6 @@ impl Telemetry {
     ];
 
     /// Name of the profile, as on the command line.
-    #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -68,19 +67,16 @@ impl Telemetry {
     }
 
     /// Whether the engines have a metrics page.
-    #[must_use]
     pub const fn has_page(self) -> bool {
         !matches!(self, Self::Opaque)
     }
 
     /// Whether responses begin with their first token: a whole answer begins when it ends.
-    #[must_use]
     pub const fn has_streams(self) -> bool {
         !matches!(self, Self::WholeAnswers)
     }
 
     /// Whether the metrics page names the adapters of requests: vLLM's does.
-    #[must_use]
     pub const fn reports_adapters(self) -> bool {
         !matches!(self, Self::SglangStock | Self::Opaque)
     }

@@ -72,7 +72,6 @@ pub struct Cli {
 
 impl Cli {
     /// Settings of replica `index`.
-    #[must_use]
     pub fn settings(&self, index: u16) -> Settings {
         let preset = self.preset.config();
         let config = Config {
@@ -86,11 +85,6 @@ impl Cli {
             context_tokens_max: self.context_tokens_max.unwrap_or(preset.context_tokens_max),
             ..preset
         };
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the speed is between 0.01 and 10,000"
-        )]
         let pace = self.speed.ceil() as u32;
         Settings {
             model: self
@@ -108,7 +102,6 @@ impl Cli {
     }
 
     /// Address of replica `index`.
-    #[must_use]
     pub fn address(&self, index: u16) -> SocketAddr {
         let mut address = self.listen;
         if address.port() != 0 {

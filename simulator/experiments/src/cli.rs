@@ -44,7 +44,6 @@ pub struct Arguments {
 }
 
 /// Runs the command line after `experiment`.
-#[must_use]
 pub fn main() -> ExitCode {
     match run(&Arguments::parse_from(env::args_os().skip(1))) {
         Ok(()) => ExitCode::SUCCESS,
@@ -56,9 +55,6 @@ pub fn main() -> ExitCode {
 }
 
 /// Runs the experiments; prints their conclusions and the path of the report.
-///
-/// # Errors
-/// When there is no such experiment, a trace cannot be read or a file cannot be written.
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let experiments = registry::named(&arguments.name)?;
     let output = arguments.output.clone().unwrap_or_else(|| {

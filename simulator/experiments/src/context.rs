@@ -138,7 +138,6 @@ pub struct Context {
 
 impl Context {
     /// A context for this amount of work.
-    #[must_use]
     pub fn new(effort: Effort) -> Self {
         Self { effort }
     }

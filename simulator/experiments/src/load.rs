@@ -13,7 +13,6 @@ use isotherm_simulator::{Outcome, RequestRecord};
 /// - `router_waiting_mean`: requests that wait in routers;
 /// - `busy_share`: of the replicas' time in the pool (as the samples have it, draining included), what they computed in;
 /// - `preemptions`: requests that lost their memory to another.
-#[must_use]
 pub(crate) fn figures(outcome: &Outcome) -> BTreeMap<&'static str, f64> {
     // How a fleet runs dry at the end says nothing of a policy.
     let last_sent = outcome.requests.last().map(|request| request.sent);

@@ -50,9 +50,6 @@ pub const EXPERIMENTS: &[Experiment] = &[
 ];
 
 /// The experiments of a name; `all` names all of them.
-///
-/// # Errors
-/// When no experiment has this name.
 pub fn named(name: &str) -> anyhow::Result<Vec<&'static Experiment>> {
     let is_named = |one: &&Experiment| name == "all" || one.name == name;
     let experiments: Vec<&Experiment> = EXPERIMENTS.iter().filter(is_named).collect();
@@ -68,9 +65,6 @@ pub fn named(name: &str) -> anyhow::Result<Vec<&'static Experiment>> {
 
 /// Runs experiments one after the other and writes their files; returns the page of one, or the directory of several. `markdown` is a directory for
 /// a result page of each.
-///
-/// # Errors
-/// When a file cannot be written.
 pub fn run(
     experiments: &[&Experiment],
     context: &Context,

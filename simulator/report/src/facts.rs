@@ -22,7 +22,6 @@ pub struct RunFacts {
 
 impl RunFacts {
     /// The circumstances now, of a run that `command` with this program's arguments repeats.
-    #[must_use]
     pub fn collect(command: &str) -> Self {
         let arguments = env::args().skip(1);
         let words = core::iter::once(command.to_owned()).chain(arguments);
@@ -35,7 +34,6 @@ impl RunFacts {
     }
 
     /// The circumstances now, of a run of released programs. Git would tell of the user's own working tree.
-    #[must_use]
     pub fn of_release(command: String) -> Self {
         Self {
             command,

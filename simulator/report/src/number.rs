@@ -1,7 +1,6 @@
 //! Numbers as text: about three significant digits.
 
 /// About three significant digits, without an exponent: `0.0123`, `1.23`, `123`, `12345`; `∞` for infinity.
-#[must_use]
 pub fn short(value: f64) -> String {
     let size = value.abs();
     if value == f64::INFINITY {
@@ -20,7 +19,6 @@ pub fn short(value: f64) -> String {
 }
 
 /// A number at an axis: whole where it is, `50` and `0.25`.
-#[must_use]
 pub(crate) fn tick(value: f64) -> String {
     match value == value.round() {
         true => whole(value),
@@ -29,19 +27,16 @@ pub(crate) fn tick(value: f64) -> String {
 }
 
 /// A whole number: `1234`.
-#[must_use]
 pub fn whole(value: f64) -> String {
     format!("{value:.0}")
 }
 
 /// Two decimal places: `12.34`.
-#[must_use]
 pub fn hundredths(value: f64) -> String {
     format!("{value:.2}")
 }
 
 /// A share as a percentage: `41.2 %`.
-#[must_use]
 pub fn percent(share: f64) -> String {
     if share.is_finite() {
         format!("{:.1} %", share * 100.0)
@@ -51,7 +46,6 @@ pub fn percent(share: f64) -> String {
 }
 
 /// A time in milliseconds with its unit: `7.5 ms`, `170 ms`, `1.25 s`.
-#[must_use]
 pub fn time_ms(ms: f64) -> String {
     if ms < 1_000.0 {
         format!("{} ms", short(ms))
@@ -61,7 +55,6 @@ pub fn time_ms(ms: f64) -> String {
 }
 
 /// A ratio: `1.27 ×`.
-#[must_use]
 pub fn times(ratio: f64) -> String {
     format!("{} ×", short(ratio))
 }

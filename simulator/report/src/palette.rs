@@ -20,13 +20,11 @@ pub(crate) const GREY: RGBColor = RGBColor(90, 90, 90);
 pub(crate) const TEXT: RGBColor = RGBColor(34, 34, 34);
 
 /// The colour of a series.
-#[must_use]
 pub(crate) fn pick(series: usize) -> RGBColor {
     COLOURS.get(series % COLOURS.len()).copied().unwrap_or(GREY)
 }
 
 /// The colour of a series, as CSS.
-#[must_use]
 pub fn css(series: usize) -> String {
     hex(pick(series))
 }

@@ -100,7 +100,6 @@ pub enum Format {
 
 impl Conclusion {
     /// A statement that only describes.
-    #[must_use]
     pub fn note(text: impl Into<String>) -> Self {
         Self {
             case: String::new(),
@@ -111,7 +110,6 @@ impl Conclusion {
     }
 
     /// An expectation that the data meet or miss.
-    #[must_use]
     pub fn claim(text: impl Into<String>, holds: bool) -> Self {
         Self {
             holds: Some(holds),
@@ -120,21 +118,18 @@ impl Conclusion {
     }
 
     /// Names the case.
-    #[must_use]
     pub fn in_case(mut self, case: impl Into<String>) -> Self {
         self.case = case.into();
         self
     }
 
     /// Adds the figures that decide.
-    #[must_use]
     pub fn measured(mut self, figures: impl Into<String>) -> Self {
         self.measured = Some(figures.into());
         self
     }
 
     /// The words before the statement: whether the expectation holds.
-    #[must_use]
     pub(crate) const fn mark(&self) -> &'static str {
         match self.holds {
             Some(true) => "Holds: ",
@@ -154,7 +149,6 @@ impl Conclusion {
 
 impl Section {
     /// A section without content.
-    #[must_use]
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),
@@ -163,7 +157,6 @@ impl Section {
     }
 
     /// A section that terminal text leaves out.
-    #[must_use]
     pub fn detail(title: impl Into<String>) -> Self {
         Self {
             is_detail: true,
@@ -172,31 +165,26 @@ impl Section {
     }
 
     /// Adds a paragraph; an empty one is left out.
-    #[must_use]
     pub fn text(self, paragraph: impl Into<String>) -> Self {
         self.with(Content::Text(paragraph.into()))
     }
 
     /// Adds conclusions; an empty list is left out.
-    #[must_use]
     pub fn conclusions(self, conclusions: Vec<Conclusion>) -> Self {
         self.with(Content::Conclusions(conclusions))
     }
 
     /// Adds key figures; an empty list is left out.
-    #[must_use]
     pub fn key_figures(self, figures: Vec<KeyFigure>) -> Self {
         self.with(Content::KeyFigures(figures))
     }
 
     /// Adds charts side by side; an empty list is left out.
-    #[must_use]
     pub fn charts(self, charts: Vec<Chart>) -> Self {
         self.with(Content::Charts(charts))
     }
 
     /// Adds a table; one without rows is left out.
-    #[must_use]
     pub fn table(self, table: Table) -> Self {
         self.with(Content::Table(table))
     }
@@ -218,7 +206,6 @@ impl Section {
 
 impl Report {
     /// A report of the sections that have content.
-    #[must_use]
     pub fn new(title: impl Into<String>, sections: impl IntoIterator<Item = Section>) -> Self {
         let sections = sections.into_iter();
         Self {
@@ -231,18 +218,12 @@ impl Report {
     }
 
     /// Attaches the measurements for programs.
-    ///
-    /// # Errors
-    /// When the measurements have no JSON form.
     pub fn with_data(mut self, data: &impl Serialize) -> anyhow::Result<Self> {
         self.data = Some(json(data)?);
         Ok(self)
     }
 
     /// The report in a format.
-    ///
-    /// # Errors
-    /// When a chart cannot be drawn.
     pub fn render(&self, format: Format) -> anyhow::Result<String> {
         Ok(match format {
             Format::Html => render::html::page(self)?,
@@ -255,15 +236,11 @@ impl Report {
     }
 
     /// The report as terminal text.
-    #[must_use]
     pub fn text(&self) -> String {
         render::text::terminal(self)
     }
 
     /// Writes the report into a directory, which is created when it is missing; returns the paths of the files.
-    ///
-    /// # Errors
-    /// When a chart cannot be drawn or a file cannot be written.
     pub fn write<const N: usize>(
         &self,
         directory: &Path,

@@ -68,7 +68,6 @@ impl<T: ToString> From<T> for Cell {
 
 impl Row {
     /// Text of a cell; empty where there is none.
-    #[must_use]
     pub fn text(&self, column: usize) -> &str {
         self.cells.get(column).map_or("", |cell| &cell.text)
     }
@@ -76,7 +75,6 @@ impl Row {
 
 impl Cell {
     /// A count that ought to be zero, such as failed requests; an alert when it is not.
-    #[must_use]
     pub fn zero_expected(count: usize) -> Self {
         Self {
             text: count.to_string(),
@@ -88,7 +86,6 @@ impl Cell {
 
 impl Table {
     /// A table without rows.
-    #[must_use]
     pub fn new<S: ToString>(columns: impl IntoIterator<Item = S>) -> Self {
         Self {
             columns: columns.into_iter().map(|name| name.to_string()).collect(),
@@ -97,7 +94,6 @@ impl Table {
     }
 
     /// Puts a heading above columns.
-    #[must_use]
     pub fn with_group(mut self, name: &str, columns: Range<usize>) -> Self {
         self.groups.push(ColumnGroup {
             name: name.to_owned(),
@@ -108,14 +104,12 @@ impl Table {
     }
 
     /// The heading above a column.
-    #[must_use]
     pub fn group_of(&self, column: usize) -> Option<&ColumnGroup> {
         let mut groups = self.groups.iter();
         groups.find(|group| (group.first..group.first + group.columns).contains(&column))
     }
 
     /// Marks the headline: the named columns of the rows that the predicate selects.
-    #[must_use]
     pub fn headline(mut self, columns: &[&str], is_shown: impl Fn(&Row) -> bool) -> Self {
         let names = self.full_names();
         let is_named = |index: &usize| {
@@ -160,7 +154,6 @@ impl Table {
     }
 
     /// A table with these rows.
-    #[must_use]
     pub fn with_rows<R, C>(mut self, rows: impl IntoIterator<Item = R>) -> Self
     where
         R: IntoIterator<Item = C>,
@@ -189,7 +182,6 @@ impl Table {
     }
 
     /// Terminal text: columns as wide as their widest cell, two spaces apart, without lines.
-    #[must_use]
     pub fn text(&self) -> String {
         let mut table = comfy_table::Table::new();
         table
@@ -210,7 +202,6 @@ impl Table {
     }
 
     /// Markdown.
-    #[must_use]
     pub fn markdown(&self) -> String {
         let line = |cells: &mut dyn Iterator<Item = &str>| {
             let escaped = cells.map(|cell| cell.replace('|', "\\|").replace('\n', " "));
@@ -226,9 +217,6 @@ impl Table {
     }
 
     /// Comma-separated values (RFC 4180) under the column names. A unit that all values of a column share stands in its name.
-    ///
-    /// # Errors
-    /// When a row cannot be written.
     pub fn csv(&self) -> anyhow::Result<String> {
         let units: Vec<&str> = (0..self.columns.len())
             .map(|column| self.unit(column))

@@ -79,7 +79,6 @@ struct Cli {
 }
 
 /// Runs the command line.
-#[must_use]
 pub fn run() -> ExitCode {
     let cli = Cli::parse();
     match plan::plan(&cli).and_then(|plan| compare(&plan, cli.json)) {

@@ -22,7 +22,6 @@ pub enum Fleet {
 
 impl Fleet {
     /// The regions with their replicas; the first ones have one more where the number does not divide.
-    #[must_use]
     pub fn regions(&self) -> Vec<RegionSetup> {
         match self {
             Self::Given(regions) => regions.clone(),
@@ -42,7 +41,6 @@ impl Fleet {
     }
 
     /// Number of replicas.
-    #[must_use]
     pub fn replicas(&self) -> usize {
         self.regions()
             .iter()
@@ -51,7 +49,6 @@ impl Fleet {
     }
 
     /// The longest request that every replica takes, prompt and answer, tokens.
-    #[must_use]
     pub fn request_tokens_max(&self) -> u32 {
         let regions = self.regions();
         let replicas = regions.iter().flat_map(|region| &region.replicas);
@@ -62,7 +59,6 @@ impl Fleet {
     }
 
     /// This fleet with another number of replicas; `None` when its replicas differ, so that it cannot be cut evenly.
-    #[must_use]
     pub fn of(&self, count: usize) -> Option<Self> {
         let mut fleet = self.clone();
         match &mut fleet {
@@ -73,7 +69,6 @@ impl Fleet {
     }
 
     /// Description of the fleet.
-    #[must_use]
     pub fn describe(&self) -> String {
         match self {
             Self::Given(regions) => format!(

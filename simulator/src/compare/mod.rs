@@ -68,7 +68,6 @@ pub enum System {
 
 impl System {
     /// Name of the system.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Policy(policy) => policy.into(),
@@ -105,16 +104,12 @@ pub struct Comparison {
 
 impl Comparison {
     /// The figures of a system.
-    #[must_use]
     pub fn of(&self, system: System) -> Option<&Summary> {
         let row = self.rows.iter().find(|row| row.system == system);
         row.map(|row| &row.summary)
     }
 
     /// Checks that every run was played to its end.
-    ///
-    /// # Errors
-    /// When runs were cut: names their systems and the remedy.
     pub fn whole(&self) -> anyhow::Result<()> {
         let names: Vec<&str> = self.cut.iter().map(|system| system.as_str()).collect();
         ensure!(
@@ -150,7 +145,6 @@ impl Plan {
     }
 
     /// The figures of a system on a fleet.
-    #[must_use]
     pub fn summary(&self, system: System, fleet: &Fleet) -> Summary {
         self.outcome(system, fleet).summary(self.slo)
     }

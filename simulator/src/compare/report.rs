@@ -50,9 +50,6 @@ fn seconds(time_s: f64) -> String {
 
 impl Report<'_> {
     /// The comparison as JSON.
-    ///
-    /// # Errors
-    /// When a figure has no JSON form.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         serde_json::to_string_pretty(&ReportData {
             workload: &self.plan.workload.name,
@@ -69,7 +66,6 @@ impl Report<'_> {
     }
 
     /// The table and the advice, as terminal text.
-    #[must_use]
     pub fn text(&self) -> String {
         let advice = self
             .advice()

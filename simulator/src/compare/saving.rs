@@ -36,7 +36,6 @@ pub struct Savings {
 
 impl Savings {
     /// The part of the replicas that is saved, at least; 0 to 1.
-    #[must_use]
     pub fn share(&self) -> f64 {
         let without = self.baseline_replicas.unwrap_or(self.tried).max(1);
         1.0 - self.replicas as f64 / without as f64
@@ -46,7 +45,6 @@ impl Savings {
 impl Plan {
     /// Replicas that the best policy would save against the baseline. `None` when the policy is no better even on the whole fleet,
     /// or if the fleet cannot be cut.
-    #[must_use]
     pub fn saving(&self, comparison: &Comparison) -> Option<Savings> {
         let policy = comparison.best?;
         let summary = comparison.of(System::Policy(policy))?;

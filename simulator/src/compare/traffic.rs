@@ -19,9 +19,6 @@ pub struct Traffic {
 
 impl Traffic {
     /// A recorded trace.
-    ///
-    /// # Errors
-    /// The file cannot be opened, or is no trace.
     pub fn recorded(path: &Path, replay: &Replay) -> anyhow::Result<Self> {
         let trace = Trace::open(path, replay.first)?;
         let name = path.file_name().unwrap_or(path.as_os_str());
@@ -32,9 +29,6 @@ impl Traffic {
     }
 
     /// A generated workload, by the name of a kind or of a standard one.
-    ///
-    /// # Errors
-    /// When no workload has this name, or the workload has no rate to set.
     pub fn generated(name: &str, seed: u64, scale: f64, rate: Option<f64>) -> anyhow::Result<Self> {
         let mut generator = by_name(name, scale).ok_or_else(|| unknown(name))?;
         if let Some(rate) = rate {
@@ -58,9 +52,6 @@ impl Traffic {
     }
 
     /// The workload with clients in this number of regions: all in a single region, or the clients of a single region spread by session.
-    ///
-    /// # Errors
-    /// When the clients come from several other regions.
     pub fn in_regions(mut self, wanted: usize) -> anyhow::Result<Self> {
         let has = self.regions.len().max(1);
         if wanted == has || wanted == 0 {

@@ -47,7 +47,6 @@ pub struct BatchQueue {
 
 impl BatchQueue {
     /// Requests that wait.
-    #[must_use]
     pub fn held(&self) -> f64 {
         self.held.iter().map(|cohort| cohort.requests).sum()
     }

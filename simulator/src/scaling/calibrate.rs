@@ -36,7 +36,6 @@ pub struct Calibration {
 
 impl Calibration {
     /// Measures the profile.
-    #[must_use]
     pub fn run(&self) -> Profile {
         let token_s = self.token_s(1.0);
         let (prompt, answer) = mean_lengths();
@@ -143,7 +142,6 @@ impl Calibration {
 }
 
 /// Poisson arrivals with the lengths of Azure's conversation trace; no prompt shares anything with another.
-#[must_use]
 pub fn arrivals(rate_per_s: f64, length_s: f64, seed: u64) -> Workload {
     let mut rng = SeededRng::new(seed);
     let mut sessions = Vec::new();

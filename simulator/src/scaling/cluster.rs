@@ -112,7 +112,6 @@ impl ClusterOutcome {
 
 impl Cluster {
     /// Plays the traffic with a scaler.
-    #[must_use]
     pub fn run(&self, scaler: &mut dyn Scaler) -> ClusterOutcome {
         let mut run = Run::new(self);
         let mut now_s = 0.0;

@@ -4,7 +4,6 @@ use isotherm_planner::Arima;
 
 /// One-step forecasts of every point of a series by an ARIMA(3,1,2) that was fitted to the whole series, as the paper's published
 /// code makes them. The future leaks twice: by the fit, and by forecasting each minute from the one before it.
-#[must_use]
 pub fn in_sample(series: &[f64]) -> Vec<f64> {
     let Some(model) = Arima::fit(series) else {
         return series.to_vec();
@@ -28,7 +27,6 @@ pub fn in_sample(series: &[f64]) -> Vec<f64> {
 }
 
 /// Forecasts of the coming minutes by an ARIMA(3,1,2) that was fitted to the last hour: the paper's without knowledge of the future.
-#[must_use]
 pub fn arima_60(series: &[f64], points: usize) -> Vec<f64> {
     let recent = series
         .get(series.len().saturating_sub(60)..)

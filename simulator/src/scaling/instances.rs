@@ -88,7 +88,6 @@ pub struct Counts {
 
 impl Counts {
     /// Instances that serve, now or soon.
-    #[must_use]
     pub fn current(&self) -> usize {
         self.ready + self.starting
     }
@@ -131,7 +130,6 @@ pub struct Region {
 
 impl Region {
     /// A region in which each deployment, with its group, serves with this many instances.
-    #[must_use]
     pub fn new(deployments: &[(usize, usize)], times: StartTimes, seed: u64) -> Self {
         let instances = deployments
             .iter()
@@ -155,7 +153,6 @@ impl Region {
     }
 
     /// Region that records the changes of its instances.
-    #[must_use]
     pub fn recorded(mut self) -> Self {
         self.transitions = Some(Vec::new());
         self
@@ -176,7 +173,6 @@ impl Region {
     }
 
     /// Instances of a deployment.
-    #[must_use]
     pub fn counts(&self, deployment: usize) -> Counts {
         let mut counts = Counts::default();
         for instance in self
@@ -212,7 +208,6 @@ impl Region {
     }
 
     /// Instances that are lent out as spot, of every deployment.
-    #[must_use]
     pub fn spot(&self) -> usize {
         let spot = self.instances.iter().filter(|one| one.state == State::Spot);
         spot.count()

@@ -45,13 +45,11 @@ impl Latencies {
     }
 
     /// Number of requests.
-    #[must_use]
     pub fn count(&self) -> f64 {
         self.bins.iter().sum::<f64>() + self.infinite
     }
 
     /// Time in seconds below which a share of the requests lies; infinite when they never ended, and 0 without a request.
-    #[must_use]
     pub fn quantile(&self, share: f64) -> f64 {
         let wanted = self.count() * share;
         let mut sum = 0.0;
@@ -69,7 +67,6 @@ impl Latencies {
     }
 
     /// Share of the requests that took longer than `time_s`; 0 without a request.
-    #[must_use]
     pub fn share_above(&self, time_s: f64) -> f64 {
         let all = self.count();
         if all <= 0.0 {

@@ -27,13 +27,11 @@ pub struct Ledger {
 
 impl Ledger {
     /// Instance hours that the deployment pays: serving, starting and draining.
-    #[must_use]
     pub fn hours(&self) -> f64 {
         (self.serving_s + self.draining_s) / 3_600.0 + self.wasted_hours()
     }
 
     /// Instance hours in which instances started.
-    #[must_use]
     pub fn wasted_hours(&self) -> f64 {
         (self.starting_own_s + self.starting_other_s) / 3_600.0
     }

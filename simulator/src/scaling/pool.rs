@@ -43,7 +43,6 @@ pub struct RequestCounts {
 
 impl Pool {
     /// An empty pool.
-    #[must_use]
     pub fn new(profile: Arc<Profile>) -> Self {
         Self {
             profile,
@@ -56,25 +55,21 @@ impl Pool {
     }
 
     /// The instance that the pool consists of.
-    #[must_use]
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
 
     /// Interactive requests that wait.
-    #[must_use]
     pub fn waiting(&self) -> f64 {
         self.interactive.iter().map(|cohort| cohort.requests).sum()
     }
 
     /// Effective memory utilisation: the mean of the ready instances, full while requests wait.
-    #[must_use]
     pub fn utilisation(&self) -> f64 {
         self.level.utilisation
     }
 
     /// Requests that the instances take in a step beyond the interactive ones, until their utilisation is `utilisation`.
-    #[must_use]
     pub fn room(&self, instances: usize, step_s: f64, arriving: f64, utilisation: f64) -> f64 {
         let limit = self.profile.load_at(utilisation) * self.capacity(instances, step_s);
         (limit - arriving - self.waiting() - self.batch).max(0.0)

@@ -42,7 +42,6 @@ pub struct Level {
 impl Profile {
     /// The instance at a load, interpolated between the measured levels. Above the highest level, that level holds: what is
     /// beyond waits, and the caller counts its wait.
-    #[must_use]
     pub fn at(&self, load: f64) -> Level {
         let above = self.levels.partition_point(|level| level.load < load);
         let level = |index: usize| self.levels.get(index).copied();
@@ -87,7 +86,6 @@ impl Profile {
     }
 
     /// Highest load at which the KV pool's use stays below `utilisation`.
-    #[must_use]
     pub fn load_at(&self, utilisation: f64) -> f64 {
         let mut before = Level::default();
         for level in &self.levels {
@@ -106,7 +104,6 @@ impl Profile {
     }
 
     /// Requests of the measured lengths that take as long as one of these lengths.
-    #[must_use]
     pub fn equivalents(&self, prompt_tokens: f64, output_tokens: f64) -> f64 {
         let time = |(prompt, output): (f64, f64)| prompt * self.token_s.0 + output * self.token_s.1;
         let measured = time(self.tokens);
@@ -118,14 +115,12 @@ impl Profile {
     }
 
     /// Instances that the interactive requests of a point keep busy.
-    #[must_use]
     pub fn busy(&self, point: &Point) -> f64 {
         let requests = self.equivalents(point.prompt_tokens, point.output_tokens);
         point.interactive_per_s * requests / self.capacity_per_s
     }
 
     /// A point of requests of the measured lengths, without any.
-    #[must_use]
     pub fn point(&self) -> Point {
         let (prompt_tokens, output_tokens) = self.tokens;
         Point {
@@ -136,7 +131,6 @@ impl Profile {
     }
 
     /// Input tokens a second of an instance whose KV pool's use stays below `utilisation`: the paper's TPS of an instance.
-    #[must_use]
     pub fn input_tokens_per_s(&self, utilisation: f64) -> f64 {
         self.load_at(utilisation) * self.capacity_per_s * self.tokens.0
     }

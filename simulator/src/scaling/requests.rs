@@ -36,7 +36,6 @@ pub struct RequestOutcome {
 
 impl Cluster {
     /// Plays the interactive traffic request by request; `engines` has the engine of each deployment.
-    #[must_use]
     pub fn run_requests(&self, engines: &[Config], scaler: &mut dyn Scaler) -> Vec<RequestOutcome> {
         let deployments = self.deployments.iter().zip(engines);
         let inputs: Vec<(Setup, Workload)> = (0..)

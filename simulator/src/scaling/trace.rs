@@ -78,9 +78,6 @@ pub struct Traces {
 
 impl Traces {
     /// Reads the traces of a directory.
-    ///
-    /// # Errors
-    /// When a file is missing, or a line is not as the header says.
     pub fn open(directory: &Path) -> anyhow::Result<Self> {
         let read = |name: &str| {
             let path = directory.join(name);
@@ -106,7 +103,6 @@ impl Traces {
     }
 
     /// Synthetic twins of the traces.
-    #[must_use]
     pub fn twins(seed: u64) -> Self {
         Self {
             is_recorded: false,

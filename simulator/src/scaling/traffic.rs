@@ -30,13 +30,11 @@ const INTERPOLATED_S: f64 = 300.0;
 
 impl Series {
     /// Duration of the series in seconds.
-    #[must_use]
     pub fn length_s(&self) -> f64 {
         self.interval_s * self.points.len() as f64
     }
 
     /// Traffic at a time; the last point holds after the end.
-    #[must_use]
     pub fn at(&self, time_s: f64) -> Point {
         let place = (time_s / self.interval_s.max(1e-9)).max(0.0);
         let point = |index: usize| {
@@ -54,7 +52,6 @@ impl Series {
     }
 
     /// The series with every rate multiplied by `factor`.
-    #[must_use]
     pub fn scaled(&self, factor: f64) -> Self {
         self.mapped(|point| Point {
             interactive_per_s: point.interactive_per_s * factor,
@@ -64,7 +61,6 @@ impl Series {
     }
 
     /// The part of the series from one time to another, in seconds.
-    #[must_use]
     pub fn between(&self, from_s: f64, to_s: f64) -> Self {
         let index = |time_s: f64| (time_s / self.interval_s.max(1e-9)) as usize;
         let points = self.points.iter().take(index(to_s)).skip(index(from_s));
@@ -75,7 +71,6 @@ impl Series {
     }
 
     /// The series with every point changed.
-    #[must_use]
     pub fn mapped(&self, change: impl Fn(Point) -> Point) -> Self {
         Self {
             interval_s: self.interval_s,
@@ -86,13 +81,11 @@ impl Series {
 
 impl Point {
     /// Interactive prompt tokens a second.
-    #[must_use]
     pub fn input_tokens_per_s(&self) -> f64 {
         self.interactive_per_s * self.prompt_tokens
     }
 
     /// The point with interactive requests alone.
-    #[must_use]
     pub fn without_batch(self) -> Self {
         Self {
             batch_per_s: 0.0,

@@ -28,7 +28,6 @@ pub struct RegionLoad {
 
 impl<'a> LiveRun<'a> {
     /// A run that has not begun.
-    #[must_use]
     pub fn new(setup: &'a Setup, workload: &'a Workload) -> Self {
         let mut simulation = Simulation::new(setup, workload);
         simulation.begin();
@@ -72,7 +71,6 @@ impl<'a> LiveRun<'a> {
     }
 
     /// Requests in a replica.
-    #[must_use]
     pub fn outstanding(&self, replica: usize) -> usize {
         let replica = self.0.replicas.iter().nth(replica);
         replica.map_or(0, |replica| {
@@ -82,7 +80,6 @@ impl<'a> LiveRun<'a> {
     }
 
     /// Tokens that all replicas have generated.
-    #[must_use]
     pub fn output_tokens(&self) -> u64 {
         let replicas = self.0.replicas.iter();
         replicas
@@ -96,7 +93,6 @@ impl<'a> LiveRun<'a> {
     }
 
     /// Load of a region.
-    #[must_use]
     pub fn load(&self, region: usize) -> RegionLoad {
         let run = &self.0;
         let members = run.replicas.iter();
@@ -127,7 +123,6 @@ impl<'a> LiveRun<'a> {
     }
 
     /// Result of the run.
-    #[must_use]
     pub fn finish(self) -> Outcome {
         self.0.finish()
     }

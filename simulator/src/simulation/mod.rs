@@ -52,7 +52,6 @@ use crate::workload::Workload;
 ///
 /// A session of a region that the set-up does not have belongs to the region of its number modulo theirs; with no region
 /// at all nothing is sent.
-#[must_use]
 pub fn run(setup: &Setup, workload: &Workload) -> Outcome {
     let mut simulation = Simulation::new(setup, workload);
     simulation.begin();

@@ -101,7 +101,6 @@ pub struct Summary {
 
 impl Summary {
     /// Goodput at each of [`GOODPUT_SLOS`], in requests a second.
-    #[must_use]
     pub fn goodputs(&self) -> [f64; 4] {
         [
             self.goodput_1s_per_s,
@@ -112,7 +111,6 @@ impl Summary {
     }
 
     /// The share of the counted requests whose first token came within one of [`GOODPUT_SLOS`].
-    #[must_use]
     pub fn share_within(&self, slo: Duration) -> Option<f64> {
         let at = GOODPUT_SLOS.iter().position(|other| *other == slo)?;
         let goodput = self.goodputs().get(at).copied()?;
@@ -122,7 +120,6 @@ impl Summary {
 
 impl Outcome {
     /// Figures of the run without its warm-up.
-    #[must_use]
     pub fn summary(&self, slo: Duration) -> Summary {
         let counted = self.requests.iter().filter(|request| !request.warmup);
         let counted: Vec<&RequestRecord> = counted.collect();

@@ -17,7 +17,6 @@ const ANSWER: LogNormal = LogNormal::new(130.0, 0.7);
 const TOKENS: (u32, u32) = (8, 8_000);
 
 /// The workload of a seed.
-#[must_use]
 pub fn generate(of: &OpenLoop, seed: u64) -> Workload {
     let mut rng = SeededRng::new(seed);
     let system = |_| SYSTEM.text(&mut rng, TOKENS);

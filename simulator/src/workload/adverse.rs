@@ -31,7 +31,6 @@ const FAULT_AT: Duration = Duration::from_secs(200);
 const FAULTY: usize = 2;
 
 /// The workloads, in the order of reports.
-#[must_use]
 pub fn adverse() -> Vec<Standard> {
     let a100s = |config| vec![RegionSetup::new("one", config, 8)];
     let a100 = Preset::Llama31_8b2xA100.config();
@@ -61,7 +60,6 @@ pub fn adverse() -> Vec<Standard> {
 }
 
 /// A pool of so many replicas, at the same load per replica whatever its size.
-#[must_use]
 pub fn pool(replicas: usize) -> Standard {
     let name = match replicas {
         8 => "pool-8",

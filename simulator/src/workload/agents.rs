@@ -61,7 +61,6 @@ struct Agent {
 
 impl Agents {
     /// The workload of this seed.
-    #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let main = rng.text(MAIN_INSTRUCTIONS_TOKENS);

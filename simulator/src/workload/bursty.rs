@@ -29,7 +29,6 @@ const TOKENS: (u32, u32) = (8, 16_000);
 const BACKGROUND_GAP_S: f64 = 1.0 / 3.0;
 
 /// The workload of a seed, `scale` times as long as usual.
-#[must_use]
 pub fn generate(scale: f64, seed: u64) -> Workload {
     let duration_s = DURATION_S * scale;
     let mut rng = SeededRng::new(seed);

@@ -7,7 +7,6 @@ use super::tools;
 use super::yardstick::yardstick;
 
 /// Every workload with its fleet: the standard ones, the adverse ones, those of 2026, and the pools.
-#[must_use]
 pub fn all() -> Vec<Standard> {
     let harder = adverse().into_iter().chain(yardstick());
     let all = standard().into_iter().chain(harder);
@@ -18,7 +17,6 @@ pub fn all() -> Vec<Standard> {
 const CONVERSATION_PER_S: f64 = 3.0;
 
 /// Generator of the workload of a kind or of a standard name with its documented figures, `scale` times as long.
-#[must_use]
 pub fn by_name(name: &str, scale: f64) -> Option<Generator> {
     let generator = match name {
         "conversation" => conversation(CONVERSATION_PER_S),

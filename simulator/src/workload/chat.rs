@@ -75,7 +75,6 @@ impl Chat {
     ///
     /// 2.54 turns a conversation, messages of 296 +- 1,609 and answers of 441 +- 411 tokens (WildChat, Table 2), 5 conversations
     /// a user (its million of conversations is of 204,736 addresses).
-    #[must_use]
     pub fn wildchat() -> Self {
         Self {
             name: "chat-wildchat",
@@ -99,7 +98,6 @@ impl Chat {
     ///
     /// 2.02 turns a conversation, messages of 69.5 and answers of 214.5 tokens (LMSYS-Chat-1M, Table 1: the conversations of that
     /// site). Deviations are not published; those of WildChat, in proportion.
-    #[must_use]
     pub fn arena() -> Self {
         Self {
             name: "chat-arena",
@@ -120,7 +118,6 @@ impl Chat {
     }
 
     /// The workload of this seed.
-    #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let book = Book::new(self, &mut rng);

@@ -33,7 +33,6 @@ const CONTENT: u64 = 0x636f_6e74_656e_7401;
 
 impl ContentMix {
     /// The workload with contents; times, lengths in tokens and sharing stay, but for the images.
-    #[must_use]
     pub fn applied(&self, mut workload: Workload, seed: u64) -> Workload {
         let mut rng = SeededRng::new(mix(CONTENT, seed));
         let mut of_session: BTreeMap<u64, Content> = BTreeMap::new();

@@ -66,7 +66,6 @@ const GROWTH: [(f64, LogNormal); 3] = [
 ];
 
 /// The trace of a seed, of a length in seconds.
-#[must_use]
 pub fn generate(duration_s: f64, seed: u64) -> Trace {
     let mut rng = SeededRng::new(seed);
     let common = rng.id();

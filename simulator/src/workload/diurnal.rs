@@ -29,7 +29,6 @@ fn rate((share, peak): (f64, f64), part: f64) -> f64 {
 }
 
 /// The workload of a seed, with a day `scale` times as long as usual.
-#[must_use]
 pub fn generate(scale: f64, seed: u64) -> Workload {
     let day_s = DAY_S * scale;
     let regions = REGIONS.map(|shape| Curve {
@@ -46,7 +45,6 @@ pub fn generate(scale: f64, seed: u64) -> Workload {
 
 /// A week of conversations, `length_s` long, in so many regions. Each follows the same rates, which are of equal parts of the
 /// week; the days of the regions begin one after the other, evenly.
-#[must_use]
 pub fn week(rates: &[f64], regions: usize, length_s: f64, seed: u64) -> Workload {
     const DAYS: f64 = 7.0;
     let most = rates.iter().copied().fold(f64::MIN_POSITIVE, f64::max);

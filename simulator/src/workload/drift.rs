@@ -62,7 +62,6 @@ const fn phase(requests_per_s: f64, labels: f64, documents: f64) -> Phase {
 
 impl Drift {
     /// The workload of this seed.
-    #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let mut sessions = Vec::new();

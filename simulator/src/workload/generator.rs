@@ -128,7 +128,6 @@ pub const NAMES: [(&str, &str); 16] = [
 ];
 
 /// The conversation twin at this rate: the first 4,000 requests as DualMap plays them.
-#[must_use]
 pub fn conversation(requests_per_s: f64) -> Generator {
     Generator::Conversation {
         // Longer than 4,000 requests take.
@@ -138,7 +137,6 @@ pub fn conversation(requests_per_s: f64) -> Generator {
 }
 
 /// Agents that call tools, at this rate.
-#[must_use]
 pub fn tools_at(requests_per_s: f64) -> Generator {
     let of = OpenLoop {
         requests_per_s,
@@ -148,7 +146,6 @@ pub fn tools_at(requests_per_s: f64) -> Generator {
 }
 
 /// Requests of a kind at a rate, of which a tenth only warms the caches.
-#[must_use]
 pub fn open(kind: OpenKind, requests: usize, requests_per_s: f64) -> Generator {
     let of = OpenLoop {
         requests,
@@ -160,7 +157,6 @@ pub fn open(kind: OpenKind, requests: usize, requests_per_s: f64) -> Generator {
 
 impl Generator {
     /// The workload of this seed.
-    #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         match self {
             Self::Conversation { duration_s, replay } => {
@@ -184,7 +180,6 @@ impl Generator {
 
     /// This generator at another rate, requests a second; `None` for closed loops, which have no rate, and for generators that
     /// are made of several rates.
-    #[must_use]
     pub fn at_rate(mut self, requests_per_s: f64) -> Option<Self> {
         match &mut self {
             Self::Conversation { replay, .. } => replay.pace = PlaybackRate::Rate(requests_per_s),
@@ -202,7 +197,6 @@ impl Generator {
     }
 
     /// Number of regions with clients.
-    #[must_use]
     pub fn regions(&self) -> usize {
         match self {
             Self::Conversation { .. }
@@ -219,7 +213,6 @@ impl Generator {
     }
 
     /// This generator with its length multiplied by `scale`, at the same load.
-    #[must_use]
     pub fn scaled(mut self, scale: f64) -> Self {
         let count = |requests: &mut usize| *requests = scaled(*requests, scale);
         let length = |of: &mut Duration| {

@@ -131,7 +131,6 @@ impl OpenLoop {
 
 impl Session {
     /// A client's program in the first region, behind no other.
-    #[must_use]
     pub fn new(key: u64, starts: Duration, steps: Vec<Step>) -> Self {
         Self {
             region: 0,
@@ -145,7 +144,6 @@ impl Session {
     }
 
     /// A single request from the first region that waits for no response.
-    #[must_use]
     pub fn one(key: u64, starts: Duration, prompt: Prompt, answer: Piece) -> Self {
         let step = Step {
             after: None,
@@ -158,7 +156,6 @@ impl Session {
     }
 
     /// The session with this class of requests.
-    #[must_use]
     pub fn with_class(mut self, class: RequestClass) -> Self {
         self.class = class;
         self
@@ -167,7 +164,6 @@ impl Session {
 
 impl Step {
     /// The answer as the piece that later prompts repeat behind this one's: engines keep the blocks of what they generated.
-    #[must_use]
     pub fn answer(&self) -> Piece {
         Piece::new(self.answer_id, self.output_tokens)
     }
@@ -175,7 +171,6 @@ impl Step {
 
 impl Workload {
     /// Number of requests, if none is cut.
-    #[must_use]
     pub fn requests(&self) -> usize {
         self.sessions
             .iter()

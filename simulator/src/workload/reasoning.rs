@@ -55,7 +55,6 @@ fn thinking(rng: &mut SeededRng) -> (u32, u32) {
 
 impl ReasoningChat {
     /// The workload of this seed.
-    #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let system = rng.text(SYSTEM_TOKENS);
@@ -110,7 +109,6 @@ fn conversation(system: Piece, rng: &mut SeededRng) -> Vec<Step> {
 }
 
 /// Short classifications and long thoughts in one pool, of a seed.
-#[must_use]
 pub fn bimodal(of: &OpenLoop, seed: u64) -> Workload {
     let mut rng = SeededRng::new(seed);
     let instructions = |_| INSTRUCTIONS.text(&mut rng, TEXT_TOKENS);

@@ -43,7 +43,6 @@ impl Default for Replay {
 impl Replay {
     /// DualMap's use of the conversation trace (A.2.1): the first 4,000 requests, 500 of them to warm up, prompts cut at
     /// 20,480 tokens.
-    #[must_use]
     pub fn as_dual_map(requests_per_s: f64) -> Self {
         Self {
             pace: PlaybackRate::Rate(requests_per_s),
@@ -56,7 +55,6 @@ impl Replay {
     /// The trace as a workload of this name.
     ///
     /// A trace that was recorded in one instant has no pattern: at a rate, its requests follow each other evenly.
-    #[must_use]
     pub fn workload(&self, name: &str, trace: &Trace) -> Workload {
         let count = self.first.unwrap_or(usize::MAX).min(trace.lines().len());
         let lines = trace.lines().get(..count).unwrap_or_default();

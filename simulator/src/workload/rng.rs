@@ -17,7 +17,6 @@ pub struct SeededRng {
 
 impl SeededRng {
     /// The stream of this seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
             random: Pcg64Mcg::seed_from_u64(seed),
@@ -99,13 +98,11 @@ pub struct LogNormal {
 
 impl LogNormal {
     /// A distribution with this median and this deviation of the logarithm.
-    #[must_use]
     pub const fn new(median: f64, sigma: f64) -> Self {
         Self { median, sigma }
     }
 
     /// A distribution with this mean and deviation, as papers give them.
-    #[must_use]
     pub fn of_mean(mean: f64, deviation: f64) -> Self {
         let variance = (deviation / mean).mul_add(deviation / mean, 1.0).ln();
         Self {
@@ -140,7 +137,6 @@ pub struct Zipf {
 
 impl Zipf {
     /// Zipf distribution over so many ranks.
-    #[must_use]
     pub fn new(ranks: usize, exponent: f64) -> Self {
         let mut sum = 0.0;
         let sums = (0..ranks)
@@ -162,7 +158,6 @@ impl Zipf {
 }
 
 /// A length, rounded and within bounds.
-#[must_use]
 pub fn within(tokens: f64, (least, most): (u32, u32)) -> u32 {
     (tokens.round() as u32).clamp(least, most.max(least))
 }

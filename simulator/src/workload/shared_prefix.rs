@@ -15,7 +15,6 @@ const QUESTION_TOKENS: u32 = 1_200;
 const ANSWER_TOKENS: u32 = 1_000;
 
 /// The workload of a seed.
-#[must_use]
 pub fn generate(of: &OpenLoop, seed: u64) -> Workload {
     let mut rng = SeededRng::new(seed);
     let mut prompts = Vec::with_capacity(GROUPS * PROMPTS);

@@ -36,7 +36,6 @@ pub struct Standard {
 
 impl Standard {
     /// A workload with its fleet, which has no fault and a single service.
-    #[must_use]
     pub const fn new(name: &'static str, generator: Generator, regions: Vec<RegionSetup>) -> Self {
         Self {
             name,
@@ -50,7 +49,6 @@ impl Standard {
     }
 
     /// The workload of this seed.
-    #[must_use]
     pub fn workload(&self, seed: u64) -> Workload {
         Workload {
             name: self.name.to_owned(),
@@ -60,7 +58,6 @@ impl Standard {
 
     /// This workload with its length multiplied by `scale`, at the same load. The first fault moves with it; later ones keep
     /// their distance.
-    #[must_use]
     pub fn scaled(mut self, scale: f64) -> Self {
         self.generator = self.generator.scaled(scale);
         let first = self.changes.iter().map(|change| change.at).min();
@@ -73,7 +70,6 @@ impl Standard {
     }
 
     /// Fleet of the workload, in a form that can be cut if its replicas are equal and evenly spread.
-    #[must_use]
     pub fn fleet(&self) -> Fleet {
         let regions = self.regions.iter();
         let equal = Preset::ALL.into_iter().map(|engine| Fleet::Equal {
@@ -89,7 +85,6 @@ impl Standard {
     }
 
     /// Set-up of the workload's fleet with this arrangement of routers.
-    #[must_use]
     pub fn setup(&self, seed: u64, arrangement: Arrangement) -> Setup {
         Setup {
             seed,
@@ -103,7 +98,6 @@ impl Standard {
 }
 
 /// The workloads on which policies are judged.
-#[must_use]
 pub fn standard() -> Vec<Standard> {
     let eight = || {
         vec![RegionSetup::new(

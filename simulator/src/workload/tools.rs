@@ -41,7 +41,6 @@ const PAUSE_S: f64 = 15.0;
 const BEFORE_S: f64 = 60.0;
 
 /// The workload of a seed.
-#[must_use]
 pub fn generate(of: &OpenLoop, seed: u64) -> Workload {
     let mut rng = SeededRng::new(seed);
     let hot = HOT.map(|(share, tokens)| (share, rng.text(tokens)));

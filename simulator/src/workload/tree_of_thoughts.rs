@@ -52,7 +52,6 @@ const ARRIVAL_S: f64 = 5.0;
 
 impl TreeOfThoughts {
     /// Two branches: 40 clients in the first region, 20 in each of two others.
-    #[must_use]
     pub fn uniform() -> Self {
         let two = |clients| TreeClients {
             clients,
@@ -62,7 +61,6 @@ impl TreeOfThoughts {
     }
 
     /// Two clients with four branches in the first region, 20 with two in each of two others.
-    #[must_use]
     pub fn mixed() -> Self {
         let clients = |clients, branches| TreeClients { clients, branches };
         Self::new(
@@ -72,7 +70,6 @@ impl TreeOfThoughts {
     }
 
     /// A workload of these clients, with every default.
-    #[must_use]
     pub fn new(name: &'static str, regions: Vec<TreeClients>) -> Self {
         Self {
             name,
@@ -84,7 +81,6 @@ impl TreeOfThoughts {
     }
 
     /// The workload of this seed.
-    #[must_use]
     pub fn generate(&self, seed: u64) -> Workload {
         let mut rng = SeededRng::new(seed);
         let instructions = rng.text(INSTRUCTIONS_TOKENS);

@@ -22,7 +22,6 @@ const LIGHT_PER_S: f64 = 20.0;
 const BYPASS_SHARE: f64 = 0.33;
 
 /// The workloads, in the order of reports.
-#[must_use]
 pub fn yardstick() -> Vec<Standard> {
     let shared_prefix = OpenLoop {
         requests: 2_250,

@@ -17,12 +17,7 @@ pub struct AdapterSeries(Mutex<Vec<Series>>);
 impl AdapterSeries {
     /// Adds the series of this moment, and returns all of them. They stand in the order of their labels, as a client library
     /// of Prometheus has no order of time.
-    #[must_use]
     pub fn record(&self, labels: String) -> Vec<Series> {
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "milliseconds are far below 2^52"
-        )]
         let now = unix_ms() as f64 / 1e3;
         // The list has no half-done state.
         let mut series = self.0.lock().unwrap_or_else(PoisonError::into_inner);

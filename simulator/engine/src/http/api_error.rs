@@ -20,7 +20,6 @@ pub struct ApiError {
 
 impl ApiError {
     /// The request is not valid.
-    #[must_use]
     pub fn bad_request(message: impl Into<String>, param: Option<&'static str>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -31,13 +30,11 @@ impl ApiError {
     }
 
     /// The server has no such model.
-    #[must_use]
     pub fn unknown_model(model: &str) -> Self {
         Self::not_found(format!("The model `{model}` does not exist."), "model")
     }
 
     /// The server does not have what the request names.
-    #[must_use]
     pub fn not_found(message: impl Into<String>, param: &'static str) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,
@@ -48,7 +45,6 @@ impl ApiError {
     }
 
     /// The engine is full, or fails because of an injected fault.
-    #[must_use]
     pub fn server(status: StatusCode, message: impl Into<String>) -> Self {
         let kind = if status == StatusCode::SERVICE_UNAVAILABLE {
             "ServiceUnavailableError"
@@ -64,7 +60,6 @@ impl ApiError {
     }
 
     /// The engine lost the request.
-    #[must_use]
     pub fn gone() -> Self {
         Self::server(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -73,7 +68,6 @@ impl ApiError {
     }
 
     /// The error object alone, as it stands in a stream.
-    #[must_use]
     pub fn body(&self) -> serde_json::Value {
         json!({"error": {
             "message": self.message,

@@ -14,8 +14,6 @@ use super::models;
 use super::replica::Replica;
 
 /// Counts the tokens of a request as the messages API would read it.
-///
-/// # Errors
 /// As the messages API has them; `max_tokens` is not needed.
 pub async fn handle(
     State(replica): State<Arc<Replica>>,

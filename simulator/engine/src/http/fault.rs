@@ -78,7 +78,6 @@ pub(super) enum Fate {
 
 impl Faults {
     /// No faults; random failures follow from the seed.
-    #[must_use]
     pub fn new(seed: u64) -> Self {
         let state = Switches {
             hang: false,
@@ -94,7 +93,6 @@ impl Faults {
     }
 
     /// Orders for the socket.
-    #[must_use]
     pub fn socket(&self) -> watch::Receiver<SocketOrder> {
         self.socket.subscribe()
     }
@@ -118,8 +116,6 @@ impl Faults {
     }
 
     /// Applies an order; the caller slows the engine down.
-    ///
-    /// # Errors
     /// 400 when a value is out of its range; nothing is changed then.
     pub fn set(&self, order: FaultOrder) -> Result<(), ApiError> {
         let range = |value: Option<f64>, low: f64, high: f64, name: &'static str| match value {

@@ -13,8 +13,6 @@ use super::fault::{Fate, FaultOrder};
 use super::replica::Replica;
 
 /// `POST /fault`
-///
-/// # Errors
 /// 400 for a body that is not a [`FaultOrder`].
 pub async fn set(
     State(replica): State<Arc<Replica>>,
@@ -37,8 +35,6 @@ pub async fn apply(State(replica): State<Arc<Replica>>, request: Request, next: 
 
 impl Replica {
     /// Applies an order.
-    ///
-    /// # Errors
     /// 400 when a value is out of its range; no fault changes then.
     pub fn order(&self, order: FaultOrder) -> Result<(), ApiError> {
         self.faults.set(order)?;

@@ -24,8 +24,6 @@ use crate::text::{Prompt, Reply};
 pub const PROMPTS_MAX: usize = 256;
 
 /// Handles one request of any generating API.
-///
-/// # Errors
 /// In OpenAI's form: 400 for a body that is not understood or a prompt that is too long, 404 for another model, 503 when
 /// too many requests wait.
 pub async fn handle<D: Dialect>(
@@ -65,8 +63,6 @@ pub async fn handle<D: Dialect>(
 }
 
 /// Reads a body.
-///
-/// # Errors
 /// 400 when it is not a JSON object.
 pub fn read_json(body: &[u8]) -> Result<Value, ApiError> {
     let wrong = |message: String| ApiError::bad_request(message, None);

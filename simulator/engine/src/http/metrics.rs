@@ -190,7 +190,6 @@ fn lines<const N: usize>(
     metrics.map(line).concat()
 }
 
-#[expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 fn count(count: u64) -> f64 {
     count as f64
 }

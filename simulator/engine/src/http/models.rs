@@ -45,7 +45,6 @@ fn adapter_of_base<'n>(settings: &Settings, name: &'n str) -> Option<&'n str> {
 }
 
 /// The number of the adapter that a request uses.
-#[must_use]
 pub fn adapter(settings: &Settings, selector: &Selector) -> Option<AdapterId> {
     let known = settings.adapters.iter();
     let at = known.into_iter().position(|name| *name == selector.model)?;
@@ -53,8 +52,6 @@ pub fn adapter(settings: &Settings, selector: &Selector) -> Option<AdapterId> {
 }
 
 /// The model and the cache that a request asks for. A request that names no model gets the one there is.
-///
-/// # Errors
 /// 404 for a model that is not served here.
 pub fn select(settings: &Settings, body: &Value) -> Result<Selector, ApiError> {
     let model = match body.get("model") {

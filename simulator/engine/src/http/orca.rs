@@ -16,10 +16,6 @@ pub fn report(request: &HeaderMap, stats: &Stats, response: &mut HeaderMap) {
     let Some(format) = request.get(ASK).and_then(|format| format.to_str().ok()) else {
         return;
     };
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "a queue is far shorter than 2^52"
-    )]
     let waiting = stats.waiting as f64;
     let usage = stats.kv_usage();
     let text = if format.eq_ignore_ascii_case("TEXT") {

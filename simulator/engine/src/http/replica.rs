@@ -106,7 +106,6 @@ pub struct InFlightGuard {
 
 impl Replica {
     /// An idle engine, whose clock starts now.
-    #[must_use]
     pub fn new(settings: Settings) -> Arc<Self> {
         let core = Core {
             engine: Engine::new(settings.config),
@@ -130,7 +129,6 @@ impl Replica {
     }
 
     /// Puts a request into the engine.
-    #[must_use]
     pub fn submit(self: &Arc<Self>, request: impl FnOnce(RequestId) -> Request) -> InFlightGuard {
         let (sender, progress) = watch::channel(GenerationProgress::default());
         let id = self.update(|core, now| {
@@ -149,7 +147,6 @@ impl Replica {
     }
 
     /// A new number for a request.
-    #[must_use]
     pub fn next_name(&self) -> u64 {
         self.names.fetch_add(1, Ordering::Relaxed)
     }
@@ -170,7 +167,6 @@ impl Replica {
     }
 
     /// The engine's gauges and counters now.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         self.with_core(|core| core.engine.stats())
     }
@@ -236,7 +232,6 @@ impl InFlightGuard {
     }
 
     /// Tokens of the request so far.
-    #[must_use]
     pub fn now(&self) -> GenerationProgress {
         *self.progress.borrow()
     }

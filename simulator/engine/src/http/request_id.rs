@@ -13,7 +13,6 @@ use super::replica::Replica;
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 /// The request id, which [`assign`] has set before a handler runs.
-#[must_use]
 pub fn request_id(headers: &HeaderMap) -> &str {
     headers
         .get(REQUEST_ID)

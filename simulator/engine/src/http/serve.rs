@@ -25,9 +25,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub const CONNECTIONS_MAX: usize = 20_000;
 
 /// Serves until a crash is ordered.
-///
-/// # Errors
-/// When the socket cannot be bound again after it was closed.
 pub async fn serve(replica: Arc<Replica>, listener: TcpListener) -> io::Result<()> {
     let address = listener.local_addr()?;
     let router = routes::router(Arc::clone(&replica));

@@ -23,9 +23,6 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider, Span};
 use super::replica::Replica;
 
 /// Starts to export spans to a collector, `http://host:port`.
-///
-/// # Errors
-/// When the text is not a URL.
 pub fn start(endpoint: &str) -> Result<SdkTracer, ExporterBuildError> {
     let exporter = SpanExporter::builder()
         .with_tonic()

@@ -27,8 +27,6 @@ pub struct StoredResponses(Mutex<VecDeque<StoredResponse>>);
 
 impl StoredResponses {
     /// Puts the stored conversation in front of the input of a request that continues one.
-    ///
-    /// # Errors
     /// 404 where this engine does not have the response.
     pub fn continue_conversation(&self, body: &mut Value) -> Result<(), ApiError> {
         let previous = body.get("previous_response_id").and_then(Value::as_str);
@@ -44,8 +42,6 @@ impl StoredResponses {
     }
 
     /// A stored response.
-    ///
-    /// # Errors
     /// 404 where this engine does not have the response.
     pub fn get(&self, id: &str) -> Result<Value, ApiError> {
         self.read(id, |stored| stored.response.clone())

@@ -11,8 +11,6 @@ use super::api_error::ApiError;
 use super::replica::Replica;
 
 /// Returns a stored response.
-///
-/// # Errors
 /// 404 where this engine does not have the response.
 pub async fn get(
     State(replica): State<Arc<Replica>>,
@@ -22,8 +20,6 @@ pub async fn get(
 }
 
 /// Refuses to cancel a response: all of them are synchronous, as those of vLLM without `background`.
-///
-/// # Errors
 /// 404 where this engine does not have the response, else 400.
 pub async fn cancel(
     State(replica): State<Arc<Replica>>,

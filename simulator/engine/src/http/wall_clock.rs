@@ -10,13 +10,11 @@ fn since_epoch() -> Duration {
 }
 
 /// Seconds since 1970.
-#[must_use]
 pub fn unix_seconds() -> u64 {
     since_epoch().as_secs()
 }
 
 /// Milliseconds since 1970.
-#[must_use]
 pub fn unix_ms() -> u64 {
     u64::try_from(since_epoch().as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,7 +11,6 @@ use super::stats::AdapterUse;
 
 impl Engine {
     /// Adapters of the requests that are here, in order of their numbers.
-    #[must_use]
     pub fn adapter_use(&self) -> AdapterUse {
         AdapterUse {
             running: self.adapters_of(&mut self.running.iter()),

@@ -56,7 +56,6 @@ pub struct BlockPool {
 
 impl BlockPool {
     /// A pool of `count` empty blocks.
-    #[must_use]
     pub fn new(count: u32) -> Self {
         let mut pool = Self {
             blocks: vec![EMPTY; count as usize],
@@ -72,19 +71,16 @@ impl BlockPool {
     }
 
     /// Blocks in total.
-    #[must_use]
     pub fn count(&self) -> u32 {
         u32::try_from(self.blocks.len()).unwrap_or(u32::MAX)
     }
 
     /// Blocks without a holder: empty blocks, and cached blocks that an allocation may evict.
-    #[must_use]
     pub fn free(&self) -> u32 {
         self.free
     }
 
     /// Different contents that can be found, held or not.
-    #[must_use]
     pub fn cached(&self) -> usize {
         self.cached.len()
     }

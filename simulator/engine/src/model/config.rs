@@ -47,14 +47,12 @@ pub struct Config {
 
 impl Config {
     /// The longest request that the engine takes, tokens.
-    #[must_use]
     pub fn request_tokens_max(&self) -> u32 {
         self.context_tokens_max
             .min(self.blocks.saturating_mul(self.block_tokens))
     }
 
     /// This configuration with every zero that would stop the engine raised to one.
-    #[must_use]
     pub(super) fn usable(mut self) -> Self {
         self.blocks = self.blocks.max(1);
         self.block_tokens = self.block_tokens.max(1);

@@ -45,7 +45,6 @@ pub struct Engine {
 
 impl Engine {
     /// An idle engine with an empty cache.
-    #[must_use]
     pub fn new(config: Config) -> Self {
         let config = config.usable();
         Self {
@@ -122,7 +121,6 @@ impl Engine {
     }
 
     /// When [`Engine::handle_timeout`] has something to do next; `None` while idle.
-    #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
         let ends_ns = self
             .step
@@ -143,7 +141,6 @@ impl Engine {
     }
 
     /// Gauges and counters as of the last call that passed a time.
-    #[must_use]
     pub fn stats(&self) -> Stats {
         Stats {
             waiting: self.waiting.len().saturating_sub(self.unseen),
@@ -156,19 +153,16 @@ impl Engine {
     }
 
     /// The size of this engine.
-    #[must_use]
     pub fn config(&self) -> &Config {
         &self.config
     }
 
     /// Prompt tokens that a request with these block hashes would find now. For an oracle, and for tests.
-    #[must_use]
     pub fn cached_tokens(&self, blocks: &[BlockHash]) -> u32 {
         self.pool.matched(blocks).blocks * self.config.block_tokens
     }
 
     /// Tokens still to be computed before each request that is here has its first token. For an oracle.
-    #[must_use]
     pub fn backlog_tokens(&self) -> u64 {
         let slots = self.running.iter().chain(&self.waiting);
         slots

@@ -71,7 +71,6 @@ struct Play<'a> {
 impl Engine {
     /// When this request would have its first token. `now` must be the time of the last call that passed one.
     /// `uncached` tells of each waiting request how many prompt tokens it will not find.
-    #[must_use]
     pub fn forecast(
         &self,
         now: Duration,

@@ -56,7 +56,6 @@ impl Preset {
     ];
 
     /// Name of the preset on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Llama31_8bL4 => "llama-3.1-8b-l4",
@@ -69,7 +68,6 @@ impl Preset {
     }
 
     /// The model that it runs, as users would name it.
-    #[must_use]
     pub fn model(self) -> &'static str {
         match self {
             Self::Llama31_8bL4 | Self::Llama31_8b2xA100 => "llama-3.1-8b",
@@ -79,7 +77,6 @@ impl Preset {
     }
 
     /// The engine.
-    #[must_use]
     pub fn config(self) -> Config {
         let (blocks, step_tokens_max, context_tokens_max) = match self {
             Self::Llama31_8bL4 => (2_120, 2_048, 32_768),

@@ -32,7 +32,6 @@ pub struct Stats {
 
 impl Stats {
     /// Share of the pool that is held, 0 to 1.
-    #[must_use]
     pub fn kv_usage(&self) -> f64 {
         if self.blocks == 0 {
             0.0

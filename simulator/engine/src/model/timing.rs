@@ -72,7 +72,6 @@ impl Work {
 
 impl StepCost {
     /// The time of one step, ns.
-    #[must_use]
     pub fn step_ns(&self, work: &Work) -> u64 {
         let has_decode = work.decode_sequences > 0;
         let decode_base = self.decode_base_ns * u64::from(has_decode);
@@ -81,7 +80,6 @@ impl StepCost {
 
     /// The time of `steps` pure decode steps in a row over the same sequences, each of which grows by one token a step, ns.
     /// Equal to the sum of [`StepCost::step_ns`] over them.
-    #[must_use]
     pub fn decode_run_ns(&self, work: &Work, steps: u64) -> u64 {
         let first = self.decode_base_ns + self.decode_added_ns(work);
         let growth = self.decode_context_token_ns * work.decode_sequences;
@@ -90,7 +88,6 @@ impl StepCost {
     }
 
     /// The timing of an engine that is `factor` times slower.
-    #[must_use]
     pub fn slowed(&self, factor: f64) -> Self {
         let scale = |value: u64| scale(value, factor);
         Self {
@@ -126,12 +123,6 @@ impl StepCost {
     }
 }
 
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "coefficients are far below 2^53 and the factor is clamped to a positive range"
-)]
 fn scale(value: u64, factor: f64) -> u64 {
     (value as f64 * factor.clamp(0.001, 1_000.0)).round() as u64
 }

@@ -33,7 +33,6 @@ pub struct Prompt {
 
 impl Prompt {
     /// Tokenizes rendered text.
-    #[must_use]
     pub fn new(selector: &Selector, rendered: RenderedPrompt) -> Self {
         let cells = rendered.into_bytes();
         let tokens = u32::try_from(cells.len().div_ceil(TOKEN_BYTES)).unwrap_or(u32::MAX);
@@ -45,7 +44,6 @@ impl Prompt {
     }
 
     /// A prompt of token ids, which count as given.
-    #[must_use]
     pub fn from_ids(selector: &Selector, ids: &[u64]) -> Self {
         let cells = ids.iter().flat_map(|id| {
             XxHash3_64::oneshot(&id.to_le_bytes())
@@ -61,19 +59,16 @@ impl Prompt {
     }
 
     /// Tokens in the prompt.
-    #[must_use]
     pub fn tokens(&self) -> u32 {
         self.tokens
     }
 
     /// A hash of the whole prompt: what its reply is drawn from.
-    #[must_use]
     pub fn digest(&self) -> u64 {
         XxHash3_64::oneshot_with_seed(self.seed, &self.cells)
     }
 
     /// The chain over the prompt and the first `output_tokens` tokens of its reply: one hash for each full block.
-    #[must_use]
     pub fn blocks(
         mut self,
         reply: &Reply,

@@ -27,7 +27,6 @@ pub struct Reply {
 
 impl Reply {
     /// The reply to a prompt with this digest.
-    #[must_use]
     pub fn new(digest: u64) -> Self {
         let seed = XxHash3_64::oneshot_with_seed(digest, b"reply");
         Self {
@@ -37,13 +36,11 @@ impl Reply {
     }
 
     /// Tokens after which the reply ends by itself.
-    #[must_use]
     pub fn natural_tokens(&self) -> u32 {
         self.natural_tokens
     }
 
     /// The text of the tokens `from..to`: four bytes each.
-    #[must_use]
     pub fn text(&self, from: u32, to: u32) -> String {
         let mut text =
             String::with_capacity((to.saturating_sub(from) as usize) * super::TOKEN_BYTES);
@@ -61,12 +58,6 @@ impl Reply {
 }
 
 /// A length from a log-logistic distribution (which needs no more than a logarithm, and has a chat's long tail).
-#[expect(
-    clippy::cast_precision_loss,
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "53 bits of a hash as a fraction, and a length clamped to a small positive range"
-)]
 fn natural_tokens(seed: u64) -> u32 {
     let fraction = ((seed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
     let logit = (fraction / (1.0 - fraction)).ln() / 1.702;

@@ -80,7 +80,6 @@ impl RenderedPrompt {
     }
 
     /// The bytes.
-    #[must_use]
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

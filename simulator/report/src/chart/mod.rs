@@ -53,7 +53,6 @@ pub enum Scale {
 
 impl Chart {
     /// A chart of the usual size.
-    #[must_use]
     pub fn new<S: Into<String>>(
         title: impl Into<String>,
         caption: impl Into<String>,
@@ -70,9 +69,6 @@ impl Chart {
     }
 
     /// Draws the plot.
-    ///
-    /// # Errors
-    /// When the SVG backend cannot draw.
     pub fn svg(&self) -> anyhow::Result<String> {
         match &self.plot {
             Plot::Lines(lines) => lines.svg(self.size),

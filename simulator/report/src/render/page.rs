@@ -49,15 +49,11 @@ struct TableGroup {
 
 impl Report {
     /// The report as a page of results; the files beside it begin with `name`.
-    #[must_use]
     pub fn page(&self, name: &str) -> Page {
         Page::new(self, name)
     }
 
     /// Writes the page of results to a path such as `docs/results/NAME.md`, and its tables beside it; returns the paths.
-    ///
-    /// # Errors
-    /// When the path has no name, or a file cannot be written.
     pub fn write_page(&self, path: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let name = path.file_stem().and_then(OsStr::to_str);
         let name = name.with_context(|| format!("{} names no file", path.display()))?;

@@ -72,7 +72,6 @@ pub struct Demand {
 
 impl View {
     /// Instances that serve, now or soon.
-    #[must_use]
     pub fn current(&self) -> usize {
         self.ready + self.starting
     }

@@ -119,7 +119,6 @@ struct Track {
 
 impl LongTermScaler {
     /// A strategy; `tokens_per_s` is what an instance of each deployment serves.
-    #[must_use]
     pub fn new(
         strategy: Strategy,
         rules: LongTermRules,

@@ -36,7 +36,6 @@ struct Region {
 
 impl PlannerScaler {
     /// Planners of every region with these rules; each deployment keeps its own bounds.
-    #[must_use]
     pub fn new(rules: PoolRules) -> Self {
         Self {
             rules,
@@ -47,7 +46,6 @@ impl PlannerScaler {
 
     /// Planners that know the future: the busy instances of each minute, for each view. They get the peak of the minutes that a plan
     /// has to cover. So the number need not wait to see whether a lower demand lasts.
-    #[must_use]
     pub fn supplied(mut rules: PoolRules, minutes: Vec<Vec<f64>>) -> Self {
         rules.signal = Signal::Work;
         rules.forecast.model = ForecastModel::Supplied;

@@ -46,7 +46,6 @@ pub struct ReactiveScaler {
 
 impl ReactiveScaler {
     /// The strategy with these thresholds.
-    #[must_use]
     pub fn new(thresholds: Thresholds) -> Self {
         Self {
             thresholds,

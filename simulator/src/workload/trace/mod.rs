@@ -51,20 +51,17 @@ pub struct Trace {
 
 impl Trace {
     /// A trace of these requests.
-    #[must_use]
     pub fn new(mut lines: Vec<TraceLine>) -> Self {
         lines.sort_by(|a, b| a.timestamp.total_cmp(&b.timestamp));
         Self { lines }
     }
 
     /// Requests of the trace.
-    #[must_use]
     pub fn lines(&self) -> &[TraceLine] {
         &self.lines
     }
 
     /// The names of its regions, in order; none, if it does not tell.
-    #[must_use]
     pub fn regions(&self) -> Vec<String> {
         let names = self.lines.iter().filter_map(|line| line.region.as_ref());
         let names: BTreeSet<&String> = names.collect();
@@ -74,7 +71,6 @@ impl Trace {
 
 impl TraceLine {
     /// Prompt of the request, cut at `tokens_max`.
-    #[must_use]
     pub fn prompt(&self, tokens_max: u32) -> Prompt {
         let mut left = self.input_length.min(tokens_max);
         let blocks = self.hash_ids.iter().map(|id| (*id, BLOCK_TOKENS));

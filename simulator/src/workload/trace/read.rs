@@ -19,18 +19,12 @@ const REQUEST_TOKENS_MAX: u32 = 10_000_000;
 
 impl Trace {
     /// Reads a trace from a file, or its first requests.
-    ///
-    /// # Errors
-    /// As [`Self::read`], with the file's name.
     pub fn open(path: &Path, first: Option<usize>) -> anyhow::Result<Self> {
         let read = || Self::read(BufReader::new(File::open(path)?), first);
         read().map_err(|error| anyhow!("cannot read the trace {}: {error:#}", path.display()))
     }
 
     /// Reads a trace, or its first requests.
-    ///
-    /// # Errors
-    /// When the file cannot be read, a line is invalid, or the trace is empty or too long.
     pub fn read(mut from: impl BufRead, first: Option<usize>) -> anyhow::Result<Self> {
         let mut lines = Vec::new();
         let mut bytes = Vec::new();

@@ -9,7 +9,6 @@ const CONTINUATIONS_MAX: usize = 3;
 
 impl Trace {
     /// The session of each line: what it says, or what its blocks suggest.
-    #[must_use]
     pub fn sessions(&self) -> Vec<u64> {
         let common = self.common_blocks();
         let mut named: BTreeMap<u64, u64> = BTreeMap::new();

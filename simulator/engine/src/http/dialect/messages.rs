@@ -53,8 +53,6 @@ impl Dialect for Messages {
 }
 
 /// Reads the prompt of a request: tools, system prompt, messages.
-///
-/// # Errors
 /// 400 for messages that are missing or of the wrong type.
 pub(crate) fn message_prompts(body: &Value, selector: &Selector) -> Result<Vec<Prompt>, ApiError> {
     let mut rendered = RenderedPrompt::default();

@@ -24,14 +24,10 @@ use crate::text::{Prompt, RenderedPrompt, Selector};
 /// An API: reads its requests and writes its responses.
 pub trait Dialect: 'static {
     /// Reads a request.
-    ///
-    /// # Errors
     /// 400 for members that are missing or of the wrong type.
     fn read(body: &Value, selector: &Selector) -> Result<Job, ApiError>;
 
     /// Completes a request with what the engine has stored.
-    ///
-    /// # Errors
     /// 404 where the engine does not have what the request names.
     fn complete(_stored: &StoredResponses, _body: &mut Value) -> Result<(), ApiError> {
         Ok(())
@@ -132,7 +128,6 @@ pub struct Part {
 
 impl Part {
     /// OpenAI's reason for the end.
-    #[must_use]
     pub fn finish_reason(&self) -> &'static str {
         if self.stopped { "stop" } else { "length" }
     }
