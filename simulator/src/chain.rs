@@ -132,13 +132,6 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_piece_is_the_beginning_of_the_whole_one() {
-        let whole = blocks(&prompt(&[(1, 1_000)]), NOTHING, 16);
-        let cut = blocks(&prompt(&[(1, 500)]), NOTHING, 16);
-        assert_eq!(common(&whole, &cut), 500 / 16);
-    }
-
-    #[test]
     fn the_next_turn_finds_the_answer() {
         let first = prompt(&[(1, 1_000)]);
         let answer = Piece::new(7, 200);

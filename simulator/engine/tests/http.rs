@@ -180,31 +180,12 @@ async fn a_stream_has_a_role_text_a_reason_and_its_usage_last() {
 #[tokio::test]
 async fn every_api_responds_in_its_own_format_whole_and_streamed() {
     let server = Server::start("--speed 1000").await;
+    #[rustfmt::skip]
     let cases = [
-        (
-            "/v1/completions",
-            json!({"prompt": "abc", "max_tokens": 3}),
-            "/choices/0/text",
-            "/usage/completion_tokens",
-        ),
-        (
-            "/v1/responses",
-            json!({"input": "abc", "max_output_tokens": 3}),
-            "/output/0/content/0/text",
-            "/usage/output_tokens",
-        ),
-        (
-            "/v1/messages",
-            json!({"system": "s", "messages": [{"role": "user", "content": "abc"}], "max_tokens": 3}),
-            "/content/0/text",
-            "/usage/output_tokens",
-        ),
-        (
-            "/generate",
-            json!({"text": "abc", "sampling_params": {"max_new_tokens": 3, "ignore_eos": true}}),
-            "/text",
-            "/meta_info/completion_tokens",
-        ),
+        ("/v1/completions", json!({"prompt": "abc", "max_tokens": 3}), "/choices/0/text", "/usage/completion_tokens"),
+        ("/v1/responses", json!({"input": "abc", "max_output_tokens": 3}), "/output/0/content/0/text", "/usage/output_tokens"),
+        ("/v1/messages", json!({"system": "s", "messages": [{"role": "user", "content": "abc"}], "max_tokens": 3}), "/content/0/text", "/usage/output_tokens"),
+        ("/generate", json!({"text": "abc", "sampling_params": {"max_new_tokens": 3, "ignore_eos": true}}), "/text", "/meta_info/completion_tokens"),
     ];
     for (path, mut body, text, tokens) in cases {
         body["ignore_eos"] = json!(true);
@@ -295,25 +276,14 @@ async fn a_count_of_tokens_is_the_input_of_the_same_message() {
 async fn errors_have_openais_format() {
     let server = Server::start("--speed 1000 --context-tokens-max 100").await;
     let too_long = chat(&"long ".repeat(200), 1).to_string();
+    #[rustfmt::skip]
     let cases = [
-        (
-            CHAT,
-            r#"{"model":"gpt-9","messages":[{"role":"user","content":"x"}]}"#,
-            404,
-        ),
+        (CHAT, r#"{"model":"gpt-9","messages":[{"role":"user","content":"x"}]}"#, 404),
         (CHAT, r#"{"model":"#, 400),
         (CHAT, "[]", 400),
         (CHAT, r#"{"messages":[]}"#, 400),
-        (
-            CHAT,
-            r#"{"messages":[{"role":"user","content":"x"}],"max_tokens":0}"#,
-            400,
-        ),
-        (
-            CHAT,
-            r#"{"messages":[{"role":"user","content":"x"}],"max_tokens":200}"#,
-            400,
-        ),
+        (CHAT, r#"{"messages":[{"role":"user","content":"x"}],"max_tokens":0}"#, 400),
+        (CHAT, r#"{"messages":[{"role":"user","content":"x"}],"max_tokens":200}"#, 400),
         (CHAT, &too_long, 400),
         ("/v1/completions", r#"{"prompt":{}}"#, 400),
         ("/v1/embeddings", r#"{"input":""}"#, 400),

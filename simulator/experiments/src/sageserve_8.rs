@@ -30,31 +30,12 @@ const UNKNOWN: &str = "Lengths and rates of the paper's models are not published
 /// Models, with the paper's instance hours, unified and siloed, p95 of the time to the first token, unified and siloed, and what
 /// explains a difference.
 type Model = (&'static str, Engine, [f64; 4], &'static str);
+#[rustfmt::skip]
 const MODELS: [Model; 4] = [
-    (
-        "Bloom-176B",
-        Engine::BloomA100,
-        [148.0, 199.2, 12.9, 14.5],
-        UNKNOWN,
-    ),
-    (
-        "Llama2-70B",
-        Engine::Llama2A100,
-        [96.8, 137.2, 34.5, 34.9],
-        UNKNOWN,
-    ),
-    (
-        "Llama3.1-8B",
-        Engine::Llama31,
-        [53.0, 101.0, 1.0, 1.0],
-        TOO_FEW,
-    ),
-    (
-        "Llama3.2-3B",
-        Engine::Llama32,
-        [53.0, 101.0, 1.0, 1.0],
-        TOO_FEW,
-    ),
+    ("Bloom-176B", Engine::BloomA100, [148.0, 199.2, 12.9, 14.5], UNKNOWN),
+    ("Llama2-70B", Engine::Llama2A100, [96.8, 137.2, 34.5, 34.9], UNKNOWN),
+    ("Llama3.1-8B", Engine::Llama31, [53.0, 101.0, 1.0, 1.0], TOO_FEW),
+    ("Llama3.2-3B", Engine::Llama32, [53.0, 101.0, 1.0, 1.0], TOO_FEW),
 ];
 const UNIFIED: &str = "Unified";
 const SILOED: &str = "Siloed";

@@ -195,42 +195,26 @@ mod tests {
 
     #[test]
     fn a_wrong_command_line_names_the_valid_values() {
-        for (line, wanted) in [
+        #[rustfmt::skip]
+        let cases = [
             ("", "--trace <FILE>|--workload <NAME>"),
-            (
-                "--trace no-such-file.jsonl",
-                "cannot read the trace no-such-file.jsonl",
-            ),
+            ("--trace no-such-file.jsonl", "cannot read the trace no-such-file.jsonl"),
             ("--workload chat", "chat-wildchat"),
             ("--workload tools --engine h100", "llama-3.1-8b-l4"),
             ("--workload tools --policies round-robin", "round_robin"),
-            (
-                "--workload tools --push outstanding:0",
-                "`outstanding:NUMBER` (from 1)",
-            ),
+            ("--workload tools --push outstanding:0", "`outstanding:NUMBER` (from 1)"),
             ("--workload tools --slo 0", "a number above 0"),
             ("--workload tools --telemetry none", "vllm-stock"),
             ("--workload tools --replicas 0", "1..=1024"),
             ("--workload tools --trace x", "cannot be used with"),
             ("--workload tools --first 3", "cannot be used with"),
             ("--workload tot-2 --rate 3", "leave --rate out"),
-            (
-                "--workload chat-arena --regions 2",
-                "use --regions 3, or --regions 1",
-            ),
-            (
-                "--workload heterogeneous --scale 0.1 --regions 2",
-                "leave --replicas and --regions out",
-            ),
-            (
-                "--workload chat-arena --replicas 2",
-                "every region needs one",
-            ),
-            (
-                "--workload tools --scale 0.1 --warmup 400",
-                "lower --warmup",
-            ),
-        ] {
+            ("--workload chat-arena --regions 2", "use --regions 3, or --regions 1"),
+            ("--workload heterogeneous --scale 0.1 --regions 2", "leave --replicas and --regions out"),
+            ("--workload chat-arena --replicas 2", "every region needs one"),
+            ("--workload tools --scale 0.1 --warmup 400", "lower --warmup"),
+        ];
+        for (line, wanted) in cases {
             let text = error(line);
             assert!(text.contains(wanted), "{line}: {text}");
         }

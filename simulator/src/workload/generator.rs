@@ -60,71 +60,24 @@ pub enum OpenKind {
 }
 
 /// The kinds of workloads, with what they are.
+#[rustfmt::skip]
 pub const NAMES: [(&str, &str); 16] = [
-    (
-        "conversation",
-        "long chats, as in Mooncake's conversation trace; open loop",
-    ),
-    (
-        "chat-wildchat",
-        "people who chat, with the sharing of WildChat; closed loop, three regions",
-    ),
-    (
-        "chat-arena",
-        "people who chat, with the sharing of Chatbot Arena; closed loop, three regions",
-    ),
-    (
-        "tot-2",
-        "trees of thoughts with two branches; closed loop, three regions",
-    ),
-    (
-        "tot-mixed",
-        "trees of thoughts with four branches in one region and two in the others; closed loop",
-    ),
-    (
-        "tools",
-        "agents with two very hot system prompts, as in Mooncake's Tool&Agent trace; open loop",
-    ),
-    (
-        "bursty",
-        "single users who send bursts, over a background of others; open loop",
-    ),
-    (
-        "diurnal",
-        "conversations over a day in three regions; open loop",
-    ),
-    (
-        "texts",
-        "long chats in English, code, JSON and Chinese, which differ in bytes per token; open loop",
-    ),
-    (
-        "images",
-        "people who chat, two in five about an image; closed loop",
-    ),
-    (
-        "reasoning",
-        "people who talk to a model that thinks for thousands of tokens; closed loop",
-    ),
-    (
-        "bimodal",
-        "classifications of a few tokens and thoughts of thousands in one pool; open loop",
-    ),
-    (
-        "adapters",
-        "requests for two dozen adapters on replicas with four slots; open loop",
-    ),
-    (
-        "shared-prefix",
-        "groups of five prompts behind prefixes of 6,000 tokens, as inference-perf plays them; open loop",
-    ),
-    (
-        "agents",
-        "programs of agents with sub-agents, tools and contexts of up to 100,000 tokens; closed loop",
-    ),
-    (
-        "drift",
-        "labels, documents and essays at a rate and a mix that change every few minutes; open loop",
-    ),
+    ("conversation", "long chats, as in Mooncake's conversation trace; open loop"),
+    ("chat-wildchat", "people who chat, with the sharing of WildChat; closed loop, three regions"),
+    ("chat-arena", "people who chat, with the sharing of Chatbot Arena; closed loop, three regions"),
+    ("tot-2", "trees of thoughts with two branches; closed loop, three regions"),
+    ("tot-mixed", "trees of thoughts with four branches in one region and two in the others; closed loop"),
+    ("tools", "agents with two very hot system prompts, as in Mooncake's Tool&Agent trace; open loop"),
+    ("bursty", "single users who send bursts, over a background of others; open loop"),
+    ("diurnal", "conversations over a day in three regions; open loop"),
+    ("texts", "long chats in English, code, JSON and Chinese, which differ in bytes per token; open loop"),
+    ("images", "people who chat, two in five about an image; closed loop"),
+    ("reasoning", "people who talk to a model that thinks for thousands of tokens; closed loop"),
+    ("bimodal", "classifications of a few tokens and thoughts of thousands in one pool; open loop"),
+    ("adapters", "requests for two dozen adapters on replicas with four slots; open loop"),
+    ("shared-prefix", "groups of five prompts behind prefixes of 6,000 tokens, as inference-perf plays them; open loop"),
+    ("agents", "programs of agents with sub-agents, tools and contexts of up to 100,000 tokens; closed loop"),
+    ("drift", "labels, documents and essays at a rate and a mix that change every few minutes; open loop"),
 ];
 
 /// The conversation twin at this rate: the first 4,000 requests as DualMap plays them.

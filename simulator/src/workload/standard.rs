@@ -99,22 +99,14 @@ impl Standard {
 
 /// The workloads on which policies are judged.
 pub fn standard() -> Vec<Standard> {
-    let eight = || {
-        vec![RegionSetup::new(
-            "one",
-            Preset::Llama31_8b2xA100.config(),
-            8,
-        )]
-    };
+    let a100 = Preset::Llama31_8b2xA100;
+    let eight = || vec![RegionSetup::new("one", a100.config(), 8)];
     let l4s = |name, replicas| RegionSetup::new(name, Preset::Llama31_8bL4.config(), replicas);
     let three_regions = || ["us", "eu", "asia"].map(|name| l4s(name, 4)).to_vec();
     // Two replicas of half the speed, two of the usual, two of twice the speed.
     let mut mixed_speeds = l4s("one", 6);
-    for (replica, speed) in mixed_speeds
-        .replicas
-        .iter_mut()
-        .zip([0.5, 0.5, 1.0, 1.0, 2.0, 2.0])
-    {
+    let speeds = [0.5, 0.5, 1.0, 1.0, 2.0, 2.0];
+    for (replica, speed) in mixed_speeds.replicas.iter_mut().zip(speeds) {
         replica.speed = speed;
     }
     let heterogeneous = Chat {
@@ -122,33 +114,24 @@ pub fn standard() -> Vec<Standard> {
         clients: vec![120],
         ..Chat::arena()
     };
-    let (wildchat, arena) = (
-        Generator::Chat(Chat::wildchat()),
-        Generator::Chat(Chat::arena()),
-    );
-    let [tot_2, tot_mixed] = [TreeOfThoughts::uniform(), TreeOfThoughts::mixed()];
+    let chats = [Chat::wildchat(), Chat::arena(), heterogeneous];
+    let [wildchat, arena, heterogeneous] = chats.map(Generator::Chat);
+    let trees = [TreeOfThoughts::uniform(), TreeOfThoughts::mixed()];
+    let [tot_2, tot_mixed] = trees.map(Generator::TreeOfThoughts);
     let all = [
         ("conversation-moderate", conversation(6.0), eight()),
         ("conversation-high", conversation(8.0), eight()),
         ("conversation-past", conversation(9.5), eight()),
         ("chat-wildchat", wildchat, three_regions()),
         ("chat-arena", arena, three_regions()),
-        ("tot-2", Generator::TreeOfThoughts(tot_2), three_regions()),
-        (
-            "tot-mixed",
-            Generator::TreeOfThoughts(tot_mixed),
-            three_regions(),
-        ),
+        ("tot-2", tot_2, three_regions()),
+        ("tot-mixed", tot_mixed, three_regions()),
         ("tools-moderate", tools_at(9.0), eight()),
         ("tools-high", tools_at(14.0), eight()),
         ("tools-past", tools_at(16.0), eight()),
         ("bursty", Generator::Bursty(1.0), vec![l4s("one", 8)]),
         ("diurnal", Generator::Diurnal(1.0), three_regions()),
-        (
-            "heterogeneous",
-            Generator::Chat(heterogeneous),
-            vec![mixed_speeds],
-        ),
+        ("heterogeneous", heterogeneous, vec![mixed_speeds]),
     ];
     let standard = |(name, generator, regions)| Standard::new(name, generator, regions);
     all.map(standard).into()

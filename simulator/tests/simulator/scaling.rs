@@ -114,33 +114,6 @@ fn strategies_differ_as_they_are_meant_to() {
 }
 
 #[test]
-fn constant_load_starts_no_instance_that_is_stopped_soon() {
-    println!("seed {SEED}");
-    let point = Point {
-        interactive_per_s: 4.2 * 5.0,
-        batch_per_s: 0.0,
-        prompt_tokens: 1_155.0,
-        output_tokens: 211.0,
-    };
-    let traffic = Series {
-        interval_s: 60.0,
-        points: vec![point; 2_880],
-    };
-    let planned = play(
-        &cluster(traffic, DAY_S),
-        PlannerScaler::new(PoolRules::default()),
-    );
-    assert_eq!(planned.ledger.reversals, 0);
-    assert!(planned.ttft.quantile(0.95) < 1.0);
-    let instances = planned.instances.iter().map(|(_, count)| *count);
-    assert!(
-        instances.clone().min() >= Some(6),
-        "4.2 busy instances over 0.7"
-    );
-    assert!(instances.max() <= Some(8), "{:?}", planned.instances);
-}
-
-#[test]
 fn the_aggregated_model_is_close_to_requests() {
     println!("seed {SEED}");
     let engine = Config {

@@ -99,36 +99,14 @@ impl Preset {
     /// The fitted coefficients in the order of [`StepCost`]'s fields. The unit of each is a thousand times that of its field;
     /// the knee (tokens) and the time of a token of context (ns) stand as they are.
     fn timing(self) -> StepCost {
-        let [
-            floor,
-            fixed,
-            token,
-            knee,
-            past_knee,
-            pair,
-            base,
-            sequence,
-            past_knee_sequence,
-            context,
-        ] = match self {
-            Self::Llama31_8bL4 => [
-                63_000, 20_000, 546_000, 2_048, 0, 18_000, 63_000, 100, 0, 514,
-            ],
-            Self::Llama31_8b2xA100 => [
-                23_057, 9_112, 37_230, 1_024, 25_855, 5_373, 8_450, 40, 0, 75,
-            ],
-            Self::Llama2_70bA100 => [
-                65_733, 31_819, 119_923, 2_048, 117_913, 0, 44_382, 134, 250, 280,
-            ],
-            Self::Llama2_70bH100 => [
-                54_436, 23_219, 52_942, 2_048, 53_259, 1_622, 29_958, 192, 69, 151,
-            ],
-            Self::Bloom176bA100 => [
-                74_810, 49_914, 233_217, 2_048, 142_931, 22_740, 48_420, 348, 412, 346,
-            ],
-            Self::Bloom176bH100 => [
-                48_371, 17_383, 112_454, 2_048, 56_368, 7_767, 35_838, 251, 244, 117,
-            ],
+        #[rustfmt::skip]
+        let [floor, fixed, token, knee, past_knee, pair, base, sequence, past_knee_sequence, context] = match self {
+            Self::Llama31_8bL4 => [63_000, 20_000, 546_000, 2_048, 0, 18_000, 63_000, 100, 0, 514],
+            Self::Llama31_8b2xA100 => [23_057, 9_112, 37_230, 1_024, 25_855, 5_373, 8_450, 40, 0, 75],
+            Self::Llama2_70bA100 => [65_733, 31_819, 119_923, 2_048, 117_913, 0, 44_382, 134, 250, 280],
+            Self::Llama2_70bH100 => [54_436, 23_219, 52_942, 2_048, 53_259, 1_622, 29_958, 192, 69, 151],
+            Self::Bloom176bA100 => [74_810, 49_914, 233_217, 2_048, 142_931, 22_740, 48_420, 348, 412, 346],
+            Self::Bloom176bH100 => [48_371, 17_383, 112_454, 2_048, 56_368, 7_767, 35_838, 251, 244, 117],
         };
         StepCost {
             prefill_floor_ns: floor * 1_000,

@@ -121,68 +121,30 @@ type Value = (&'static str, fn(&mut RouterConfig, f64));
 type Switch = (&'static str, fn(&mut Setup));
 
 /// Values of the configuration, which a factor changes.
+#[rustfmt::skip]
 const VALUES: [Value; 8] = [
-    ("config: ttft_slo", |config, factor| {
-        scale(&mut config.ttft_slo, factor);
-    }),
-    ("config: queue.wait_max", |config, factor| {
-        scale(&mut config.queue.wait_max, factor);
-    }),
-    ("config: index.bytes_max", |config, factor| {
-        config.index.bytes_max = (config.index.bytes_max as f64 * factor) as usize;
-    }),
-    ("config: probe_stale_after", |config, factor| {
-        scale(&mut config.probe_stale_after, factor);
-    }),
-    ("config: region.queue_max", |config, factor| {
-        config.region.queue_max = (f64::from(config.region.queue_max) * factor) as u32;
-    }),
-    ("config: region.stale_after", |config, factor| {
-        scale(&mut config.region.stale_after, factor);
-    }),
-    ("config: adapter_load", |config, factor| {
-        scale(&mut config.adapter_load, factor);
-    }),
-    ("config: adapter_slots", |config, factor| {
-        config.adapter_slots = (f64::from(config.adapter_slots) * factor) as u32;
-    }),
+    ("config: ttft_slo", |config, factor| scale(&mut config.ttft_slo, factor)),
+    ("config: queue.wait_max", |config, factor| scale(&mut config.queue.wait_max, factor)),
+    ("config: index.bytes_max", |config, factor| config.index.bytes_max = (config.index.bytes_max as f64 * factor) as usize),
+    ("config: probe_stale_after", |config, factor| scale(&mut config.probe_stale_after, factor)),
+    ("config: region.queue_max", |config, factor| config.region.queue_max = (f64::from(config.region.queue_max) * factor) as u32),
+    ("config: region.stale_after", |config, factor| scale(&mut config.region.stale_after, factor)),
+    ("config: adapter_load", |config, factor| scale(&mut config.adapter_load, factor)),
+    ("config: adapter_slots", |config, factor| config.adapter_slots = (f64::from(config.adapter_slots) * factor) as u32),
 ];
 
 /// Rules that are on or off.
+#[rustfmt::skip]
 const SWITCHES: [Switch; 9] = [
-    ("rule: push blindly", |setup| {
-        change(setup, |config| config.push = Push::Blind);
-    }),
-    ("rule: push up to 32 outstanding", |setup| {
-        change(setup, |config| config.push = OUTSTANDING);
-    }),
-    ("rule: first come, first served", |setup| {
-        change(setup, |config| config.queue.order = QueueOrder::Fcfs);
-    }),
-    ("rule: earliest due time first", |setup| {
-        change(setup, |config| config.queue.order = QueueOrder::Edf);
-    }),
-    ("rule: forward as published", |setup| {
-        change(setup, |config| {
-            config.region.forwarding = ForwardingRule::Published;
-        });
-    }),
-    ("rule: forward by utilisation", |setup| {
-        change(setup, |config| {
-            config.region.choice = RegionChoice::Utilisation;
-        });
-    }),
-    ("rule: no forwarding", |setup| {
-        if let Arrangement::Router(config) = &setup.arrangement {
-            setup.arrangement = Arrangement::RegionLocal(config.clone());
-        }
-    }),
-    ("rule: index evicts first in, first out", |setup| {
-        change(setup, |config| config.index.eviction = Eviction::Fifo);
-    }),
-    ("rule: no quarantine", |setup| {
-        change(setup, |config| config.quarantine = Duration::ZERO);
-    }),
+    ("rule: push blindly", |setup| change(setup, |config| config.push = Push::Blind)),
+    ("rule: push up to 32 outstanding", |setup| change(setup, |config| config.push = OUTSTANDING)),
+    ("rule: first come, first served", |setup| change(setup, |config| config.queue.order = QueueOrder::Fcfs)),
+    ("rule: earliest due time first", |setup| change(setup, |config| config.queue.order = QueueOrder::Edf)),
+    ("rule: forward as published", |setup| change(setup, |config| { config.region.forwarding = ForwardingRule::Published; })),
+    ("rule: forward by utilisation", |setup| change(setup, |config| { config.region.choice = RegionChoice::Utilisation; })),
+    ("rule: no forwarding", |setup| { if let Arrangement::Router(config) = &setup.arrangement { setup.arrangement = Arrangement::RegionLocal(config.clone()); } }),
+    ("rule: index evicts first in, first out", |setup| change(setup, |config| config.index.eviction = Eviction::Fifo)),
+    ("rule: no quarantine", |setup| change(setup, |config| config.quarantine = Duration::ZERO)),
 ];
 
 /// Changes the configuration of the routers of a set-up.

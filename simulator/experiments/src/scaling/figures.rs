@@ -43,17 +43,12 @@ pub(crate) fn of<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeMap<&'static
     let full = samples.clone().filter(|used| **used > 0.7).count() as f64;
     let arrived = sum(&|cell| cell.batch.arrived);
     let share = |part: f64, all: f64| if all > 0.0 { part / all } else { f64::NAN };
-    BTreeMap::from([
+    #[rustfmt::skip]
+    let figures = BTreeMap::from([
         ("instance_hours", sum(&|cell| cell.ledger.hours())),
         ("hours_starting", sum(&|cell| cell.ledger.wasted_hours())),
-        (
-            "hours_starting_own",
-            sum(&|cell| cell.ledger.starting_own_s / 3_600.0),
-        ),
-        (
-            "hours_starting_other",
-            sum(&|cell| cell.ledger.starting_other_s / 3_600.0),
-        ),
+        ("hours_starting_own", sum(&|cell| cell.ledger.starting_own_s / 3_600.0)),
+        ("hours_starting_other", sum(&|cell| cell.ledger.starting_other_s / 3_600.0)),
         ("hours_spot", sum(&|cell| cell.ledger.spot_s / 3_600.0)),
         ("starts", sum(&|cell| cell.ledger.starts as f64)),
         ("stops", sum(&|cell| cell.ledger.stops as f64)),
@@ -65,22 +60,14 @@ pub(crate) fn of<'a>(cells: impl Iterator<Item = &'a Cell>) -> BTreeMap<&'static
         ("e2e_p95_s", e2e.quantile(0.95)),
         ("late_share", ttft.share_above(LATE_S)),
         ("requests", ttft.count()),
-        (
-            "utilisation",
-            sum(&|cell| cell.utilisation) / cells.len().max(1) as f64,
-        ),
+        ("utilisation", sum(&|cell| cell.utilisation) / cells.len().max(1) as f64),
         ("full_share", share(full, samples.count() as f64)),
         ("batch_arrived", arrived),
-        (
-            "batch_served_share",
-            share(sum(&|cell| cell.batch.served), arrived),
-        ),
+        ("batch_served_share", share(sum(&|cell| cell.batch.served), arrived)),
         ("batch_missed", sum(&|cell| cell.batch.missed)),
-        (
-            "batch_held_mean_s",
-            share(sum(&|cell| cell.batch.held_mean_s), cells.len() as f64),
-        ),
-    ])
+        ("batch_held_mean_s", share(sum(&|cell| cell.batch.held_mean_s), cells.len() as f64)),
+    ]);
+    figures
 }
 
 /// The figures of every cell of the rows; the headline has some systems.
