@@ -13,8 +13,8 @@ use isotherm_simulator::workload::trace::Trace;
 use isotherm_simulator::workload::{Workload, catalogue};
 use isotherm_simulator::{Outcome, Setup, Telemetry, jobs};
 
+use crate::figures::Row;
 use crate::load;
-use crate::row::Row;
 use crate::rows::Rows;
 pub use crate::seeds::Seeds;
 

@@ -15,8 +15,8 @@ use isotherm_simulator::scaling::traffic::Point;
 
 use crate::context::Context;
 use crate::document::Document;
+use crate::figures::Row;
 use crate::load::ttft_s;
-use crate::row::Row;
 use crate::rows::Rows;
 use crate::scaling::engines::{Engine, profiles};
 use crate::scaling::figures::{HOURS, P75, P95, USED};

@@ -26,7 +26,6 @@ mod load;
 mod paper;
 mod regions;
 mod robustness;
-mod row;
 mod rows;
 mod sageserve_11;
 mod sageserve_15;

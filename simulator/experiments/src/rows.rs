@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use isotherm_report::Table;
 use serde::Serialize;
 
-use crate::figures::Figure;
-use crate::row::Row;
+use crate::figures::{Figure, Row};
 
 /// Statistics over several values; all `NaN` without any.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -425,7 +425,6 @@ impl State {
             region,
             ready: counts.ready,
             starting: counts.starting,
-            draining: counts.draining,
             phases: Vec::new(),
             bounds,
             utilisation: self.pool.utilisation(),

@@ -210,7 +210,6 @@ impl<'a> Run<'a> {
                 region: number,
                 ready: counts.ready,
                 starting: counts.starting,
-                draining: counts.draining,
                 phases: region.phases(self.deployment).collect(),
                 bounds: deployment.bounds,
                 utilisation: load.utilisation,

@@ -12,14 +12,13 @@
 //! - `regions`: what routers tell each other
 //! - `change`: replicas that come, go, become slow, or restart
 //! - `adapters`: what replicas tell of adapters
-//! - `siblings`: several services over one pool; `bypass`: requests that another router serves
+//! - `siblings`: several services over one pool, and requests that another router serves
 //! - `sample`: the load over time
 //! - `table`: entries by number
 //! - `oracle`: chooses replicas in place of the shipped router
 
 mod adapters;
 mod balancer;
-mod bypass;
 mod change;
 mod event_queue;
 mod lifecycle;

@@ -15,8 +15,6 @@ mod published_figures;
 mod random;
 mod regions;
 mod scaling;
-mod services;
 mod simulation;
 mod support;
-mod telemetry;
 mod workloads;

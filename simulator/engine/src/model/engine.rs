@@ -99,6 +99,20 @@ impl Engine {
         }
     }
 
+    /// Restarts the engine: its cache, its adapters and its counters are lost, and the requests in it start anew, as a proxy in
+    /// front of it retries them. A first token that is out is not told again.
+    pub fn restart(&mut self, now: Duration) {
+        self.handle_timeout(now);
+        self.step = None;
+        while self.preempt_last().is_some() {}
+        self.pool = BlockPool::new(self.config.blocks);
+        self.loaded.clear();
+        self.totals = Totals::default();
+        if !self.waiting.is_empty() {
+            self.starts_ns = Some(nanos(now));
+        }
+    }
+
     /// Removes a request wherever it is; its blocks are free at once, and no event follows. False if it is not here.
     pub fn abort(&mut self, now: Duration, id: RequestId) -> bool {
         self.advance_to(nanos(now), Until::Before);

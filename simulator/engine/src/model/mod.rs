@@ -8,7 +8,6 @@
 //! - `scheduler`: the tokens that the next step computes
 //! - `step`: the step in progress; `advance`: its effects, and jumping over decode steps in which nothing changes
 //! - [`blocks`]: the KV cache; `adapters`: slots for adapters
-//! - `restart`: a restart of the process
 //! - [`forecast`]: the time of a request's first token
 //! - [`timing`]: the duration of a step; [`presets`]: measured engines
 
@@ -20,7 +19,6 @@ pub mod engine;
 pub mod forecast;
 pub mod presets;
 pub mod request;
-mod restart;
 mod scheduler;
 mod sequence;
 pub mod stats;

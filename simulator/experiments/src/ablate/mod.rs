@@ -9,14 +9,13 @@
 //!
 //! - `cells`: the cells, and the unchanged runs; `parts`: the changes
 //! - `runs`: runs with a change, beside the unchanged ones; `effect`: ratios and their means
-//! - `conclusions`, `tables`: the report
+//! - `conclusions`: the report
 
 mod cells;
 mod conclusions;
 mod effect;
 mod parts;
 mod runs;
-mod tables;
 
 use core::cmp::Reverse;
 
@@ -61,7 +60,7 @@ pub(crate) fn run(context: &Context) -> Document {
         let effect = |variant: Variant| {
             let change = line.change(variant)?;
             let effect = measure(context, &samples, change);
-            rows.0.extend(tables::rows(&line, variant, &effect));
+            rows.0.extend(conclusions::rows(&line, variant, &effect));
             Some(effect)
         };
         let effects = Variant::ALL.map(effect);
@@ -76,7 +75,7 @@ pub(crate) fn run(context: &Context) -> Document {
         page: Some("ablation"),
         about: vec![about(&samples, &names)],
         conclusions: conclusions::conclusions(&findings, &samples),
-        sections: vec![Section::new("Constants and rules").table(tables::lines(&findings))],
+        sections: vec![Section::new("Constants and rules").table(conclusions::lines(&findings))],
         rows,
         ..Document::default()
     }

@@ -107,7 +107,7 @@ fn others(rows: &Rows, group: &str) -> Vec<String> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::row::Row;
+    use crate::figures::Row;
     use crate::rows::tests::row;
 
     /// A run with this goodput at every objective, and this p90.

@@ -7,21 +7,23 @@
 //!
 //! - `rivals`: the systems; `plan`: the runs
 //! - `cells`: the judgement; `reasons`: what the runs tell of a cell that falls short
-//! - `conclusions`, `tables`: the report
+//! - `conclusions`: the report
 
 mod cells;
 mod conclusions;
 mod plan;
 mod reasons;
 mod rivals;
-mod tables;
 
-use isotherm_report::Section;
+use isotherm_report::number::{percent, times};
+use isotherm_report::{Section, Table};
 
-use self::cells::judge;
+use self::cells::{Cell, FigureRatio, judge};
 use self::plan::{Plan, group};
 use crate::context::Context;
 use crate::document::Document;
+use crate::figures::{FAILED, GOODPUTS, HITS, P50, P90, P99};
+use crate::rows::Rows;
 
 const SEEDS: u64 = 3;
 const OURS: &str = "isotherm";
@@ -43,16 +45,47 @@ pub(crate) fn run(context: &Context) -> Document {
         context.first_seed(),
         rivals::systems(1).len(),
         rivals::systems(3).len(),
-        isotherm_report::number::percent(plan.scale),
+        percent(plan.scale),
     );
     Document {
         about: vec![about],
         conclusions: conclusions::conclusions(&plan, &rows, &cells),
         sections: vec![
-            Section::new("Cells").table(tables::cells(&cells)),
-            Section::detail("Telemetry profiles").table(tables::profiles(&rows)),
+            Section::new("Cells").table(cells_table(&cells)),
+            Section::detail("Telemetry profiles").table(profiles_table(&rows)),
         ],
         rows,
         ..Document::default()
     }
+}
+
+/// A line for each cell: the ratio of every figure to the best other system, and that system. The headline has the cells that fall
+/// short.
+fn cells_table(cells: &[Cell]) -> Table {
+    let goodputs = GOODPUTS.map(|figure| figure.name);
+    let percentiles = [P50, P90, P99].map(|figure| figure.name);
+    let figures = goodputs.into_iter().chain(percentiles);
+    let columns = ["workload", "telemetry"].into_iter().chain(figures);
+    let headline = ["workload", "telemetry", GOODPUTS[0].name, P90.name];
+    let table = Table::new(columns.chain(["holds"])).with_rows(cells.iter().map(|cell| {
+        let head = [cell.workload.to_owned(), cell.telemetry.as_str().to_owned()];
+        let figures = cell.goodputs.iter().chain(&cell.percentiles).map(shown);
+        let holds = if cell.holds() { "yes" } else { "no" };
+        head.into_iter()
+            .chain(figures)
+            .chain([holds.to_owned()])
+            .collect::<Vec<_>>()
+    }));
+    let last = table.columns.len().saturating_sub(1);
+    table.headline(&headline, |row| row.text(last) == "no")
+}
+
+fn shown(one: &FigureRatio) -> String {
+    format!("{} of {}", times(one.ratio), one.best_other)
+}
+
+/// The default policy's own figures in each cell.
+fn profiles_table(rows: &Rows) -> Table {
+    let figures = [GOODPUTS.as_slice(), &[P50, P90, P99, HITS, FAILED]].concat();
+    rows.filtered(|row| row.system == OURS).table("", &figures)
 }

@@ -7,9 +7,8 @@ use super::OURS;
 use super::cells::{Cell, FigureRatio};
 use crate::figures::{
     ENGINE_WAITING, FAILED, FORWARDED, Figure, GOODPUTS, HITS, MOST_OVER_MEAN, P90, ROUTER_WAITING,
-    WAITS_BESIDE_IDLE,
+    Row, WAITS_BESIDE_IDLE,
 };
-use crate::row::Row;
 use crate::rows::{Panel, Rows};
 
 /// Part of Student's t that lies below the upper end of its 95 % interval.

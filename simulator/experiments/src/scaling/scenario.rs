@@ -12,7 +12,7 @@ use isotherm_simulator::scaling::traffic::Series;
 use super::figures;
 use super::strategies::{Mode, scaler};
 use crate::context::Context;
-use crate::row::Row;
+use crate::figures::Row;
 use crate::rows::{Panel, Rows};
 
 /// A day, s.

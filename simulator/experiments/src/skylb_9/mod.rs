@@ -23,8 +23,7 @@ use self::runs::{chats, over_lengths, over_limits, over_thoughts, trees};
 use crate::context::Context;
 use crate::document::Document;
 use crate::explain;
-use crate::figures::{E2E, P90, TOKENS, TTFT};
-use crate::row::Row;
+use crate::figures::{E2E, P90, Row, TOKENS, TTFT};
 use crate::rows::Rows;
 
 const REPLICAS: usize = 4;

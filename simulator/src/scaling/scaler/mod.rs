@@ -31,8 +31,6 @@ pub struct View {
     pub ready: usize,
     /// Instances that start.
     pub starting: usize,
-    /// Instances that finish what they have.
-    pub draining: usize,
     /// Instances with their identities.
     pub phases: Vec<(u64, Phase)>,
     /// Bounds of the number of instances.
