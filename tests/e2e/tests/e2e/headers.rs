@@ -163,7 +163,7 @@ async fn session_headers(name: &str, secret: Value) -> anyhow::Result<BTreeSet<S
             let path = "config/vm_config/environment_variables";
             envoy::set_in_filter(document, "isotherm.request", path, &variables)?;
             envoy::edit_filter(document, "isotherm.request", |filter| {
-                filter.set("session_secret", secret)
+                filter.set("session_secret", secret.clone())
             })
         });
     let stack = stack.start().await?;
