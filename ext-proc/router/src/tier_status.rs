@@ -8,7 +8,7 @@ use strum::{AsRefStr, EnumIter, IntoStaticStr};
 use crate::Tier;
 
 /// Figures of one workload tier. All requests of a pool without tiers count as [`Tier::InteractiveNormal`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TierStatus {
     /// The tier, as requests name it. A promoted batch request counts under [`Tier::NonInteractive`].
     pub tier: Tier,

@@ -7,54 +7,27 @@ use std::collections::BTreeSet;
 use super::{Queue, QueueSeq, QueuedRequest};
 use crate::{Tier, TierRules, Time};
 
-const TIERS: [Tier; 3] = [
-    Tier::InteractiveFast,
-    Tier::InteractiveNormal,
-    Tier::NonInteractive,
-];
-
 /// Requests of a pool with tiers, in order of arrival; empty in a pool without tiers.
 #[derive(Debug, Default)]
-pub(super) struct TierEntries {
-    by_tier: [BTreeSet<QueueSeq>; 3],
-    /// Promoted batch requests, which wait as interactive ones.
-    promoted: usize,
-}
+pub(super) struct TierEntries([BTreeSet<QueueSeq>; 3]);
 
 impl TierEntries {
     pub(super) fn insert(&mut self, queued: &QueuedRequest) {
-        self.of_mut(queued.waits_as()).insert(queued.seq);
-        self.promoted += usize::from(is_promoted(queued));
+        self.of(queued.waits_as()).insert(queued.seq);
     }
 
     pub(super) fn remove(&mut self, queued: &QueuedRequest) {
-        if self.of_mut(queued.waits_as()).remove(&queued.seq) {
-            self.promoted -= usize::from(is_promoted(queued));
-        }
+        self.of(queued.waits_as()).remove(&queued.seq);
     }
 
-    const fn of(&self, tier: Tier) -> &BTreeSet<QueueSeq> {
-        let [fast, normal, held] = &self.by_tier;
+    const fn of(&mut self, tier: Tier) -> &mut BTreeSet<QueueSeq> {
+        let [fast, normal, held] = &mut self.0;
         match tier {
             Tier::InteractiveFast => fast,
             Tier::InteractiveNormal => normal,
             Tier::NonInteractive => held,
         }
     }
-
-    const fn of_mut(&mut self, tier: Tier) -> &mut BTreeSet<QueueSeq> {
-        let [fast, normal, held] = &mut self.by_tier;
-        match tier {
-            Tier::InteractiveFast => fast,
-            Tier::InteractiveNormal => normal,
-            Tier::NonInteractive => held,
-        }
-    }
-}
-
-const fn is_promoted(queued: &QueuedRequest) -> bool {
-    matches!(queued.request.tier, Tier::NonInteractive)
-        && matches!(queued.waits_as(), Tier::InteractiveNormal)
 }
 
 impl Queue {
@@ -68,31 +41,21 @@ impl Queue {
             let (seq, oldest) = self.oldest()?;
             return Some((oldest.entered.after(wait_max), seq));
         };
-        let first = |tier| {
-            let seq = *self.entries.of(tier).first()?;
-            let entered = self.get(seq)?.entered;
-            Some((entered.after(tiers.wait_max(tier)), seq))
-        };
-        TIERS.into_iter().filter_map(first).min()
+        let oldest = self.entries.0.iter().filter_map(|waiting| waiting.first());
+        let oldest = oldest.filter_map(|seq| self.get(*seq));
+        let expiries = oldest.map(|queued| {
+            let wait_max = tiers.wait_max(queued.waits_as());
+            (queued.entered.after(wait_max), queued.seq)
+        });
+        expiries.min()
     }
 
-    /// Number of held requests, and the oldest of them.
-    pub(crate) fn held(&self) -> (usize, Option<&QueuedRequest>) {
-        let held = self.entries.of(Tier::NonInteractive);
-        let oldest = held.first().and_then(|seq| self.get(*seq));
-        (held.len(), oldest)
-    }
-
-    /// Number of requests of a tier, as requests name it, and the oldest of them.
-    pub(crate) fn of_tier(&self, tier: Tier) -> (usize, Option<&QueuedRequest>) {
-        let (entries, promoted) = (&self.entries, self.entries.promoted);
-        let waiting = entries.of(tier).len();
-        let count = match tier {
-            Tier::InteractiveFast => waiting,
-            Tier::InteractiveNormal => waiting - promoted,
-            Tier::NonInteractive => waiting + promoted,
-        };
-        let oldest = entries.of(tier).first().and_then(|seq| self.get(*seq));
-        (count, oldest)
+    /// Number of the requests that meet a condition, and the oldest of them; for reports, since it reads the whole queue.
+    pub(crate) fn count(
+        &self,
+        is_counted: impl Fn(&QueuedRequest) -> bool,
+    ) -> (usize, Option<&QueuedRequest>) {
+        let counted = || self.all().filter(|queued| is_counted(queued));
+        (counted().count(), counted().next())
     }
 }

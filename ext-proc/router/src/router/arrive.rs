@@ -14,7 +14,8 @@ impl Router {
             return;
         }
         self.counters.arrived += 1;
-        self.tier_counts.arrived(self.tier_of(request.tier));
+        let tier = self.tier_of(request.tier);
+        self.tier_counts.of(tier).arrived += 1;
         // A request that a peer returned gets its old place in the order of arrival.
         let returned = self.receive(&request);
         let tenant = self.track_tenant(&request, returned.is_some());
@@ -73,7 +74,8 @@ impl Router {
                     let refuse = |tenant: &mut TenantStatus| tenant.refused += 1;
                     self.pool.tenants.change(queued.tenant, refuse);
                 }
-                self.tier_counts.rejected(self.tier_of(queued.request.tier));
+                let tier = self.tier_of(queued.request.tier);
+                self.tier_counts.of(tier).rejected += 1;
                 self.reject(queued.request.id, reason);
             }
             RoutingDecision::Wait(_) => {

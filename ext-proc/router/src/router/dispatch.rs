@@ -153,7 +153,8 @@ impl Router {
     }
 
     fn announce(&mut self, request: &Request, decision: Decision) {
-        self.tier_counts.on_dispatch(self.tier_of(request.tier));
+        let tier = self.tier_of(request.tier);
+        self.tier_counts.of(tier).dispatched += 1;
         *self.counters.decisions.entry(decision.reason).or_default() += 1;
         self.effects
             .push_back(Effect::Dispatch(request.id, decision));

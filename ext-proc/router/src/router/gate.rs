@@ -40,11 +40,8 @@ pub(super) struct BatchGate {
 }
 
 impl Router {
-    const fn batch_rules(&self) -> Option<&BatchTier> {
-        match &self.pool.config.tiers {
-            Some(tiers) => Some(&tiers.batch),
-            None => None,
-        }
+    fn batch_rules(&self) -> Option<&BatchTier> {
+        self.pool.config.tiers.as_ref().map(|tiers| &tiers.batch)
     }
 
     /// Whether a request is batch work, in a pool with tiers.
@@ -54,17 +51,14 @@ impl Router {
 
     /// The band of a request that arrives now.
     pub(super) fn band_of(&self, request: &Request) -> Band {
-        match self.batch_rules() {
-            Some(rules) if request.tier == Tier::NonInteractive => {
-                let promoted_at = |deadline: Time| deadline.before(rules.promote_left);
-                let is_near = |deadline| promoted_at(deadline) <= self.pool.now;
-                if request.deadline.is_some_and(is_near) {
-                    Band::Waiting
-                } else {
-                    Band::Held
-                }
-            }
-            Some(_) | None => Band::Waiting,
+        let of_batch = |_: &&BatchTier| request.tier == Tier::NonInteractive;
+        let Some(rules) = self.batch_rules().filter(of_batch) else {
+            return Band::Waiting;
+        };
+        let is_near = |deadline: Time| deadline.before(rules.promote_left) <= self.pool.now;
+        match request.deadline.is_some_and(is_near) {
+            true => Band::Waiting,
+            false => Band::Held,
         }
     }
 
@@ -210,21 +204,16 @@ impl Router {
             if credit == 0 || self.has_waiting_for(available) {
                 break;
             }
-            let Some(next) = self.next_released(available, reason) else {
+            let Some((seq, dispatch)) = self.next_released(available, reason) else {
                 break;
             };
-            self.release_held(next, reason);
+            if let Some(queued) = self.dequeue(seq) {
+                self.count_release(reason);
+                self.dispatch(queued, dispatch);
+            }
             has_released = true;
         }
         has_released
-    }
-
-    /// Sends a held request to the selected replica.
-    fn release_held(&mut self, (seq, dispatch): (QueueSeq, Dispatch), reason: ReleaseReason) {
-        if let Some(queued) = self.dequeue(seq) {
-            self.count_release(reason);
-            self.dispatch(queued, dispatch);
-        }
     }
 
     /// The held request that starts next, and its replica.
@@ -233,29 +222,16 @@ impl Router {
         available: &ReplicaSet,
         reason: ReleaseReason,
     ) -> Option<(QueueSeq, Dispatch)> {
-        let host = self.batch_host(None, available, reason);
-        self.first_held(|queued| match queued.pinned.as_deref() {
-            None => host.clone(),
-            pinned => self.batch_host(pinned, available, reason),
-        })
-    }
-
-    /// The first held request that one of the replicas which suit it may serve.
-    fn first_held(
-        &self,
-        suitable: impl Fn(&QueuedRequest) -> ReplicaSet,
-    ) -> Option<(QueueSeq, Dispatch)> {
+        let host_of_all = self.batch_host(None, available, reason);
         let mut in_order = self.pool.queue.held_in_order().take(HELD_LOOKED_AT_MAX);
-        in_order.find_map(|(seq, queued)| self.route_among(seq, &suitable(queued)))
-    }
-
-    /// The dispatch of a held request to one of these replicas.
-    fn route_among(&self, seq: QueueSeq, among: &ReplicaSet) -> Option<(QueueSeq, Dispatch)> {
-        let queued = self.pool.queue.get(seq)?;
-        match self.route(queued, true, among) {
-            RoutingDecision::Dispatch(dispatch) => Some((seq, dispatch)),
-            _ => None,
-        }
+        in_order.find_map(|(seq, queued)| {
+            let pinned = queued.pinned.as_deref();
+            let own = pinned.map(|_| self.batch_host(pinned, available, reason));
+            match self.route(queued, true, own.as_ref().unwrap_or(&host_of_all)) {
+                RoutingDecision::Dispatch(dispatch) => Some((seq, dispatch)),
+                _ => None,
+            }
+        })
     }
 
     /// Counts a batch request that the gate lets go.
@@ -309,7 +285,7 @@ impl Router {
             return BatchStatus::default();
         }
         let queue = &self.pool.queue;
-        let (held, oldest) = queue.held();
+        let (held, oldest) = queue.count(|queued| queued.band == Band::Held);
         let of_pool = self.pool.replicas.memory_use_of_pool();
         BatchStatus {
             utilisation: of_pool.map(|of_pool| of_pool.share),

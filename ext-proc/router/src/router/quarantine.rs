@@ -53,7 +53,8 @@ impl Router {
         let rest =
             key_of(&request.fingerprint, request.session).and_then(|key| self.quarantine_of(key));
         if let Some(rest) = rest {
-            self.tier_counts.rejected(self.tier_of(request.tier));
+            let tier = self.tier_of(request.tier);
+            self.tier_counts.of(tier).rejected += 1;
             self.reject_after(request.id, RejectReason::Quarantined, rest);
         }
         rest.is_some()
@@ -126,7 +127,8 @@ impl Router {
         let rest = self.pool.config.quarantine;
         for seq in seqs {
             if let Some(queued) = self.dequeue(seq) {
-                self.tier_counts.rejected(self.tier_of(queued.request.tier));
+                let tier = self.tier_of(queued.request.tier);
+                self.tier_counts.of(tier).rejected += 1;
                 self.reject_after(queued.request.id, RejectReason::Quarantined, rest);
             }
         }

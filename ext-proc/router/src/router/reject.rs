@@ -125,7 +125,8 @@ impl Router {
 
     pub(super) fn reject_queued(&mut self, seq: QueueSeq, reason: RejectReason) {
         if let Some(queued) = self.dequeue(seq) {
-            self.tier_counts.rejected(self.tier_of(queued.request.tier));
+            let tier = self.tier_of(queued.request.tier);
+            self.tier_counts.of(tier).rejected += 1;
             self.reject(queued.request.id, reason);
         }
     }

@@ -6,53 +6,25 @@ use crate::pool_state::InFlightRequest;
 use crate::queue::{Band, QueuedRequest};
 use crate::{Tier, TierStatus, Time};
 
-/// Counts of one tier.
+/// Counts of every tier: the fast one, the normal one, and batch work.
 #[derive(Clone, Copy, Debug, Default)]
-struct TierCount {
-    arrived: u64,
-    dispatched: u64,
-    rejected: u64,
-    within_slo: u64,
-    past_slo: u64,
-}
-
-/// Counts of every tier.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct TierCounts {
-    fast: TierCount,
-    normal: TierCount,
-    batch: TierCount,
-}
+pub(super) struct TierCounts([TierStatus; 3]);
 
 impl TierCounts {
-    const fn of(&mut self, tier: Tier) -> &mut TierCount {
+    pub(super) const fn of(&mut self, tier: Tier) -> &mut TierStatus {
+        let [fast, normal, batch] = &mut self.0;
         match tier {
-            Tier::InteractiveFast => &mut self.fast,
-            Tier::InteractiveNormal => &mut self.normal,
-            Tier::NonInteractive => &mut self.batch,
+            Tier::InteractiveFast => fast,
+            Tier::InteractiveNormal => normal,
+            Tier::NonInteractive => batch,
         }
-    }
-
-    pub(super) const fn arrived(&mut self, tier: Tier) {
-        self.of(tier).arrived += 1;
-    }
-
-    pub(super) const fn on_dispatch(&mut self, tier: Tier) {
-        self.of(tier).dispatched += 1;
-    }
-
-    pub(super) const fn rejected(&mut self, tier: Tier) {
-        self.of(tier).rejected += 1;
     }
 
     /// Counts a first token, which came in time or late.
     pub(super) const fn first_token(&mut self, tier: Tier, is_in_time: bool) {
         let count = self.of(tier);
-        if is_in_time {
-            count.within_slo += 1;
-        } else {
-            count.past_slo += 1;
-        }
+        count.within_slo += is_in_time as u64;
+        count.past_slo += !is_in_time as u64;
     }
 }
 
@@ -86,29 +58,20 @@ impl Router {
     #[must_use]
     pub fn tiers(&self, now: Time) -> [TierStatus; 3] {
         let queue = &self.pool.queue;
-        let has_tiers = self.pool.config.tiers.is_some();
-        let counts = &self.tier_counts;
-        let of = |tier, count: &TierCount| {
-            let (waiting, oldest) = match tier {
-                _ if has_tiers => queue.of_tier(tier),
-                Tier::InteractiveNormal => (queue.len(), queue.oldest().map(|(_, q)| q)),
-                Tier::InteractiveFast | Tier::NonInteractive => (0, None),
-            };
+        let tiers = [
+            Tier::InteractiveFast,
+            Tier::InteractiveNormal,
+            Tier::NonInteractive,
+        ];
+        let mut counts = self.tier_counts;
+        tiers.map(|tier| {
+            let (waiting, oldest) = queue.count(|q| self.tier_of(q.request.tier) == tier);
             TierStatus {
                 tier,
                 waiting,
                 oldest_wait: oldest.map_or_else(Default::default, |q| now.since(q.entered)),
-                arrived: count.arrived,
-                dispatched: count.dispatched,
-                rejected: count.rejected,
-                within_slo: count.within_slo,
-                past_slo: count.past_slo,
+                ..*counts.of(tier)
             }
-        };
-        [
-            of(Tier::InteractiveFast, &counts.fast),
-            of(Tier::InteractiveNormal, &counts.normal),
-            of(Tier::NonInteractive, &counts.batch),
-        ]
+        })
     }
 }
