@@ -5,8 +5,8 @@
 //! [`Ring`] is the core's, which the selection of a peer region uses too.
 
 use isotherm_router::{
-    Policy, PolicyEvent, PolicyRules, PrefixMatch, Reason, ReplicaIndex, Request, Ring, Selection,
-    View, nearness,
+    Policy, PolicyEvent, PolicyRules, Reason, ReplicaIndex, Request, Ring, Selection, View,
+    nearness,
 };
 
 /// SkyLB-CH's ring of sessions.
@@ -24,7 +24,6 @@ impl Policy for ConsistentHash {
     fn select_fallback(
         &self,
         request: &Request,
-        _matched: Option<&PrefixMatch>,
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {

@@ -5,10 +5,7 @@
 //! caches between replicas is left out. DualMap prints the cost as max(pending - recompute), which prefers long queues; its
 //! text says min(pending + recompute), which this module computes in seconds.
 
-use isotherm_router::{Policy, PolicyRules, Reason, ReplicaIndex, Request, Selection, View};
-
-/// The least share of the prompt for which a fallback is chosen by its cache.
-const MATCH_MIN: f64 = 0.5;
+use isotherm_router::{Policy, Reason, ReplicaIndex, Request, Selection, View};
 
 /// Mooncake's lowest estimated time to first token.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,12 +22,5 @@ impl Policy for MinTtft {
     fn score(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
         let uncached = request.uncached_tokens(view.match_on(request, replica).depth);
         -view.ttft_s(replica, uncached)
-    }
-
-    fn rules(&self) -> PolicyRules {
-        PolicyRules {
-            fallback_share_min: MATCH_MIN,
-            ..PolicyRules::default()
-        }
     }
 }

@@ -6,9 +6,7 @@
 //! description, load over the last minutes, the cost of evicted prefixes, and moves of hot prefixes are left out.
 
 use crate::match_less_load;
-use isotherm_router::{
-    Policy, PolicyRules, PrefixMatch, Reason, ReplicaIndex, Request, Selection, View,
-};
+use isotherm_router::{Policy, PrefixMatch, Reason, ReplicaIndex, Request, Selection, View};
 
 /// The share of the prompt above which a match decides.
 const MATCH_ABOVE: f64 = 0.5;
@@ -37,13 +35,6 @@ impl Policy for Preble {
         }
         let uncached = request.uncached_tokens(view.match_on(request, replica).depth);
         -work_s(view, replica, uncached)
-    }
-
-    fn rules(&self) -> PolicyRules {
-        PolicyRules {
-            fallback_share_min: MATCH_ABOVE,
-            ..PolicyRules::default()
-        }
     }
 }
 

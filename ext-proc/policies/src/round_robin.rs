@@ -1,8 +1,6 @@
 //! `round_robin`: the available replicas in turn, the baseline that most load balancers ship.
 
-use isotherm_router::{
-    Policy, PolicyEvent, PrefixMatch, Reason, ReplicaIndex, Request, Selection, View,
-};
+use isotherm_router::{Policy, PolicyEvent, Reason, ReplicaIndex, Request, Selection, View};
 
 /// Replicas in turn.
 #[derive(Debug, Default)]
@@ -19,7 +17,6 @@ impl Policy for RoundRobin {
     fn select_fallback(
         &self,
         _request: &Request,
-        _matched: Option<&PrefixMatch>,
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {

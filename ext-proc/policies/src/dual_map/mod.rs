@@ -105,7 +105,6 @@ impl Policy for DualMap {
     fn select_fallback(
         &self,
         request: &Request,
-        _matched: Option<&PrefixMatch>,
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {

@@ -137,10 +137,6 @@ impl PrefixIndex {
         targets.filter(|slot| among.contains(*slot))
     }
 
-    pub(crate) fn target_count(&self, matched: &PrefixMatch) -> usize {
-        matched.node.map_or(0, |id| self.nodes.target_count(id))
-    }
-
     /// All targets that hold the matched prefix, in order.
     pub(crate) fn all_targets(
         &self,
@@ -148,11 +144,6 @@ impl PrefixIndex {
     ) -> impl Iterator<Item = ReplicaIndex> + '_ {
         let nodes = matched.node.into_iter();
         nodes.flat_map(|id| self.nodes.targets(id))
-    }
-
-    pub(crate) fn has(&self, matched: &PrefixMatch, slot: ReplicaIndex) -> bool {
-        let entry = matched.node.and_then(|id| self.nodes.entry(id, slot));
-        entry.is_some()
     }
 
     /// Prefetches what [`Self::record`] reads of this target.

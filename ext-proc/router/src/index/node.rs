@@ -221,10 +221,6 @@ impl Nodes {
         entries.iter().any(|e| among.contains(e.slot))
     }
 
-    pub(super) fn target_count(&self, id: NodeId) -> usize {
-        self.entries(id).len()
-    }
-
     pub(super) fn targets(&self, id: NodeId) -> impl Iterator<Item = ReplicaIndex> + '_ {
         self.entries(id).iter().map(|entry| entry.slot)
     }

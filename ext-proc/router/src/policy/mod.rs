@@ -18,18 +18,8 @@ pub(crate) use isotherm::Isotherm;
 pub use selection::{Dispatch, PolicyEvent, PolicyRules, Selection};
 pub use view::{InFlight, View};
 
-use crate::constant::constants;
-use crate::index::PrefixMatch;
 use crate::replica_index::ReplicaIndex;
 use crate::{PromptCost, Request};
-
-constants! {
-    /// Holders of a prefix from which on only the least loaded replicas are searched for a holder.
-    HOLDERS_MANY: usize = 32;
-    /// Least loaded replicas that are searched for a holder of such a prefix. Guards: a decision does bounded work, however many replicas hold
-    /// the prefix.
-    LEAST_LOADED_MAX: usize = 16;
-}
 
 /// A rule that selects replicas for the requests of one pool.
 ///
@@ -53,21 +43,15 @@ pub trait Policy: Debug + Send {
         0.0
     }
 
-    /// Selects the replica to try when these have failed: by default another holder of `matched`, and then the least loaded one.
+    /// Selects the replica to try when these have failed: by default the least loaded one.
     fn select_fallback(
         &self,
         request: &Request,
-        matched: Option<&PrefixMatch>,
         view: &View<'_>,
         failed: &[ReplicaIndex],
     ) -> Option<ReplicaIndex> {
-        let share_min = self.rules().fallback_share_min;
-        let is_long =
-            |matched: &&PrefixMatch| request.fingerprint.share_at(matched.depth) >= share_min;
-        matched
-            .filter(is_long)
-            .and_then(|matched| view.first_holder(matched, failed))
-            .or_else(|| view.least_loaded(failed))
+        let _ = request;
+        view.least_loaded(failed)
     }
 
     /// Follows a change of the pool. The only method that changes the policy.

@@ -48,8 +48,6 @@ pub struct PolicyRules {
     pub past_slo_last: bool,
     /// Whether the session alone decides. A warm cache in a peer region then attracts no request.
     pub ignores_prefixes: bool,
-    /// Share of the prompt from which a match selects a fallback.
-    pub fallback_share_min: f64,
 }
 
 /// A change that a policy with state may follow. The candidates of a view are all available replicas, maybe none.

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 
-use super::{HOLDERS_MANY, LEAST_LOADED_MAX};
 use crate::config::Config;
 use crate::index::PrefixMatch;
 use crate::pool_state::PoolState;
@@ -214,32 +213,6 @@ impl View<'_> {
     #[must_use]
     pub fn knows_session(&self, session: SessionKey) -> bool {
         self.pool.sessions.last(session).is_some()
-    }
-
-    /// The least loaded candidate that holds this prefix and has not failed.
-    pub(crate) fn first_holder(
-        &self,
-        matched: &PrefixMatch,
-        failed: &[ReplicaIndex],
-    ) -> Option<ReplicaIndex> {
-        let (index, replicas) = (&self.pool.index, &self.pool.replicas);
-        let is_open = |replica: &ReplicaIndex| {
-            self.candidates.contains(*replica) && !failed.contains(replica)
-        };
-        if index.target_count(matched) >= HOLDERS_MANY.get() {
-            // Most replicas hold such a prefix, like a system prompt, so one of the least loaded does.
-            let first = replicas.by_load().take(LEAST_LOADED_MAX.get());
-            let holder = first
-                .filter(is_open)
-                .find(|replica| index.has(matched, *replica));
-            if holder.is_some() {
-                return holder;
-            }
-        }
-        let holders = index.targets(matched, self.candidates);
-        holders
-            .filter(is_open)
-            .min_by_key(|replica| self.rank(*replica))
     }
 }
 

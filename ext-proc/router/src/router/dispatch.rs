@@ -215,41 +215,29 @@ impl Router {
         if self.restriction_of(request).is_some() {
             return SmallVec::new();
         }
-        let (chosen, matched) = (selected.replica, selected.matched.as_ref());
+        let chosen = selected.replica;
         let wanted = self.pool.config.fallbacks_max.saturating_add(1);
         let candidates = &*allowed(pinned, self.pool.replicas.available());
         let view = self.pool.view(candidates);
         let mut named: SmallVec<[ReplicaIndex; 4]> = SmallVec::new();
         named.push(chosen);
         while named.len() < wanted.min(candidates.len()) {
-            let Some(next) = self.policy.select_fallback(request, matched, &view, &named) else {
+            let Some(next) = self.policy.select_fallback(request, &view, &named) else {
                 break;
             };
             named.push(next);
         }
-        let trusted = self.pool.replicas.trusted();
+        let trusted = &*allowed(pinned, self.pool.replicas.trusted());
         named.retain(|index| *index == chosen || trusted.contains(*index));
-        if named.len() < wanted {
-            let trusted = &*allowed(pinned, trusted);
-            let mut from = chosen;
-            for _ in 0..trusted.len().min(2 * wanted) {
-                from = ReplicaIndex(from.0.wrapping_add(1));
-                let Some(next) = trusted.next_round(from) else {
-                    break;
-                };
-                if !named.contains(&next) {
-                    named.push(next);
-                }
-                if named.len() >= wanted {
-                    break;
-                }
-                from = next;
+        let next = |last: &ReplicaIndex| trusted.next_round(ReplicaIndex(last.0.wrapping_add(1)));
+        let in_turn = core::iter::successors(next(&chosen), next);
+        for index in in_turn.take(trusted.len().min(2 * wanted)) {
+            if named.len() < wanted && !named.contains(&index) {
+                named.push(index);
             }
         }
-        named
-            .iter()
-            .skip(1)
-            .filter_map(|index| self.pool.replicas.id_of(*index))
+        let ids = named.iter().skip(1);
+        ids.filter_map(|index| self.pool.replicas.id_of(*index))
             .collect()
     }
 }
