@@ -1,50 +1,16 @@
-//! The cost of forwarding and of staying, in seconds until the first token (`docs/design/forwarding.md`).
+//! The cost of staying in the queue, in seconds until the first token (`docs/design/forwarding.md`).
 //!
-//! SkyLB forwards a request exactly when no local replica is free. Two exceptions need the measured prefill speed of this pool,
-//! which stands for the peer's: a request leaves although a local replica is free, or stays although none is. A policy that
-//! ignores prefixes makes neither exception, nor does a pool under [`crate::ForwardingRule::Published`].
+//! SkyLB forwards a request exactly when no local replica is free. A request that starts earlier here stays, by the measured prefill
+//! speed of this pool, which stands for the peer's. No request stays for a policy that ignores prefixes, nor under
+//! [`crate::ForwardingRule::Published`].
 
 use core::time::Duration;
 
 use super::target::ForwardTarget;
+use crate::Request;
 use crate::pool_state::PoolState;
-use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{Reason, Request};
 
 impl PoolState {
-    /// Whether the prefill that the peer's cache saves takes longer than the estimated time to first token at the peer.
-    pub(crate) fn is_warmer(
-        &self,
-        target: &ForwardTarget,
-        request: &Request,
-        free: &ReplicaSet,
-    ) -> bool {
-        if target.reason != Reason::Prefix {
-            return false;
-        }
-        let local = self.index.deepest(request.fingerprint.blocks(), free);
-        let saved =
-            request.uncached_tokens(local.depth) - request.uncached_tokens(target.matched.depth);
-        let saved_s = self.replicas.prefill_of_pool_s(saved);
-        saved_s.is_some_and(|saved_s| saved_s > target.estimated_ttft.as_secs_f64())
-    }
-
-    /// Whether a request that waits for this busy replica starts earlier there than at the peer.
-    pub(crate) fn is_preferred_sooner(
-        &self,
-        target: &ForwardTarget,
-        request: &Request,
-        preferred: ReplicaIndex,
-    ) -> bool {
-        let blocks = request.fingerprint.blocks();
-        let here = self.index.deepest_of(blocks, preferred);
-        let saved =
-            request.uncached_tokens(target.matched.depth) - request.uncached_tokens(here.depth);
-        let wait_s = self.turn_s(preferred) + self.replicas.backlog_s(preferred, self.now);
-        let saved_s = self.replicas.prefill_of_pool_s(saved).unwrap_or_default();
-        wait_s < target.estimated_ttft.as_secs_f64() + saved_s
-    }
-
     /// Whether a request that has waited for `waited` behind `ahead` others starts earlier here than at the peer.
     pub(crate) fn is_waiting_cheaper(
         &self,

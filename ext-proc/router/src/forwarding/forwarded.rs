@@ -23,7 +23,6 @@ pub(crate) struct ForwardedRequest {
     pub(crate) entered: Time,
     pub(crate) fingerprint: Arc<Fingerprint>,
     pub(crate) session: Option<SessionKey>,
-    pub(crate) matched_bytes: u32,
     pub(crate) recorded: PredictionRecord,
     /// Whether the request returned and continues under another request id.
     pub(crate) has_returned: bool,

@@ -14,6 +14,6 @@ mod target;
 mod window;
 
 pub(crate) use forwarded::{ForwardedRequest, ForwardedTable};
-pub(crate) use peer::{ForwardEnd, ForwardedLoad};
+pub(crate) use peer::ForwardEnd;
 pub(crate) use peer_table::PeerTable;
 pub(crate) use target::{ChosenRegion, ForwardTarget};

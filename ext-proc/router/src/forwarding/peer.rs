@@ -14,7 +14,7 @@ use crate::{PeerAvailability, PeerId, PeerReport, PeerStatus, PromptCost, Region
 
 constants! {
     /// Lower bound of a queue's drain rate, in requests per second; a peer that has finished no request reports zero.
-    DRAIN_PER_S_MIN: f32 = 0.1;
+    DRAIN_PER_S_MIN: f64 = 0.1;
     /// Time beyond a round trip after which a rejected request has returned; the proxy gives up a gateway that does not answer
     /// within this time.
     REJECTION_MAX: Duration = Duration::from_secs(3);
@@ -33,14 +33,6 @@ pub(crate) enum ForwardEnd {
         /// Time at which the request was forwarded.
         forwarded_at: Time,
     },
-}
-
-/// Load that a forwarded request adds to a peer.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct ForwardedLoad {
-    /// Tokens that the request needs memory for, at most.
-    pub(crate) tokens: u32,
-    pub(crate) is_batch: bool,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +61,6 @@ pub(super) struct Peer {
     /// Outstanding requests that have returned and are served elsewhere.
     outstanding_returned: u32,
     breaker: Breaker,
-    pub(super) false_hits: u32,
     forwarded: u64,
     returned: u64,
 }
@@ -128,11 +119,11 @@ impl Peer {
         self.is_lost = true;
     }
 
-    /// Handles a request that this service forwards to the peer.
-    pub(super) fn on_forward(&mut self, load: ForwardedLoad, now: Time) -> BreakerPermit {
+    /// Handles a request that this service forwards to the peer, which needs memory for so many tokens at most.
+    pub(super) fn on_forward(&mut self, tokens: u32, is_batch: bool, now: Time) -> BreakerPermit {
         self.on_send(now);
-        self.tokens_sent.add(now, load.tokens);
-        if load.is_batch {
+        self.tokens_sent.add(now, tokens);
+        if is_batch {
             self.batch_sent.push(now);
         }
         self.own_sent.push(now);
@@ -251,13 +242,9 @@ impl Peer {
         if ahead == 0 {
             return Some(last.round_trip);
         }
-        // A NaN compares as false, so that the lower bound replaces it.
-        let drain = if last.report.drain_per_s > DRAIN_PER_S_MIN.get() {
-            last.report.drain_per_s
-        } else {
-            DRAIN_PER_S_MIN.get()
-        };
-        let wait = Duration::from_secs_f64(f64::from(ahead) / f64::from(drain));
+        // Of a NaN and the lower bound, the latter is greater.
+        let drain = f64::from(last.report.drain_per_s).max(DRAIN_PER_S_MIN.get());
+        let wait = Duration::from_secs_f64(f64::from(ahead) / drain);
         Some(last.round_trip.saturating_add(wait))
     }
 

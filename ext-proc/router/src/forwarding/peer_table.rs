@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 
 use isotherm_fingerprint::BlockHash;
 
-use super::peer::{ForwardEnd, ForwardedLoad, Peer};
-use crate::constant::constants;
-use crate::index::{Owner, PredictionRecord, PrefixIndex, PrefixMatch};
+use super::peer::{ForwardEnd, Peer};
+use crate::index::{PredictionRecord, PrefixIndex, PrefixMatch};
 use crate::replica::BreakerPermit;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::ring::Ring;
@@ -16,11 +15,6 @@ use crate::{
     IndexLimits, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerStatus, RegionRules,
     Request, Time,
 };
-
-constants! {
-    /// False hits in a row after which a peer is taken not to keep its prompts. A single one tells of one of its engines.
-    FALSE_HITS_MAX: u32 = 3;
-}
 
 #[derive(Debug)]
 pub(crate) struct PeerTable {
@@ -158,17 +152,17 @@ impl PeerTable {
         self.change(id, now, |peer| peer.on_return(now)).is_some()
     }
 
-    /// Handles a request that is forwarded to the peer at `slot`, which holds the `matched` blocks.
+    /// Handles a request of so many tokens, maybe batch work, that is forwarded to the peer at `slot`, which holds the `matched` blocks.
     pub(crate) fn on_forward(
         &mut self,
         slot: ReplicaIndex,
         matched: &PrefixMatch,
         blocks: &[BlockHash],
-        load: ForwardedLoad,
+        (tokens, is_batch): (u32, bool),
         now: Time,
     ) -> Option<(BreakerPermit, PredictionRecord)> {
         let id = self.get(slot)?.id;
-        let permit = self.change(id, now, |peer| peer.on_forward(load, now))?;
+        let permit = self.change(id, now, |peer| peer.on_forward(tokens, is_batch, now))?;
         Some((permit, self.index.record(blocks, slot, matched)))
     }
 
@@ -186,33 +180,6 @@ impl PeerTable {
     ) {
         if let Some(slot) = self.slots.get(&id) {
             self.index.retract(blocks, *slot, recorded);
-        }
-    }
-
-    /// Handles a prediction for a peer that was right, or wrong past the first `cached` blocks.
-    ///
-    /// After the request, some engine of the peer holds the prompt, so a single false hit says nothing about the next turn.
-    /// After several in a row the peer does not keep its prompts, and its entries of this prompt are removed.
-    pub(crate) fn on_prediction(
-        &mut self,
-        id: PeerId,
-        blocks: &[BlockHash],
-        cached: Option<usize>,
-    ) {
-        let Some(slot) = self.slots.get(&id).copied() else {
-            return;
-        };
-        let Some(Some(peer)) = self.peers.get_mut(slot.index()) else {
-            return;
-        };
-        let Some(cached) = cached else {
-            peer.false_hits = 0;
-            return;
-        };
-        peer.false_hits = peer.false_hits.saturating_add(1);
-        if peer.false_hits >= FALSE_HITS_MAX.get() {
-            self.index
-                .forget_past(blocks, (slot, Owner::COMMON), cached);
         }
     }
 

@@ -172,7 +172,6 @@ impl Router {
             let view = self.pool.view(self.pool.replicas.available());
             queued.is_long_prompt = self.is_long_prompt(&queued.request);
             self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
-            self.forward_cursor.joined(queued.seq);
         }
         let (tenant, tokens) = (queued.tenant, queued.tokens);
         self.pool
@@ -188,7 +187,6 @@ impl Router {
             .tenants
             .leave(tenant, tokens, |of| &mut of.waiting);
         if queued.band == Band::Waiting {
-            self.forward_cursor.left(seq);
             self.policy.on_event(PolicyEvent::Dequeue(seq));
         }
         Some(queued)

@@ -5,12 +5,11 @@
 use isotherm_fingerprint::BlockHash;
 
 use super::Router;
-use super::corrections::is_false_hit;
 use super::decide::{AvailableTargets, RoutingDecision};
 use super::dispatch::share_of;
 use super::feedback::evidence_of;
 use crate::constant::constants;
-use crate::forwarding::{ChosenRegion, ForwardEnd, ForwardTarget, ForwardedLoad, ForwardedRequest};
+use crate::forwarding::{ChosenRegion, ForwardEnd, ForwardTarget, ForwardedRequest};
 use crate::policy::RegionCosts;
 use crate::pool_state::InFlightRequest;
 use crate::queue::{Band, QueueSeq, QueuedRequest};
@@ -186,43 +185,28 @@ impl Router {
     /// Selects a peer for a request that a local replica could start, if it costs less there than on the replica that the
     /// policy selected, or lets it wait for.
     ///
-    /// Without costs of both sides, times to first token decide: a peer's cache may save more time than the round trip takes.
+    /// A policy without such costs keeps to SkyLB's rule. Without a free replica, the queue decides; without a measured speed, the local
+    /// replicas do.
     pub(super) fn find_cheaper_peer(
         &self,
         queued: &QueuedRequest,
         routing: &RoutingDecision,
         at: AvailableTargets<'_>,
     ) -> Option<ForwardTarget> {
-        let request = &queued.request;
-        // Without a free replica, the queue decides; without a measured speed, the local replicas do.
-        let pool = &self.pool;
-        if at.replicas.is_empty()
-            || pool.replicas.prefill_of_pool_s(0.0).is_none()
-            || !self.forwards_by_cost()
-        {
+        let (pool, request) = (&self.pool, &queued.request);
+        let is_measured = pool.replicas.prefill_of_pool_s(0.0).is_some();
+        if at.replicas.is_empty() || !is_measured || !self.forwards_by_cost() {
             return None;
         }
-        if let Some(costs) = self.policy.region_costs()
-            && let Some(here_s) = self.cost_here(costs, queued, routing)
-        {
-            let view = pool.view_of(queued, pool.replicas.available());
-            let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
-            let tried = request.tried()?;
-            if let Some((cost_s, target)) = pool.peers.cheapest(request, tried, at.peers, price) {
-                let peers = u32::try_from(at.peers.len()).unwrap_or(u32::MAX);
-                let margin_s = FORWARDING_MARGIN.get() * f64::from(peers).sqrt() * pool.service_s?;
-                return (cost_s + margin_s < here_s).then_some(target);
-            }
-        }
-        let target = self.select_peer(request, at.peers)?;
-        let is_preferred_sooner = || match routing {
-            RoutingDecision::Wait(Some(preferred)) => {
-                pool.is_preferred_sooner(&target, request, *preferred)
-            }
-            _ => false,
-        };
-        let leaves = pool.is_warmer(&target, request, at.replicas) && !is_preferred_sooner();
-        leaves.then_some(target)
+        let costs = self.policy.region_costs()?;
+        let here_s = self.cost_here(costs, queued, routing)?;
+        let view = pool.view_of(queued, pool.replicas.available());
+        let price = |cost: &_, tokens, wait_s| costs.cost_there(cost, tokens, wait_s, &view);
+        let peers = &pool.peers;
+        let (cost_s, target) = peers.cheapest(request, request.tried()?, at.peers, price)?;
+        let reports = u32::try_from(at.peers.len()).unwrap_or(u32::MAX);
+        let margin_s = FORWARDING_MARGIN.get() * f64::from(reports).sqrt() * pool.service_s?;
+        (cost_s + margin_s < here_s).then_some(target)
     }
 
     /// Cost of a request on the local replica that the policy selected, or lets it wait for.
@@ -279,10 +263,7 @@ impl Router {
         } = queued;
         let blocks = request.fingerprint.blocks();
         let matched = &target.matched;
-        let load = ForwardedLoad {
-            tokens: request.prompt_tokens,
-            is_batch,
-        };
+        let load = (request.prompt_tokens, is_batch);
         let sent = self
             .pool
             .peers
@@ -316,7 +297,6 @@ impl Router {
                 entered,
                 fingerprint: request.fingerprint,
                 session: request.session,
-                matched_bytes,
                 recorded,
                 has_returned: false,
             },
@@ -352,25 +332,9 @@ impl Router {
             self.pool.peers.retract(peer, blocks, &forwarded.recorded);
             return;
         }
-        if let Some((prompt, cached)) = tokens.filter(|(prompt, _)| *prompt > 0) {
-            self.compare_forwarded(forwarded, prompt, cached);
-        }
-    }
-
-    /// Compares the predicted and the measured cache hit of a forwarded request.
-    fn compare_forwarded(&mut self, forwarded: &ForwardedRequest, prompt: u32, cached: u32) {
-        self.counters.forwarded_prompt_tokens += u64::from(prompt);
-        self.counters.forwarded_cached_tokens += u64::from(cached);
-        let Some(measured) = self.measured_bytes(&forwarded.fingerprint, prompt, cached) else {
-            return;
-        };
-        if forwarded.matched_bytes > 0 {
-            let blocks = forwarded.fingerprint.blocks();
-            let cached_blocks = is_false_hit(forwarded.matched_bytes, measured)
-                .then(|| blocks.partition_point(|block| f64::from(block.end_bytes) <= measured));
-            self.pool
-                .peers
-                .on_prediction(forwarded.peer, blocks, cached_blocks);
+        if let Some((prompt, cached)) = tokens {
+            self.counters.forwarded_prompt_tokens += u64::from(prompt);
+            self.counters.forwarded_cached_tokens += u64::from(cached);
         }
     }
 

@@ -39,7 +39,6 @@ use self::claims::Claims;
 use self::corrections::Corrections;
 use self::entitled::PastSloCredit;
 use self::feedback::ResponseUsage;
-use self::forward_queued::ForwardCursor;
 use self::gate::BatchGate;
 use self::reject::UnpinQueue;
 use self::restart::ForgetQueue;
@@ -63,7 +62,6 @@ pub struct Router {
     factory: PolicyFactory,
     seed: u64,
     service: Service,
-    forward_cursor: ForwardCursor,
     /// Whether the last event forwarded as many requests as one event may.
     has_more_to_forward: bool,
     past_slo_credit: PastSloCredit,
@@ -92,7 +90,6 @@ impl Router {
             pool: PoolState::new(config.with_policy(()), seed),
             seed,
             service: Service::default(),
-            forward_cursor: ForwardCursor::default(),
             has_more_to_forward: false,
             past_slo_credit: PastSloCredit::default(),
             placements: VecDeque::new(),

@@ -60,6 +60,14 @@ fn after_a_turn_in_eu(blocks: u64) -> Script {
 #[test]
 fn a_conversation_continues_in_the_region_of_its_prefix_although_a_local_replica_is_free() {
     let mut script = after_a_turn_in_eu(20);
+    let priced = PeerReport {
+        prompt_cost: Some(PromptCost {
+            prompt_token_s: 0.000_4,
+            ..PromptCost::default()
+        }),
+        ..roomy()
+    };
+    script.peer_at(EU, 90, priced);
     let next = traveller(3, 1, &turn(1, 22), &[]);
     let told = script.router.explain(script.now, &next).choice;
     let expected = Choice::Forward {
