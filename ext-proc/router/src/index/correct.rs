@@ -47,19 +47,17 @@ impl PrefixIndex {
     /// Corrects the index after a false hit: an engine held less of a prompt than the index believed.
     ///
     /// Engines evict the least recently used blocks, so what is as old as the missing part may be gone as well: up to so many
-    /// bytes and entries. The prompt's own prefixes have the request's age and stay, because the engine has just computed
-    /// them. An entry of another tenant ends the removal. Returns the number of removed entries.
+    /// bytes. The prompt's own prefixes have the request's age and stay, because the engine has just computed
+    /// them. An entry of another tenant ends the removal.
     pub(crate) fn missed(
         &mut self,
         slot: ReplicaIndex,
         recorded: &PredictionRecord,
         bytes_max: u32,
-        entries_max: u32,
-    ) -> u32 {
-        let entries_max = entries_max.min(FORGOTTEN_PER_MISS_MAX);
+    ) {
         let held_min = self.held_bytes(slot).saturating_sub(u64::from(bytes_max));
         let mut forgotten = 0;
-        while forgotten < entries_max
+        while forgotten < FORGOTTEN_PER_MISS_MAX
             && self.held_bytes(slot) > held_min
             && self
                 .order
@@ -71,7 +69,6 @@ impl PrefixIndex {
         {
             forgotten += 1;
         }
-        forgotten
     }
 
     /// Time of the last recording, in ticks.

@@ -167,7 +167,7 @@ fn a_miss_forgets_what_is_as_old_as_what_was_missed() {
     send(&mut index, &missed, slots[0]);
     send(&mut index, &new, slots[0]);
     let recorded = send(&mut index, &missed, slots[0]);
-    assert_eq!(index.missed(slots[0], &recorded, u32::MAX, 256), 2);
+    index.missed(slots[0], &recorded, u32::MAX);
     assert_eq!(depths(&index, &old, &slots), [0]);
     assert_eq!(depths(&index, &missed, &slots), [2], "computed just now");
     assert_eq!(depths(&index, &new, &slots), [2]);

@@ -1,18 +1,15 @@
 //! Corrections of the index by predicted cache hits that did not happen.
 //!
 //! Engines evict the least recently used blocks first, so whatever is as old as the missing prefix is gone, too. But a client
-//! can make a prediction fail, so a false hit removes entries of others within three bounds:
+//! can make a prediction fail, so a false hit removes entries of others within two bounds:
 //!
 //! 1. the bytes that the engine computed for this very request: so much it may have evicted to hold them. A client that makes
 //!    an engine compute that much evicts as much for real;
-//! 2. entries that are as old as the missing prefix;
-//! 3. a number of entries for each replica and time.
+//! 2. entries of the same tenant that are as old as the missing prefix.
 //!
 //! Several false hits in a row mean an empty cache only behind a sign that the process ended: a failed response or probe
 //! since the last prediction that was right. Rejected: to believe several of them without a sign, since one client can send
 //! them; to believe none, since an engine without counters that restarts would be asked for each lost prompt once.
-
-use std::collections::BTreeMap;
 
 use super::Router;
 use super::learning::CacheHit;
@@ -32,41 +29,6 @@ constants! {
     /// Wrong predictions in a row from which on each one removes its own prompt's entries behind the cached ones. Behind a sign of a
     /// restart, all entries from before the first wrong prediction are removed, too.
     FALSE_HITS_MAX: u32 = 5;
-    /// Entries of a replica that false hits remove at once, at most.
-    FORGOTTEN_BURST: f64 = 4_096.0;
-    /// Entries of a replica that false hits remove in a second, on average.
-    FORGOTTEN_PER_S: f64 = 256.0;
-}
-
-/// Entries that false hits may still remove.
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    entries: f64,
-    since: Time,
-}
-
-/// The allowances of the replicas whose predictions failed.
-#[derive(Debug, Default)]
-pub(super) struct Corrections {
-    allowances: BTreeMap<ReplicaIndex, Allowance>,
-}
-
-impl Corrections {
-    pub(super) fn remove(&mut self, replica: ReplicaIndex) {
-        self.allowances.remove(&replica);
-    }
-
-    /// Adds the entries that a replica's allowance has gained by `now`, and returns the allowance.
-    fn refill(&mut self, replica: ReplicaIndex, now: Time) -> &mut f64 {
-        let allowance = self.allowances.entry(replica).or_insert(Allowance {
-            entries: FORGOTTEN_BURST.get(),
-            since: now,
-        });
-        let gained = now.since(allowance.since).as_secs_f64() * FORGOTTEN_PER_S.get();
-        allowance.entries = (allowance.entries + gained).min(FORGOTTEN_BURST.get());
-        allowance.since = now;
-        &mut allowance.entries
-    }
 }
 
 impl Router {
@@ -101,11 +63,8 @@ impl Router {
             return;
         }
         let pool = &mut self.pool;
-        let allowance = self.corrections.refill(replica, pool.now);
-        let entries_max = whole(*allowance);
         let bytes_max = hit.computed_bytes(&request.fingerprint);
-        let forgotten = pool.index.missed(replica, recorded, bytes_max, entries_max);
-        *allowance -= f64::from(forgotten);
+        pool.index.missed(replica, recorded, bytes_max);
         let false_hits = pool.replicas.count_false_hit(replica, recorded.stamp);
         if false_hits.has_failed && false_hits.in_a_row >= FALSE_HITS_CONFIRMED.get() {
             self.forgetting.add(replica, recorded.used_before);
@@ -132,17 +91,8 @@ impl Router {
 }
 
 /// Whether an engine found less of a prompt in its cache than predicted, both in bytes.
-pub(super) fn is_false_hit(predicted: u32, measured: f64) -> bool {
+fn is_false_hit(predicted: u32, measured: f64) -> bool {
     let predicted = f64::from(predicted);
     measured < predicted * CONFIRMED_SHARE_MIN.get()
         && predicted - measured >= MISSING_BYTES_MIN.get()
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "at least 0 and at most the burst"
-)]
-const fn whole(entries: f64) -> u32 {
-    entries as u32
 }

@@ -103,7 +103,6 @@ impl Router {
         self.pool.sessions.removed(id);
         self.pool.stored.removed(id);
         self.forgetting.remove(index);
-        self.corrections.remove(index);
         self.claims.remove(index);
         self.pool.adapters.remove(index);
         self.forget_preferred(index);

@@ -36,7 +36,6 @@ mod token_length;
 use std::collections::VecDeque;
 
 use self::claims::Claims;
-use self::corrections::Corrections;
 use self::entitled::PastSloCredit;
 use self::feedback::ResponseUsage;
 use self::gate::BatchGate;
@@ -71,7 +70,6 @@ pub struct Router {
     counters: Counters,
     token_length: TokenLength,
     forgetting: ForgetQueue,
-    corrections: Corrections,
     claims: Claims,
     unpinning: UnpinQueue,
     quarantine: Quarantine,
@@ -97,7 +95,6 @@ impl Router {
             counters: Counters::default(),
             token_length: TokenLength::default(),
             forgetting: ForgetQueue::default(),
-            corrections: Corrections::default(),
             claims: Claims::default(),
             unpinning: UnpinQueue::default(),
             quarantine: Quarantine::default(),
