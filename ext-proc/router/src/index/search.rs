@@ -79,18 +79,6 @@ impl PrefixIndex {
         }
     }
 
-    /// The matched prefix without its last block.
-    pub(crate) fn shorter(&self, matched: &PrefixMatch) -> PrefixMatch {
-        let parent = matched
-            .node
-            .and_then(|id| self.nodes.get(id))
-            .map(|n| n.parent);
-        match parent.filter(|parent| *parent != NONE) {
-            None => PrefixMatch::default(),
-            node => PrefixMatch::at(matched.depth.saturating_sub(1), node),
-        }
-    }
-
     /// The longest prefix of the chain that a target of the set holds.
     pub(crate) fn deepest(&self, blocks: &[BlockHash], among: &ReplicaSet) -> PrefixMatch {
         if among.is_empty() {

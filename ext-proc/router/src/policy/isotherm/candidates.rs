@@ -1,5 +1,5 @@
-//! The candidates of a request, without a price for every replica: a few holders at each of the deepest matches, the replica
-//! that served the session last, holders of the adapter, and the least loaded replicas.
+//! The candidates of a request, without a price for every replica: a few holders of the longest prefix, the replica that served the
+//! session last, holders of the adapter, and the least loaded replicas.
 //!
 //! The load of a replica is its queued prefill and the time that its requests in flight add to the cost: a replica with few
 //! requests may have the longest prompts to compute.
@@ -19,8 +19,6 @@ use crate::policy::View;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 
 constants! {
-    /// Limit of the groups of holders that are priced: each group costs a lookup.
-    DEPTHS_MAX: usize = 4;
     /// Replicas with the fewest requests, among which replicas are searched that are not priced yet.
     LEAST_LOADED_MAX: usize = 64;
 }
@@ -59,73 +57,28 @@ struct CandidateSearch<'a> {
 }
 
 impl CandidateSearch<'_> {
-    /// Prices the holders of the longest prefixes; returns the other replicas, unless none of them can cost less.
+    /// Prices the least loaded holders of the longest prefix; returns the other replicas, unless none of them can cost less.
     fn price_holders(&mut self) -> Option<Unseen> {
         let (query, view) = (self.query, self.cost_model.view);
-        let blocks = query.request.fingerprint.blocks();
-        let mut unseen = Unseen {
-            replicas: view.candidates.clone(),
-            longest: query.known,
-        };
-        let mut rounds = DEPTHS_MAX.get();
-        while rounds > 0 {
-            let matched = view
-                .pool
-                .index
-                .deepest_within(blocks, &unseen.longest, &unseen.replicas);
-            unseen.longest = matched;
-            if self.is_settled(matched.depth) {
-                return None;
-            }
-            if matched.depth == 0 {
-                break;
-            }
-            if self.price_holders_of(matched, &mut unseen.replicas, &mut rounds) {
-                if self.is_settled_for(&unseen.replicas) {
-                    return None;
-                }
-                unseen.longest = view.pool.index.shorter(&matched);
-            }
-        }
-        Some(unseen)
-    }
-
-    /// Prices the unseen holders of one prefix, group by group; returns whether every holder has been seen.
-    #[inline]
-    fn price_holders_of(
-        &mut self,
-        matched: PrefixMatch,
-        unseen: &mut ReplicaSet,
-        rounds: &mut usize,
-    ) -> bool {
-        let view = self.cost_model.view;
-        let match_cost = MatchCost::of(matched, self.query, view);
-        let holders = view.pool.index.all_targets(&matched);
-        let mut unseen_holders = holders.filter(|holder| unseen.set(*holder, false));
-        let Some(mut first) = unseen_holders.next() else {
-            return false;
-        };
-        loop {
-            *rounds = rounds.saturating_sub(1);
-            // Most prompts have one holder, which needs no comparison.
-            let Some(second) = unseen_holders.next() else {
-                self.price(first, &match_cost);
-                return true;
-            };
+        let (blocks, index) = (query.request.fingerprint.blocks(), &view.pool.index);
+        let mut replicas = view.candidates.clone();
+        let mut longest = index.deepest_within(blocks, &query.known, &replicas);
+        if longest.depth > 0 {
+            let match_cost = MatchCost::of(longest, query, view);
             let load = self.cost_model.load_of_prompt(match_cost.uncached);
-            let group = [first, second].into_iter().chain(unseen_holders.by_ref());
-            let least_loaded = load.least_loaded(group.take(COMPARED_MAX), view);
-            for replica in least_loaded.replicas() {
+            let holders = some_holders(&longest, query.request, view.candidates, view);
+            let seen = holders.inspect(|holder| {
+                replicas.set(*holder, false);
+            });
+            for replica in load.least_loaded(seen, view).replicas() {
                 self.price(replica, &match_cost);
             }
-            if *rounds == 0 {
-                return false;
+            if self.is_settled_for(&replicas) {
+                return None;
             }
-            let Some(next) = unseen_holders.next() else {
-                return true;
-            };
-            first = next;
+            longest = index.deepest_within(blocks, &longest, &replicas);
         }
+        (!self.is_settled(longest.depth)).then_some(Unseen { replicas, longest })
     }
 
     /// Whether no replica that holds at most so many blocks can cost less than the best candidate.
