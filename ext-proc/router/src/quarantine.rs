@@ -14,7 +14,7 @@
 //! replica that broke, for the quarantine period.
 
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::{ReplicaId, Time};
 
@@ -27,8 +27,6 @@ const PERIODS_REMEMBERED: u32 = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     suspects: BTreeMap<u64, Suspect>,
-    /// Suspects by the time of their last break, oldest first.
-    by_age: BTreeSet<(Time, u64)>,
     clients: BTreeMap<u64, SuspectClient>,
 }
 
@@ -103,14 +101,8 @@ impl Quarantine {
         period: Duration,
         now: Time,
     ) {
-        self.clients
-            .retain(|_, suspect| now < suspect.broke_at.after(period));
-        if self.clients.len() >= SUSPECTS_MAX && !self.clients.contains_key(&client) {
-            let oldest = self.clients.iter().min_by_key(|(_, one)| one.broke_at);
-            if let Some(oldest) = oldest.map(|(client, _)| *client) {
-                self.clients.remove(&oldest);
-            }
-        }
+        let is_kept = |one: &SuspectClient| now < one.broke_at.after(period);
+        make_room(&mut self.clients, client, is_kept, |one| one.broke_at);
         let prompts = self.clients.get(&client).map_or(0, |one| one.prompts);
         let suspect = SuspectClient {
             prompts: prompts.saturating_add(1),
@@ -128,40 +120,40 @@ impl Quarantine {
         period: Duration,
         now: Time,
     ) -> bool {
-        self.forget_old(period, now);
+        let remembered = period.saturating_mul(PERIODS_REMEMBERED);
+        let is_kept = |one: &Suspect| now < one.broke_at.after(remembered);
+        make_room(&mut self.suspects, key, is_kept, |one| one.broke_at);
         let mut suspect = Suspect {
             first: replica,
             broke_at: now,
             is_confirmed: false,
         };
         if let Some(known) = self.suspects.get(&key) {
-            self.by_age.remove(&(known.broke_at, key));
             suspect.is_confirmed = known.is_confirmed || known.first != replica;
             suspect.first = known.first;
-        } else if self.suspects.len() >= SUSPECTS_MAX
-            && let Some((_, oldest)) = self.by_age.pop_first()
-        {
-            self.suspects.remove(&oldest);
         }
         self.suspects.insert(key, suspect);
-        self.by_age.insert((now, key));
         suspect.is_confirmed
     }
 
     /// Clears a prompt that a replica has answered.
     pub(crate) fn clear(&mut self, key: u64) {
-        if let Some(suspect) = self.suspects.remove(&key) {
-            self.by_age.remove(&(suspect.broke_at, key));
-        }
+        self.suspects.remove(&key);
     }
+}
 
-    fn forget_old(&mut self, period: Duration, now: Time) {
-        let remembered = period.saturating_mul(PERIODS_REMEMBERED);
-        while let Some(&(broke_at, key)) = self.by_age.first()
-            && broke_at.after(remembered) <= now
-        {
-            self.by_age.pop_first();
-            self.suspects.remove(&key);
+/// Forgets what is not kept any more, and the oldest entry of a full table without this key.
+fn make_room<T>(
+    table: &mut BTreeMap<u64, T>,
+    key: u64,
+    is_kept: impl Fn(&T) -> bool,
+    broke_at: impl Fn(&T) -> Time,
+) {
+    table.retain(|_, one| is_kept(one));
+    if table.len() >= SUSPECTS_MAX && !table.contains_key(&key) {
+        let oldest = table.iter().min_by_key(|(_, one)| broke_at(one));
+        if let Some(oldest) = oldest.map(|(key, _)| *key) {
+            table.remove(&oldest);
         }
     }
 }
@@ -216,9 +208,7 @@ mod tests {
             quarantine.add_break(key, on(1), PERIOD, at(0));
         }
         assert_eq!(quarantine.suspects.len(), SUSPECTS_MAX);
-        assert_eq!(quarantine.by_age.len(), SUSPECTS_MAX);
         quarantine.add_break(DEADLY, on(1), PERIOD, at(240));
         assert_eq!(quarantine.suspects.len(), 1);
-        assert_eq!(quarantine.by_age.len(), 1);
     }
 }
