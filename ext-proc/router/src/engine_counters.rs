@@ -47,94 +47,120 @@ pub(crate) enum CounterChange {
     RanBack,
 }
 
-/// A later value of a counter less an earlier one.
-trait Growth: Copy {
-    fn less(self, earlier: Self) -> Self;
-    /// Whether the value is finite, and not below zero.
-    fn is_valid(self) -> bool;
-}
+/// The numbers of the counters, in one order.
+type Numbers = [Option<f64>; 12];
 
-impl Growth for f64 {
-    fn less(self, earlier: Self) -> Self {
-        self - earlier
+impl EngineCounters {
+    const fn numbers(&self) -> Numbers {
+        const fn of(total: Option<Total>) -> [Option<f64>; 2] {
+            match total {
+                Some(total) => [Some(total.seconds), Some(total.count)],
+                None => [None, None],
+            }
+        }
+        let [prefill_s, prefills] = of(self.prefill);
+        let [decode_s, decodes] = of(self.decode);
+        let [queue_s, queued] = of(self.queue);
+        let [ttft_s, ttfts] = of(self.ttft);
+        let tokens = (self.prompt_tokens, self.generation_tokens);
+        let (queries, hits) = (self.cache_queries, self.cache_hits);
+        [
+            tokens.0, tokens.1, queries, hits, prefills, decodes, queued, ttfts, prefill_s,
+            decode_s, queue_s, ttft_s,
+        ]
     }
 
-    fn is_valid(self) -> bool {
-        self.is_finite() && self >= 0.0
-    }
-}
-
-impl Growth for Total {
-    fn less(self, earlier: Self) -> Self {
+    fn of_numbers(started_ms: Option<u64>, numbers: Numbers) -> Self {
+        let total = |seconds: Option<f64>, count: Option<f64>| {
+            let (seconds, count) = seconds.zip(count)?;
+            Some(Total { seconds, count })
+        };
+        let [
+            prompt_tokens,
+            generation_tokens,
+            cache_queries,
+            cache_hits,
+            prefills,
+            decodes,
+            queued,
+            ttfts,
+            prefill_s,
+            decode_s,
+            queue_s,
+            ttft_s,
+        ] = numbers;
         Self {
-            seconds: self.seconds - earlier.seconds,
-            count: self.count - earlier.count,
+            started_ms,
+            prompt_tokens,
+            generation_tokens,
+            cache_queries,
+            cache_hits,
+            prefill: total(prefill_s, prefills),
+            decode: total(decode_s, decodes),
+            queue: total(queue_s, queued),
+            ttft: total(ttft_s, ttfts),
         }
     }
 
-    fn is_valid(self) -> bool {
-        self.seconds.is_valid() && self.count.is_valid()
-    }
-}
-
-impl EngineCounters {
     /// Compares this report with an earlier one of the same replica. Returns nothing when this one is of an older process:
     /// an address may stand for several processes, which report in turn.
     pub(crate) fn since(&self, earlier: &Self) -> Option<CounterChange> {
-        let (started, before) = (self.started_ms, earlier.started_ms);
-        let is_later = |(now, before): (u64, u64)| now > before + STARTED_MS_TOLERANCE;
-        let is_other = |(now, before): (u64, u64)| now + STARTED_MS_TOLERANCE < before;
-        let started = started.zip(before);
-        if started.is_some_and(is_later) {
-            return Some(CounterChange::Restarted);
+        if let (Some(now), Some(before)) = (self.started_ms, earlier.started_ms) {
+            if now > before + STARTED_MS_TOLERANCE {
+                return Some(CounterChange::Restarted);
+            }
+            if now + STARTED_MS_TOLERANCE < before {
+                return None;
+            }
         }
-        if started.is_some_and(is_other) {
-            return None;
+        let mut grown = self.numbers();
+        for (now, before) in grown.iter_mut().zip(earlier.numbers()) {
+            let both = now.zip(before);
+            let valid = both.filter(|(now, before)| is_valid(*now) && is_valid(*before));
+            *now = valid.map(|(now, before)| now - before);
         }
-        let mut has_run_back = false;
-        let grown = Self {
-            started_ms: self.started_ms,
-            prompt_tokens: grown(self.prompt_tokens, earlier.prompt_tokens, &mut has_run_back),
-            generation_tokens: grown(
-                self.generation_tokens,
-                earlier.generation_tokens,
-                &mut has_run_back,
-            ),
-            cache_queries: grown(self.cache_queries, earlier.cache_queries, &mut has_run_back),
-            cache_hits: grown(self.cache_hits, earlier.cache_hits, &mut has_run_back),
-            prefill: grown(self.prefill, earlier.prefill, &mut has_run_back),
-            decode: grown(self.decode, earlier.decode, &mut has_run_back),
-            queue: grown(self.queue, earlier.queue, &mut has_run_back),
-            ttft: grown(self.ttft, earlier.ttft, &mut has_run_back),
-        };
-        Some(if has_run_back {
-            CounterChange::RanBack
-        } else {
-            CounterChange::Grown(grown)
+        let has_run_back = grown.iter().flatten().any(|grown| !is_valid(*grown));
+        Some(match has_run_back {
+            true => CounterChange::RanBack,
+            false => CounterChange::Grown(Self::of_numbers(self.started_ms, grown)),
         })
     }
-}
 
-impl EngineCounters {
     /// Sum of the counters of tokens and requests, as a measure of what a process has done.
     pub(crate) fn work(&self) -> f64 {
-        let counts = [self.prefill, self.decode, self.queue, self.ttft];
-        let counts = counts.map(|total| total.map(|total| total.count));
-        let tokens = [self.prompt_tokens, self.generation_tokens];
-        let all = tokens.into_iter().chain(counts).flatten();
-        all.filter(|number| number.is_valid()).sum()
+        let [
+            prompt,
+            generation,
+            _,
+            _,
+            prefills,
+            decodes,
+            queued,
+            ttfts,
+            ..,
+        ] = self.numbers();
+        let all = [prompt, generation, prefills, decodes, queued, ttfts];
+        let valid = all.into_iter().flatten().filter(|number| is_valid(*number));
+        valid.sum()
+    }
+
+    /// Adds what an engine did between two reports to sums, of which a share is left. A counter that no report had is missing.
+    pub(crate) fn add_fading(&mut self, left: f64, grown: &Self) {
+        let mut sums = self.numbers();
+        for (sum, grown) in sums.iter_mut().zip(grown.numbers()) {
+            let faded = sum.map(|sum| sum * left);
+            *sum = match grown {
+                Some(grown) => Some(faded.unwrap_or_default() + grown),
+                None => faded,
+            };
+        }
+        *self = Self::of_numbers(None, sums);
     }
 }
 
-/// Growth of a counter; sets `has_run_back` when it fell.
-fn grown<T: Growth>(now: Option<T>, before: Option<T>, has_run_back: &mut bool) -> Option<T> {
-    let (now, before) = (
-        now.filter(|now| now.is_valid())?,
-        before.filter(|before| before.is_valid())?,
-    );
-    let grown = now.less(before);
-    *has_run_back |= !grown.is_valid();
-    Some(grown)
+/// Whether a number is finite, and not below zero.
+fn is_valid(number: f64) -> bool {
+    number.is_finite() && number >= 0.0
 }
 
 #[cfg(test)]

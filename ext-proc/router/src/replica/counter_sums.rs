@@ -5,7 +5,7 @@
 //! everything here is a ratio of decaying sums, per prompt or per token.
 
 use super::latency_model::{LatencyModel, SpeedRatios};
-use super::least_squares::share_left;
+use super::least_squares::{LinearModel, share_left};
 use crate::constant::constants;
 use crate::{EngineCounters, Time, Total};
 
@@ -24,9 +24,11 @@ constants! {
 /// Bounds of the ratio of an engine's speed to a presumed one.
 const RATIO: core::ops::RangeInclusive<f64> = 1e-3..=1e3;
 
-/// A prompt that an engine answered, as this service saw it.
+/// A prompt that an engine answered, as this service saw it; or sums over such prompts.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ServedPrompt {
+    /// Number of the prompts.
+    pub(crate) prompts: f64,
     /// Tokens, by the estimate of the filter.
     pub(crate) estimated_tokens: f64,
     /// Tokens that the index predicted to be cached.
@@ -39,19 +41,17 @@ pub(crate) struct ServedPrompt {
     pub(crate) outstanding: f64,
 }
 
-/// A decaying sum; `None` while the engine has not reported the counter.
-#[derive(Clone, Copy, Debug, Default)]
-struct Sum(Option<f64>);
-
-impl Sum {
-    fn add(&mut self, grown: Option<f64>) {
-        if let Some(grown) = grown {
-            self.0 = Some(self.0.unwrap_or_default() + grown);
+impl ServedPrompt {
+    /// The sums, of which a share is left, with a further prompt.
+    fn with(&self, left: f64, prompt: &Self) -> Self {
+        Self {
+            prompts: self.prompts * left + prompt.prompts,
+            estimated_tokens: self.estimated_tokens * left + prompt.estimated_tokens,
+            predicted_tokens: self.predicted_tokens * left + prompt.predicted_tokens,
+            answer_tokens: self.answer_tokens * left + prompt.answer_tokens,
+            ahead_tokens: self.ahead_tokens * left + prompt.ahead_tokens,
+            outstanding: self.outstanding * left + prompt.outstanding,
         }
-    }
-
-    fn fade(&mut self, by: f64) {
-        self.0 = self.0.map(|sum| sum * by);
     }
 }
 
@@ -61,112 +61,94 @@ pub(crate) struct CounterSums {
     at: Time,
     /// Time of the last prompt that the engine admitted.
     grown_at: Time,
-    /// Prompts that got their first token.
-    prompts: Sum,
-    prompt_tokens: Sum,
-    cache_hits: Sum,
-    output_tokens: Sum,
-    decode_s: Sum,
-    prefill_s: Sum,
-    prefills: Sum,
-    ttft_s: Sum,
-    queue_s: Sum,
-    queued: Sum,
+    counted: EngineCounters,
+    /// Prompts that got their first token, by the best counter of each report.
+    prompts: Option<f64>,
     sent: ServedPrompt,
-    sent_prompts: f64,
 }
 
 impl CounterSums {
     /// Adds what an engine did between two reports.
     pub(crate) fn on_counters(&mut self, grown: &EngineCounters, now: Time) {
-        self.fade(now);
-        let seconds = |total: Option<Total>| total.map(|total| total.seconds);
-        let count = |total: Option<Total>| total.map(|total| total.count);
-        let prompts = count(grown.ttft)
-            .or(count(grown.prefill))
-            .or(count(grown.decode));
-        self.prompts.add(prompts);
-        self.prompt_tokens.add(grown.prompt_tokens);
-        self.cache_hits.add(grown.cache_hits);
-        self.output_tokens.add(grown.generation_tokens);
-        self.decode_s.add(seconds(grown.decode));
-        self.prefill_s.add(seconds(grown.prefill));
-        self.prefills.add(count(grown.prefill));
-        self.ttft_s.add(seconds(grown.ttft));
-        self.queue_s.add(seconds(grown.queue));
-        self.queued.add(count(grown.queue));
-        if prompts.is_some_and(|prompts| prompts > 0.0) {
-            self.grown_at = now;
+        let total = grown.ttft.or(grown.prefill).or(grown.decode);
+        let prompts = total.map(|total| total.count);
+        self.add(grown, &ServedPrompt::default(), now);
+        if let Some(prompts) = prompts {
+            self.prompts = Some(self.prompts.unwrap_or_default() + prompts);
+            if prompts > 0.0 {
+                self.grown_at = now;
+            }
         }
     }
 
     /// Adds a prompt that this service sent and the engine answered.
     pub(crate) fn served(&mut self, prompt: &ServedPrompt, now: Time) {
-        self.fade(now);
-        let sent = &mut self.sent;
-        sent.estimated_tokens += prompt.estimated_tokens;
-        sent.predicted_tokens += prompt.predicted_tokens;
-        sent.answer_tokens += prompt.answer_tokens;
-        sent.ahead_tokens += prompt.ahead_tokens;
-        sent.outstanding += prompt.outstanding;
-        self.sent_prompts += 1.0;
+        self.add(&EngineCounters::default(), prompt, now);
+    }
+
+    fn add(&mut self, grown: &EngineCounters, sent: &ServedPrompt, now: Time) {
+        let left = (-now.since(self.at).as_secs_f64() / HALF_LIFE_S.get()).exp2();
+        self.at = self.at.max(now);
+        self.counted.add_fading(left, grown);
+        self.prompts = self.prompts.map(|prompts| prompts * left);
+        self.sent = self.sent.with(left, sent);
     }
 
     /// Prompts that the means of one replica are worth: what is left of the sums, less with time.
     pub(crate) fn weight(&self, now: Time) -> f64 {
-        share_left(self.grown_at, HALVED_AFTER_S.get(), now) * self.prompts.0.unwrap_or_default()
+        share_left(self.grown_at, HALVED_AFTER_S.get(), now) * self.prompts.unwrap_or_default()
     }
 
-    /// Ratios of the engine's speed to a model.
+    /// Ratios of the engines' speed to a model.
     pub(crate) fn speed(&self, model: &LatencyModel) -> SpeedRatios {
-        let ratio = |(seconds, expected): (f64, f64)| {
-            let ratio = seconds / expected;
-            let is_known = seconds > 0.0 && expected > 0.0 && ratio.is_finite();
-            is_known.then(|| ratio.clamp(*RATIO.start(), *RATIO.end()))
-        };
         SpeedRatios {
-            prefill: self.prefill_s(model).and_then(ratio),
-            decode: self.decode_s(model).and_then(ratio),
+            prefill: self.prefill_ratio(model.prefill),
+            decode: self.decode_s(model.decode).and_then(ratio),
         }
     }
 
-    /// Time of a prefill and the model's time for it, in seconds.
-    fn prefill_s(&self, model: &LatencyModel) -> Option<(f64, f64)> {
+    /// Ratio of the engine's time to a line's, of prompts.
+    pub(crate) fn prefill_ratio(&self, line: LinearModel) -> Option<f64> {
+        self.prefill_s(line).and_then(ratio)
+    }
+
+    /// Time of a prefill and the line's time for it, in seconds.
+    fn prefill_s(&self, line: LinearModel) -> Option<(f64, f64)> {
         let uncached = self.uncached_tokens()?;
-        let line = model.prefill;
-        if let (Some(seconds), Some(count)) = (self.prefill_s.0, self.prefills.0)
-            && count >= PROMPTS_MIN.get()
-        {
-            return Some((seconds / count, line.at(uncached)));
+        let mean_s = |total: Option<Total>| {
+            let known = total.filter(|total| total.count >= PROMPTS_MIN.get());
+            known.map(|total| total.seconds / total.count)
+        };
+        if let Some(prefill_s) = mean_s(self.counted.prefill) {
+            return Some((prefill_s, line.at(uncached)));
         }
-        let (seconds, count) = (self.ttft_s.0?, self.enough_prompts()?);
+        let ttft_s = self.counted.ttft?.seconds / self.enough_prompts()?;
         // Without the time in the engine's queue, the prompts in front of each one count, as this service knows them.
-        let queue = self.queue_s.0.zip(self.queued.0);
-        match queue.filter(|(_, count)| *count >= PROMPTS_MIN.get()) {
-            Some((queue_s, queued)) => {
-                let computing_s = seconds / count - queue_s / queued;
-                Some((computing_s, line.at(uncached)))
-            }
+        Some(match mean_s(self.counted.queue) {
+            Some(queue_s) => (ttft_s - queue_s, line.at(uncached)),
             None => {
                 let ahead = self.of_sent(self.sent.ahead_tokens)?;
-                Some((seconds / count, line.at(ahead + uncached)))
+                (ttft_s, line.at(ahead + uncached))
             }
-        }
+        })
     }
 
-    /// Time of an output token and the model's time for it, in seconds.
-    fn decode_s(&self, model: &LatencyModel) -> Option<(f64, f64)> {
+    /// Time of an output token and the line's time for it, in seconds.
+    fn decode_s(&self, line: LinearModel) -> Option<(f64, f64)> {
         self.enough_prompts()?;
-        let (seconds, tokens) = (self.decode_s.0?, self.output_tokens.0?);
+        let seconds = self.counted.decode?.seconds;
         let outstanding = self.of_sent(self.sent.outstanding).unwrap_or(1.0);
-        Some((seconds / tokens, model.decode.at(outstanding)))
+        Some((
+            seconds / self.counted.generation_tokens?,
+            line.at(outstanding),
+        ))
     }
 
     /// Tokens that the engine computed of a prompt.
     fn uncached_tokens(&self) -> Option<f64> {
         let prompts = self.enough_prompts()?;
-        let tokens = self.prompt_tokens.0? / prompts;
-        let cached = match self.cache_hits.0 {
+        let tokens = self.counted.prompt_tokens? / prompts;
+        let cached = match self.counted.cache_hits {
             Some(hits) => hits / prompts,
             None => self.of_sent(self.sent.predicted_tokens).unwrap_or_default(),
         };
@@ -175,13 +157,13 @@ impl CounterSums {
 
     /// Mean answer length, in tokens.
     pub(crate) fn answer_tokens(&self) -> Option<f64> {
-        Some(self.output_tokens.0? / self.enough_prompts()?)
+        Some(self.counted.generation_tokens? / self.enough_prompts()?)
     }
 
     /// Tokens of a prompt, in multiples of the filter's estimate.
     pub(crate) fn tokens_per_estimate(&self) -> Option<f64> {
         let estimated = self.of_sent(self.sent.estimated_tokens)?;
-        let tokens = self.prompt_tokens.0? / self.enough_prompts()?;
+        let tokens = self.counted.prompt_tokens? / self.enough_prompts()?;
         (estimated > 0.0 && tokens > 0.0).then(|| tokens / estimated)
     }
 
@@ -203,61 +185,31 @@ impl CounterSums {
 
     /// Whether the engine reports its cache hits.
     pub(crate) const fn has_hits(&self) -> bool {
-        self.cache_hits.0.is_some()
+        self.counted.cache_hits.is_some()
     }
 
     /// Cached tokens of a prompt: found by the engine, and predicted.
     fn hits(&self) -> Option<(f64, f64)> {
-        let hits = self.cache_hits.0? / self.enough_prompts()?;
+        let hits = self.counted.cache_hits? / self.enough_prompts()?;
         let predicted = self.of_sent(self.sent.predicted_tokens)?;
         (self.sent.predicted_tokens >= PREDICTED_MIN.get()).then_some((hits, predicted))
     }
 
     fn enough_prompts(&self) -> Option<f64> {
-        self.prompts
-            .0
-            .filter(|prompts| *prompts >= PROMPTS_MIN.get())
+        self.prompts.filter(|prompts| *prompts >= PROMPTS_MIN.get())
     }
 
     /// A sum over the prompts that this service sent, per prompt.
     fn of_sent(&self, sum: f64) -> Option<f64> {
-        (self.sent_prompts >= PROMPTS_MIN.get()).then(|| sum / self.sent_prompts)
+        let prompts = self.sent.prompts;
+        (prompts >= PROMPTS_MIN.get()).then(|| sum / prompts)
     }
+}
 
-    fn fade(&mut self, now: Time) {
-        let halves = now.since(self.at).as_secs_f64() / HALF_LIFE_S.get();
-        self.at = self.at.max(now);
-        if halves <= 0.0 {
-            return;
-        }
-        let by = (-halves).exp2();
-        let sums = [
-            &mut self.prompts,
-            &mut self.prompt_tokens,
-            &mut self.cache_hits,
-            &mut self.output_tokens,
-            &mut self.decode_s,
-            &mut self.prefill_s,
-            &mut self.prefills,
-            &mut self.ttft_s,
-            &mut self.queue_s,
-            &mut self.queued,
-        ];
-        for sum in sums {
-            sum.fade(by);
-        }
-        let sent = &mut self.sent;
-        for sum in [
-            &mut sent.estimated_tokens,
-            &mut sent.predicted_tokens,
-            &mut sent.answer_tokens,
-            &mut sent.ahead_tokens,
-            &mut sent.outstanding,
-            &mut self.sent_prompts,
-        ] {
-            *sum *= by;
-        }
-    }
+fn ratio((seconds, expected): (f64, f64)) -> Option<f64> {
+    let ratio = seconds / expected;
+    let is_known = seconds > 0.0 && expected > 0.0 && ratio.is_finite();
+    is_known.then(|| ratio.clamp(*RATIO.start(), *RATIO.end()))
 }
 
 #[cfg(test)]
@@ -299,6 +251,7 @@ mod tests {
             );
             for _ in 0..2 {
                 let prompt = ServedPrompt {
+                    prompts: 1.0,
                     estimated_tokens: 1_250.0,
                     predicted_tokens: 400.0,
                     answer_tokens: 0.0,
@@ -343,7 +296,7 @@ mod tests {
     #[test]
     fn an_engine_without_hits_gets_no_credit_until_that_is_old() {
         let mut means = means(60);
-        means.cache_hits = Sum(Some(0.0));
+        means.counted.cache_hits = Some(0.0);
         assert!(means.hit_credit(at(60)) < 0.01);
         assert!(means.hit_credit(at(130)) > 0.99);
     }

@@ -8,8 +8,8 @@
 //! A single outlier changes nothing. It counts once a second one confirms it, and then no more than a bounded multiple of
 //! the line.
 
-use crate::Time;
 use crate::constant::constants;
+use crate::{Source, Time};
 
 constants! {
     /// Decay of all earlier weights with each measurement.
@@ -61,14 +61,14 @@ impl LinearModel {
     }
 }
 
-/// A measured duration.
+/// Time to first token by the tokens computed before it, those of earlier requests included; or time per output token by the requests
+/// outstanding.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Measurement {
-    /// Number of preceding items.
     pub(crate) number: f64,
     pub(crate) seconds: f64,
-    /// Weight; a sure measurement has 1.
-    pub(crate) weight: f64,
+    /// Source of the presumed part, if one is presumed.
+    pub(crate) source: Source,
 }
 
 /// Decaying sums of weights, numbers, seconds, squares of numbers, and products of both.
@@ -100,7 +100,8 @@ impl DecayingLeastSquares {
         self.sums = self.sums.map(|sum| sum * DECAY.get() * left);
         self.at = self.at.max(now);
         let seconds = measured.seconds.min(OUTLIER_FACTOR_MAX.get() * expected);
-        self.sums = add_point(self.sums, measured.weight, measured.number, seconds);
+        let weight = weight_of(measured.source);
+        self.sums = add_point(self.sums, weight, measured.number, seconds);
     }
 
     pub(crate) const fn is_measured(&self) -> bool {
@@ -135,6 +136,14 @@ impl DecayingLeastSquares {
         } else {
             1.0
         }
+    }
+}
+
+/// Weight of a measurement: a presumed part makes it worth less.
+const fn weight_of(source: Source) -> f64 {
+    match source {
+        Source::Usage | Source::Counters => 1.0,
+        Source::FirstTokens | Source::Answers | Source::Presumed => 0.25,
     }
 }
 
@@ -173,7 +182,7 @@ mod tests {
         let measured = Measurement {
             number,
             seconds,
-            weight: 1.0,
+            source: Source::Usage,
         };
         let known = line(fit);
         fit.learn(measured, known, Time::ZERO);

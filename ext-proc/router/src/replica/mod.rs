@@ -5,7 +5,7 @@ mod breaker;
 mod capacity;
 mod counter_history;
 mod counter_sums;
-mod latency;
+pub(crate) mod latency;
 mod latency_model;
 mod least_squares;
 mod ledger;
@@ -29,9 +29,8 @@ use capacity::{Capacity, CapacityRules};
 pub(crate) use counter_history::CounterEvent;
 use counter_history::CounterHistory;
 pub(crate) use counter_sums::{CounterSums, ServedPrompt};
-pub(crate) use latency::{AnswerMeasurement, PromptMeasurement, RequestMeasurement};
-use latency::{PoolLatency, ReplicaLatency};
-use latency_model::{LatencyModel, SpeedRatios};
+use latency::ReplicaLatency;
+use least_squares::LinearModel;
 use ledger::{Ledger, Row};
 pub(crate) use ledger::{PushedPrompt, RowId};
 use mean_work::MeanWork;
@@ -50,7 +49,7 @@ use crate::{Load, Push, ReplicaId, ReplicaStatus, Role, Source, Time};
 constants! {
     /// Streamed answers in a row, to requests for streams, after which a prompt without a response may be stuck: an engine may answer such a
     /// request as a whole, and then has no response while it writes.
-    STREAMS_MIN: u8 = 64;
+    STREAMS_MIN: u32 = 64;
 }
 
 /// Predicted hits in a row that did not happen.
@@ -81,7 +80,7 @@ pub(crate) struct Replica {
     breaker: Breaker,
     backlog: Backlog,
     /// Streamed answers in a row, to requests that asked for a stream.
-    streams: u8,
+    streams: u32,
     speed: ReplicaLatency,
     /// Sources of the replica's prefill line and of its decode line.
     prompt_sources: SourceLog,
@@ -199,13 +198,12 @@ impl Replica {
     }
 
     /// Registers that the process of the replica is a new one: it has nothing queued, and its speed is not known yet.
-    fn on_restart(&mut self, pool: LatencyModel, now: Time) {
+    fn on_restart(&mut self, pool: LinearModel, now: Time) {
         self.ledger.restart(now);
         self.backlog = Backlog::default();
         self.others = OtherRequests::default();
         self.speed = ReplicaLatency::new(pool);
-        self.prompt_sources = SourceLog::default();
-        self.output_sources = SourceLog::default();
+        self.sources = SourceLog::default();
         self.counted = None;
         self.hit_discount = 0.0;
         self.false_hits = FalseHits::default();
@@ -213,12 +211,12 @@ impl Replica {
 
     /// Time to compute a prompt token, in seconds.
     const fn token_s(&self) -> f64 {
-        self.speed.model.prefill.each_s
+        self.speed.prefill.each_s
     }
 
-    /// Lets the model of the replica's speed age towards the pool's.
-    fn age(&mut self, pool: LatencyModel, now: Time) {
-        let is_measured = self.prompt_sources.is_recent(Source::Usage, now);
+    /// Computes the replica's prefill line anew: it ages towards the pool's.
+    fn age(&mut self, pool: LinearModel, now: Time) {
+        let is_measured = self.sources.is_recent(Source::Usage, now);
         let counted = self.counted.as_deref().filter(|_| !is_measured);
         self.speed.age(pool, counted, now);
     }

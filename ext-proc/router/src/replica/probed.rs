@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::standing_page::StandingPage;
-use super::{LatencyModel, Replica, STREAMS_MIN};
+use super::{LinearModel, Replica, STREAMS_MIN};
 use crate::{Load, Time};
 
 impl Replica {
@@ -14,7 +14,7 @@ impl Replica {
         shown: Option<Load>,
         sent: Time,
         service: Duration,
-        pool: LatencyModel,
+        pool: LinearModel,
         now: Time,
     ) -> bool {
         // Probe replies overtake each other, and load reports belong to requests sent long ago.

@@ -10,9 +10,6 @@ use crate::{Signals, Source, Time};
 constants! {
     /// Time for which a better source keeps a worse one from teaching.
     RECENT: Duration = Duration::from_secs(60);
-    /// Time after which a silent source is not named any more, if another source has taught since. Guards: a source that pauses stays named; only
-    /// reports depend on it.
-    NAMED_FOR: Duration = Duration::from_secs(600);
 }
 
 /// Times at which each source last taught a quantity, best first. [`Source::Presumed`] has no time.
@@ -53,11 +50,10 @@ impl SourceLog {
         self.0.iter().any(Option::is_some)
     }
 
-    /// The best source of late.
+    /// The best source that has taught within a minute of the last one.
     fn best(&self) -> Source {
         let latest = self.0.iter().flatten().max().copied();
-        let is_named =
-            |at: &Time| latest.is_some_and(|latest| latest.since(*at) <= NAMED_FOR.get());
+        let is_named = |at: &Time| latest.is_some_and(|latest| latest.since(*at) < RECENT.get());
         let mut named = Source::iter().zip(&self.0);
         named
             .find(|(_, at)| at.as_ref().is_some_and(is_named))
@@ -107,8 +103,6 @@ mod tests {
         assert!(log.teach(Source::Usage, at(4)));
         assert_eq!(log.best(), Source::Usage);
         assert!(log.teach(Source::Counters, at(70)), "usage is old");
-        assert_eq!(log.best(), Source::Usage);
-        assert!(log.teach(Source::Counters, at(700)));
         assert_eq!(log.best(), Source::Counters);
     }
 }

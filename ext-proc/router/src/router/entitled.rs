@@ -54,7 +54,7 @@ impl Router {
         let pool = &self.pool;
         let known = pool.index.known(request.fingerprint.blocks());
         let tokens = request.uncached_tokens(known.depth);
-        let takes_s = tokens * pool.replicas.fastest().prefill.each_s;
+        let takes_s = tokens * pool.replicas.fastest().each_s;
         takes_s > pool.ttft_slo_of(request).as_secs_f64()
     }
 

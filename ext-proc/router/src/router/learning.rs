@@ -3,8 +3,6 @@
 //! Engines differ in what they report, and clients in what they ask for, so each quantity is learned from whatever tells it.
 //! `docs/design/learning.md` has the table.
 
-use core::time::Duration;
-
 use isotherm_fingerprint::Fingerprint;
 
 use super::Router;
@@ -15,7 +13,8 @@ use crate::Source;
 use crate::constant::constants;
 use crate::index::AnswerKey;
 use crate::pool_state::InFlightRequest;
-use crate::replica::{AnswerMeasurement, PromptMeasurement, RequestMeasurement, ServedPrompt};
+use crate::replica::ServedPrompt;
+use crate::replica::latency::{Measurement, RequestMeasurement};
 use crate::replica_index::ReplicaIndex;
 
 constants! {
@@ -151,6 +150,7 @@ impl Router {
     fn count_prompt(&mut self, request: &InFlightRequest, slot: Option<ReplicaIndex>) {
         let share = request.matched_share();
         let prompt = ServedPrompt {
+            prompts: 1.0,
             estimated_tokens: f64::from(request.estimated_tokens),
             predicted_tokens: f64::from(share_of(request.prompt_tokens, share)),
             answer_tokens: request.answer_tokens,
@@ -191,8 +191,7 @@ impl Router {
         let ttft = usage.ttft.filter(|_| is_known)?;
         let took = self.pool.now.since(request.dispatched_at);
         let writing_s = took.saturating_sub(ttft).as_secs_f64();
-        let decode = replicas.latency_of_id(request.replica).decode;
-        let token_s = decode.at(f64::from(request.outstanding));
+        let token_s = replicas.latency().decode.at(f64::from(request.outstanding));
         Some((writing_s / token_s).round() as u32)
     }
 
@@ -212,40 +211,49 @@ impl Router {
             return;
         }
         let took = now.since(sent);
-        let prompt = self.prompt_measurement(request, hit, usage);
-        let measured = match usage.ttft {
-            Some(ttft) => {
-                let writing_s = took.saturating_sub(ttft).as_secs_f64();
-                if is_in_one_piece(usage.completion, writing_s) {
-                    return;
-                }
-                if let Some(prefill) = &request.prefill {
-                    let tokens = usage.prompt_tokens.unwrap_or(request.prompt_tokens);
-                    self.learn_prefill(prefill, tokens, ttft.as_secs_f64(), first_token);
-                }
-                let prompt = prompt.filter(|_| request.prefill.is_none());
-                RequestMeasurement {
-                    prompt,
-                    output: self.streamed_answer(request, usage, writing_s),
-                }
+        let prompt = self.computed_before(request, hit, usage);
+        let (writing_s, source) = match (usage.ttft, prompt) {
+            (Some(ttft), _) => (took.saturating_sub(ttft).as_secs_f64(), Source::Usage),
+            (None, Some((tokens, _))) => {
+                let replicas = &self.pool.replicas;
+                let pool = replicas.latency().prefill;
+                let line = slot.map_or(pool, |slot| replicas.prefill_of(slot));
+                // The time to first token of an answer that was not streamed is presumed.
+                (took.as_secs_f64() - line.at(tokens), Source::Answers)
             }
-            None => RequestMeasurement {
-                prompt: None,
-                output: self.whole_answer(request, prompt, usage, took),
-            },
+            (None, None) => return,
+        };
+        if is_in_one_piece(usage.completion, writing_s) {
+            return;
+        }
+        let ttft_s = usage.ttft.map(|ttft| ttft.as_secs_f64());
+        if let (Some(prefill), Some(ttft_s)) = (&request.prefill, ttft_s) {
+            let tokens = usage.prompt_tokens.unwrap_or(request.prompt_tokens);
+            self.learn_prefill(prefill, tokens, ttft_s, first_token);
+        }
+        let own_ttft_s = ttft_s.filter(|_| request.prefill.is_none());
+        let measured = RequestMeasurement {
+            prompt: prompt
+                .zip(own_ttft_s)
+                .map(|((number, source), seconds)| Measurement {
+                    number,
+                    seconds,
+                    source,
+                }),
+            output: self.time_of_token(request, usage, writing_s, source),
         };
         self.pool.replicas.learn(slot, measured, now);
     }
 
-    /// The tokens that were computed before the first one of an answer, and the time until then.
-    fn prompt_measurement(
+    /// The tokens that were computed before the first one of an answer, and the source of their number. `None` for a prompt that was not
+    /// read: nothing tells its uncached part.
+    fn computed_before(
         &self,
         request: &InFlightRequest,
         hit: Option<CacheHit>,
         usage: &ResponseUsage,
-    ) -> Option<PromptMeasurement> {
+    ) -> Option<(f64, Source)> {
         if request.fingerprint.total_bytes() == 0 {
-            // The prompt was not read, so nothing tells its uncached part.
             return None;
         }
         let (uncached, source) = match hit {
@@ -260,66 +268,41 @@ impl Router {
                 (uncached, Source::FirstTokens)
             }
         };
-        Some(PromptMeasurement {
-            tokens: request.ahead_tokens + uncached,
-            ttft_s: usage.ttft.unwrap_or_default().as_secs_f64(),
-            source,
-        })
+        Some((request.ahead_tokens + uncached, source))
     }
 
-    /// The time to write a streamed answer. While nothing tells tokens, it is taken to be as long as the pool's answers are:
-    /// the times of many answers still show which replica writes slower.
-    fn streamed_answer(
+    /// The time to write a token of an answer that is long enough to measure that. While nothing tells tokens, a streamed answer is taken
+    /// to be as long as the pool's answers are.
+    fn time_of_token(
         &self,
         request: &InFlightRequest,
         usage: &ResponseUsage,
         writing_s: f64,
-    ) -> Option<AnswerMeasurement> {
-        if usage.completion.is_some() {
-            return output_measurement(request, usage, writing_s, Source::Usage);
-        }
-        let replicas = &self.pool.replicas;
-        let is_told = |source| {
-            replicas
-                .signals
-                .decode_speed
-                .is_recent(source, self.pool.now)
+        source: Source,
+    ) -> Option<Measurement> {
+        let (tokens, source) = match usage.completion {
+            Some(tokens) if tokens >= OUTPUT_TOKENS_MIN.get() => (f64::from(tokens), source),
+            Some(_) => return None,
+            None => {
+                let replicas = &self.pool.replicas;
+                let sources = &replicas.signals.decode_speed;
+                let is_told = |source| sources.is_recent(source, self.pool.now);
+                if usage.ttft.is_none() || is_told(Source::Usage) || is_told(Source::Counters) {
+                    return None;
+                }
+                (replicas.output_tokens(), Source::Answers)
+            }
         };
-        let is_unknown = !is_told(Source::Usage) && !is_told(Source::Counters);
-        is_unknown.then(|| AnswerMeasurement {
-            outstanding: f64::from(request.outstanding),
-            tokens: replicas.output_tokens(),
-            seconds: writing_s,
-            source: Source::Answers,
+        Some(Measurement {
+            number: f64::from(request.outstanding),
+            seconds: writing_s / tokens,
+            source,
         })
-    }
-
-    /// The time to write an answer that was not streamed: its duration less the presumed time to first token.
-    fn whole_answer(
-        &self,
-        request: &InFlightRequest,
-        prompt: Option<PromptMeasurement>,
-        usage: &ResponseUsage,
-        took: Duration,
-    ) -> Option<AnswerMeasurement> {
-        let tokens = prompt?.tokens;
-        usage.completion?;
-        let latency = self.pool.replicas.latency_of_id(request.replica);
-        let writing_s = took.as_secs_f64() - latency.prefill.at(tokens);
-        if is_in_one_piece(usage.completion, writing_s) {
-            return None;
-        }
-        output_measurement(request, usage, writing_s, Source::Answers)
     }
 
     /// The most bytes of a measured prompt that its cached tokens can have. The beginning of a prompt may be denser than the
     /// rest: what is left of an English prompt with an image is nearly all tokens and no bytes.
-    pub(super) fn measured_bytes(
-        &self,
-        fingerprint: &Fingerprint,
-        prompt: u32,
-        cached: u32,
-    ) -> Option<f64> {
+    fn measured_bytes(&self, fingerprint: &Fingerprint, prompt: u32, cached: u32) -> Option<f64> {
         let total = f64::from(fingerprint.total_bytes());
         if total <= 0.0 {
             return None;
@@ -328,24 +311,6 @@ impl Router {
         let density = DENSITY_MAX.get() * of_prompt.max(self.token_length.bytes());
         Some(total.min(density * f64::from(cached)))
     }
-}
-
-/// The time to write an answer, if it is long enough to measure that.
-fn output_measurement(
-    request: &InFlightRequest,
-    usage: &ResponseUsage,
-    seconds: f64,
-    source: Source,
-) -> Option<AnswerMeasurement> {
-    let tokens = usage
-        .completion
-        .filter(|tokens| *tokens >= OUTPUT_TOKENS_MIN.get())?;
-    Some(AnswerMeasurement {
-        outstanding: f64::from(request.outstanding),
-        tokens: f64::from(tokens),
-        seconds,
-        source,
-    })
 }
 
 /// Whether an answer came in one piece: no engine writes so fast. The first byte of a stream then came with its last token.

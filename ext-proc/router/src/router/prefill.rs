@@ -17,9 +17,8 @@ use super::Router;
 use crate::index::{Owner, PrefixMatch};
 use crate::policy::{PolicyEvent, View};
 use crate::pool_state::{InFlightPrefill, InFlightRequest};
-use crate::replica::{
-    ComputedShare, Evidence, PromptMeasurement, PushedPrompt, RequestMeasurement,
-};
+use crate::replica::latency::{Measurement, RequestMeasurement};
+use crate::replica::{ComputedShare, Evidence, PushedPrompt};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{End, Request, RequestId, Source, Target, Time};
 
@@ -157,13 +156,12 @@ impl Router {
         self.on_first_token(slot, first_token);
         let replicas = &mut self.pool.replicas;
         let uncached = f64::from(prompt_tokens) * prefill.uncached_share;
-        let prompt = PromptMeasurement {
-            tokens: prefill.ahead_tokens + uncached,
-            ttft_s,
-            source: Source::Usage,
-        };
         let measured = RequestMeasurement {
-            prompt: Some(prompt),
+            prompt: Some(Measurement {
+                number: prefill.ahead_tokens + uncached,
+                seconds: ttft_s,
+                source: Source::Usage,
+            }),
             output: None,
         };
         replicas.learn(slot, measured, now);

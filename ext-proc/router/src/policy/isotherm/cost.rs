@@ -193,7 +193,7 @@ impl<'a> CostModel<'a> {
     }
 
     /// A lower bound on the cost of any replica that holds at most so many blocks: the cost of an idle replica that has the adapter
-    /// and the fastest latency model. Every part of the cost is monotonic, and rounding errors are subtracted.
+    /// and the fastest prefill line. Every part of the cost is monotonic, and rounding errors are subtracted.
     pub(super) fn lower_bound(&self, query: &CandidateQuery<'_>, depth: usize) -> f64 {
         let tokens = query.uncached_at_least(depth, self.view);
         let bound = self.least_cost(query.work(tokens), query.timing);
@@ -206,9 +206,9 @@ impl<'a> CostModel<'a> {
     /// The least cost of this work on a prompt, wherever it is done.
     fn least_cost(&self, prompt: PromptWork, timing: WaitState) -> f64 {
         let view = self.view;
-        let latency = view.pool.replicas.fastest();
-        let work_s = prompt.tokens * latency.prefill.each_s;
-        let ttft_s = latency.prefill.fixed_s + work_s + prompt.remote_s;
+        let fastest = view.pool.replicas.fastest();
+        let work_s = prompt.tokens * fastest.each_s;
+        let ttft_s = fastest.fixed_s + work_s + prompt.remote_s;
         let outstanding = f64::from(view.pool.replicas.least_outstanding());
         let terms = CostTerms {
             work_s,

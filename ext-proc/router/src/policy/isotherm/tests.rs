@@ -12,9 +12,8 @@ use crate::config::PoolConfig;
 use crate::index::AnswerKey;
 use crate::policy::View;
 use crate::pool_state::PoolState;
-use crate::replica::{
-    AnswerMeasurement, PromptMeasurement, PushedPrompt, Replica, RequestMeasurement,
-};
+use crate::replica::latency::{Measurement, RequestMeasurement};
+use crate::replica::{PushedPrompt, Replica};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::wait_state::WaitState;
 use crate::{
@@ -120,17 +119,12 @@ impl Pool {
                 pool.replicas.learn(
                     slot,
                     RequestMeasurement {
-                        prompt: Some(PromptMeasurement {
-                            tokens,
-                            ttft_s: 0.01 + slow * 1e-5 * tokens,
+                        prompt: Some(Measurement {
+                            number: tokens,
+                            seconds: 0.01 + slow * 1e-5 * tokens,
                             source: Source::Usage,
                         }),
-                        output: Some(AnswerMeasurement {
-                            outstanding: 3.0,
-                            tokens,
-                            seconds: tokens * slow * 0.002,
-                            source: Source::Usage,
-                        }),
+                        output: None,
                     },
                     pool.now,
                 );

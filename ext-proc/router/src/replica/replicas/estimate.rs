@@ -1,9 +1,10 @@
 //! Estimates that policies use: queued prefill, time to first token, decode time. [`crate::replica`] learns the models.
 
-use super::{LatencyModel, Replica, Replicas};
+use super::{LinearModel, Replica, Replicas};
 use crate::constant::constants;
+use crate::replica::latency::LatencyModel;
 use crate::replica_index::ReplicaIndex;
-use crate::{Load, ReplicaId, Time};
+use crate::{Load, Time};
 
 constants! {
     /// Presumed answer length, in tokens.
@@ -15,8 +16,8 @@ constants! {
 pub(super) struct CostInputs {
     /// When all dispatched prompts will be computed.
     ready: Time,
-    /// The replica's own latency model, once it has measured enough.
-    latency: Option<LatencyModel>,
+    /// The replica's own prefill line, once it has measured enough.
+    prefill: Option<LinearModel>,
     /// KV cache of the engine, if it reports it.
     memory: Option<Memory>,
     /// Share by which predicted cache hits are discounted.
@@ -42,35 +43,44 @@ impl CostInputs {
         };
         Self {
             ready: replica.backlog.ready(),
-            latency: replica.speed.own().copied(),
+            prefill: replica.speed.own(),
             memory: replica.load().and_then(memory),
             hit_discount: replica.hit_discount,
         }
     }
 }
 
-/// A latency model that no replica is faster than, which lets a decision skip most replicas. The bound may be too low until
+/// A prefill line that no replica is faster than, which lets a decision skip most replicas. The bound may be too low until
 /// it is computed anew, after as many changes as there are replicas.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct LatencyBound {
-    latency: LatencyModel,
+    prefill: LinearModel,
     /// Number of changes since it was computed.
     changes: usize,
 }
 
+impl Default for LatencyBound {
+    fn default() -> Self {
+        Self {
+            prefill: LatencyModel::default().prefill,
+            changes: 0,
+        }
+    }
+}
+
 impl LatencyBound {
-    /// Lowers the bound to the model of a replica.
+    /// Lowers the bound to the line of a replica.
     pub(super) fn lower(&mut self, inputs: &CostInputs) {
-        if let Some(latency) = inputs.latency {
-            self.latency = self.latency.least(latency);
+        if let Some(prefill) = inputs.prefill {
+            self.prefill = self.prefill.least(prefill);
         }
     }
 }
 
 impl Replicas {
-    /// A latency model that no replica is faster than, neither in intercept nor in slope.
-    pub(crate) const fn fastest(&self) -> &LatencyModel {
-        &self.latency_bound.latency
+    /// A prefill line that no replica is faster than, neither in intercept nor in slope.
+    pub(crate) const fn fastest(&self) -> LinearModel {
+        self.latency_bound.prefill
     }
 
     /// The pool's latency model.
@@ -88,21 +98,20 @@ impl Replicas {
         self.by_load.first().map_or(0, |rank| rank.outstanding())
     }
 
-    /// Lowers the bound after a change of the pool's model and of the model of the replica at `slot`.
+    /// Lowers the bound after a change of the pool's line and of the line of the replica at `slot`.
     pub(super) fn lower_latency_bound(&mut self, slot: Option<ReplicaIndex>) {
         let bound = &mut self.latency_bound;
         bound.changes += 1;
-        let mut latency = self.speed.model;
+        let pool = self.speed.model.prefill;
         if bound.changes < self.cost_inputs.len() {
             let inputs = slot.and_then(|slot| self.cost_inputs.get(slot.index()));
-            let own = inputs.and_then(|inputs| inputs.latency);
-            latency = own.map_or(latency, |own| latency.least(own));
-            bound.latency = bound.latency.least(latency);
+            let own = inputs.and_then(|inputs| inputs.prefill);
+            bound.prefill = bound.prefill.least(pool).least(own.unwrap_or(pool));
             return;
         }
-        let own = self.cost_inputs.iter().filter_map(|inputs| inputs.latency);
+        let own = self.cost_inputs.iter().filter_map(|inputs| inputs.prefill);
         *bound = LatencyBound {
-            latency: own.fold(latency, LatencyModel::least),
+            prefill: own.fold(pool, LinearModel::least),
             changes: 0,
         };
     }
@@ -124,7 +133,7 @@ impl Replicas {
 
     /// Estimated time that a replica takes to compute so many prompt tokens, in seconds.
     pub(crate) fn prefill_s(&self, slot: ReplicaIndex, tokens: f64) -> f64 {
-        tokens * self.latency_of(slot).prefill.each_s
+        tokens * self.prefill_of(slot).each_s
     }
 
     /// Estimated time that the pool takes to compute so many prompt tokens, in seconds; `None` before a measurement.
@@ -135,7 +144,7 @@ impl Replicas {
 
     /// Estimated time until the first token of a request with so many uncached prompt tokens, sent now, in seconds.
     pub(crate) fn ttft_s(&self, slot: ReplicaIndex, uncached_tokens: f64, now: Time) -> f64 {
-        let line = self.latency_of(slot).prefill;
+        let line = self.prefill_of(slot);
         self.backlog_s(slot, now) + line.fixed_s + line.each_s * uncached_tokens
     }
 
@@ -175,16 +184,10 @@ impl Replicas {
         uncached + inputs.map_or(0.0, |inputs| inputs.hit_discount) * matched
     }
 
-    /// The latency model of a replica, or the pool's model for a replica without its own.
-    pub(crate) fn latency_of_id(&self, id: ReplicaId) -> &LatencyModel {
-        let slot = self.slot_of(id);
-        slot.map_or(&self.speed.model, |slot| self.latency_of(slot))
-    }
-
-    fn latency_of(&self, slot: ReplicaIndex) -> &LatencyModel {
+    /// The prefill line of a replica, or the pool's line for a replica without its own.
+    pub(crate) fn prefill_of(&self, slot: ReplicaIndex) -> LinearModel {
         let inputs = self.cost_inputs.get(slot.index());
-        inputs
-            .and_then(|inputs| inputs.latency.as_ref())
-            .unwrap_or(&self.speed.model)
+        let own = inputs.and_then(|inputs| inputs.prefill);
+        own.unwrap_or(self.speed.model.prefill)
     }
 }

@@ -5,16 +5,16 @@ use core::time::Duration;
 
 use super::{CostInputs, Rank, Replicas};
 use crate::pool_state::InFlightRequest;
+use crate::replica::latency::ReplicaLatency;
 use crate::replica::{
-    BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits, PushedPrompt, Replica,
-    ReplicaLatency, RowId,
+    BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits, PushedPrompt, Replica, RowId,
 };
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Load, ReplicaId, Role, Time};
 
 impl Replicas {
     pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
-        replica.speed = ReplicaLatency::new(self.speed.model);
+        replica.speed = ReplicaLatency::new(self.speed.model.prefill);
         if self.replicas.len() <= slot.index() {
             let len = slot.index() + 1;
             self.replicas.resize_with(len, || None);
@@ -75,7 +75,7 @@ impl Replicas {
         now: Time,
     ) -> bool {
         let mut is_newer = false;
-        let pool = self.speed.model;
+        let pool = self.speed.model.prefill;
         self.change(id, now, |replica| {
             is_newer = replica.on_probe(load, sent, service, pool, now);
         });
@@ -94,7 +94,7 @@ impl Replicas {
 
     /// Registers that the process of a replica is a new one: it has nothing queued, and its speed is not known yet.
     pub(crate) fn on_restart(&mut self, id: ReplicaId, now: Time) {
-        let pool = self.speed.model;
+        let pool = self.speed.model.prefill;
         self.change(id, now, |replica| replica.on_restart(pool, now));
     }
 
@@ -132,7 +132,7 @@ impl Replicas {
     ) -> Option<(BreakerPermit, RowId)> {
         self.turn += 1;
         let turn = self.turn;
-        let pool = self.speed.model;
+        let pool = self.speed.model.prefill;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
             replica.age(pool, now);
@@ -151,8 +151,8 @@ impl Replicas {
         service: Duration,
         now: Time,
     ) {
-        let pool = self.speed.model;
-        let tokens = tokens.unwrap_or_else(|| self.work_s() / pool.prefill.each_s);
+        let pool = self.speed.model.prefill;
+        let tokens = tokens.unwrap_or_else(|| self.work_s() / pool.each_s);
         let takes_s = self.prefill_s(slot, tokens);
         if self.has_requests(slot) {
             // A prompt that a prefill replica computes counts among the arrivals of the pool with its request.

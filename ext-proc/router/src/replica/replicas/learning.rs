@@ -4,7 +4,8 @@ use isotherm_fingerprint::Api;
 
 use super::{CostInputs, Replicas};
 use crate::constant::constants;
-use crate::replica::{CounterSums, LatencyModel, RequestMeasurement, ServedPrompt, SpeedRatios};
+use crate::replica::latency::{LatencyModel, RequestMeasurement, SpeedRatios};
+use crate::replica::{CounterSums, ServedPrompt};
 use crate::replica_index::ReplicaIndex;
 use crate::{EngineCounters, Signals, Source, Time};
 
@@ -34,14 +35,12 @@ impl Replicas {
         if let Some(slot) = slot
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
         {
-            let (prompts, outputs) = (&mut replica.prompt_sources, &mut replica.output_sources);
-            let own = RequestMeasurement {
-                prompt: prompt.filter(|prompt| prompts.teach(prompt.source, now)),
-                output: output.filter(|output| outputs.teach(output.source, now)),
-            };
-            let counted = replica.counted.as_deref();
-            let counted = counted.filter(|_| !prompts.is_recent(Source::Usage, now));
-            replica.speed.learn(own, &self.speed, counted, now);
+            if let Some(prompt) = prompt
+                && replica.sources.teach(prompt.source, now)
+            {
+                replica.speed.learn(prompt, &self.speed, now);
+            }
+            replica.age(self.speed.model.prefill, now);
             self.update_cost_inputs(slot);
         }
         self.lower_latency_bound(slot);
@@ -50,12 +49,8 @@ impl Replicas {
 
     /// Forgets decode speeds from answers of presumed lengths, before an engine reports a speed for the first time.
     fn forget_presumed_decode(&mut self) {
-        if self.signals.decode_speed.is_told() {
-            return;
-        }
-        self.speed.forget_decode();
-        for replica in self.replicas.iter_mut().flatten() {
-            replica.speed.forget_decode();
+        if !self.signals.decode_speed.is_told() {
+            self.speed.forget_decode();
         }
     }
 
@@ -109,7 +104,7 @@ impl Replicas {
         }
         if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
             replica.hit_discount = hit_discount;
-            replica.age(self.speed.model, now);
+            replica.age(self.speed.model.prefill, now);
         }
         self.update_cost_inputs(slot);
         self.lower_latency_bound(Some(slot));
@@ -162,7 +157,7 @@ impl Replicas {
     fn age_next(&mut self, now: Time) {
         let slots = self.replicas.len().max(1);
         self.aged = (self.aged + 1) % slots;
-        let pool = self.speed.model;
+        let pool = self.speed.model.prefill;
         if let Some(Some(replica)) = self.replicas.get_mut(self.aged)
             && let Ok(slot) = u16::try_from(self.aged).map(ReplicaIndex)
         {
@@ -177,7 +172,7 @@ impl Replicas {
         }
     }
 
-    /// Copies what decisions read of a replica, and keeps the lower bound of all latency models.
+    /// Copies what decisions read of a replica, and keeps the lower bound of all prefill lines.
     pub(super) fn update_cost_inputs(&mut self, slot: ReplicaIndex) {
         let Some(Some(replica)) = self.replicas.get(slot.index()) else {
             return;

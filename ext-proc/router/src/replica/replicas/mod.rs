@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use self::estimate::{CostInputs, LatencyBound};
 pub(crate) use self::silence::Silence;
-use super::{CapacityRules, CounterSums, LatencyModel, MeanWork, PoolLatency, Replica, SignalLog};
+use super::latency::PoolLatency;
+use super::least_squares::LinearModel;
+use super::{CapacityRules, CounterSums, MeanWork, Replica, SignalLog};
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::{Availability, Push, ReplicaId, ReplicaStatus, Time};
 
