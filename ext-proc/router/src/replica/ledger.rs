@@ -41,7 +41,7 @@ pub(crate) struct RowId(u64);
 
 /// One request at a replica.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Row {
+pub(crate) struct Row {
     id: RowId,
     pub(super) sent_at: Time,
     pub(super) prompt: PushedPrompt,

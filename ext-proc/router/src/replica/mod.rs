@@ -73,19 +73,18 @@ pub(crate) struct Replica {
     pub(crate) turn: u64,
     /// Whether the replica gets no new requests.
     pub(crate) draining: bool,
-    false_hits: FalseHits,
+    pub(crate) false_hits: FalseHits,
     ledger: Ledger,
     /// Requests of other services at the replica.
     others: OtherRequests,
-    breaker: Breaker,
+    pub(crate) breaker: Breaker,
     backlog: Backlog,
     /// Streamed answers in a row, to requests that asked for a stream.
     streams: u32,
     speed: ReplicaLatency,
-    /// Sources of the replica's prefill line and of its decode line.
-    prompt_sources: SourceLog,
-    output_sources: SourceLog,
-    signs: VitalSigns,
+    /// Sources of the replica's prefill line.
+    sources: SourceLog,
+    pub(crate) signs: VitalSigns,
     page: StandingPage,
     ends: RecentEnds,
     counters: CounterHistory,
@@ -102,7 +101,7 @@ pub(crate) struct Replica {
     /// Whether the replica answered the last good probe without metrics. Its outstanding requests then decide.
     is_without_metrics: bool,
     /// Whether a probe after the last good one failed.
-    has_probe_failed: bool,
+    pub(crate) has_probe_failed: bool,
     /// Requests that the engine ran when a probe last showed waiting ones, until one shows more of them and none waiting.
     full_at: Option<u32>,
     /// Stuck prompts at the last probe without metrics, less the responses that have begun since.
@@ -165,7 +164,7 @@ impl Replica {
     }
 
     /// Registers the end of a request, and returns its row. `computed` says what became of its prompt if the response had not begun.
-    fn on_end(&mut self, row: RowId, computed: ComputedShare, now: Time) -> Option<Row> {
+    pub(crate) fn on_end(&mut self, row: RowId, computed: ComputedShare, now: Time) -> Option<Row> {
         let ended = self.ledger.end(row)?;
         self.others.own_ended();
         if !ended.has_begun {

@@ -15,8 +15,8 @@ use super::Router;
 use super::learning::CacheHit;
 use crate::constant::constants;
 use crate::pool_state::InFlightRequest;
+use crate::replica::FalseHits;
 use crate::replica_index::ReplicaIndex;
-use crate::{ReplicaId, Time};
 
 constants! {
     /// Share of a predicted hit below which the prediction is wrong.
@@ -50,7 +50,9 @@ impl Router {
             self.counters.false_hits += 1;
             self.correct(request, replica, hit);
         } else {
-            self.pool.replicas.count_hit(replica);
+            if let Some(replica) = self.pool.replicas.get_mut(replica) {
+                replica.false_hits = FalseHits::default();
+            }
         }
     }
 
@@ -79,13 +81,6 @@ impl Router {
                 blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
             pool.index
                 .forget_past(blocks, (replica, recorded.owner), kept);
-        }
-    }
-
-    /// Registers a sign that the process of a replica ended: a failed response or probe.
-    pub(super) fn suspect_restart(&mut self, replica: ReplicaId) {
-        if let Some(replica) = self.pool.replicas.slot_of(replica) {
-            self.pool.replicas.suspect_restart(replica);
         }
     }
 }

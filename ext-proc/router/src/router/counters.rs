@@ -29,7 +29,9 @@ impl Router {
 
     fn learn_counters(&mut self, replica: ReplicaIndex, grown: &EngineCounters) {
         let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
-        replicas.counters_grew(replica, grown, now);
+        if let Some(replica) = replicas.get_mut(replica) {
+            replica.signs.on_counters(grown, now);
+        }
         replicas.learn_counters(replica, grown, now);
         if let Some(ratio) = replicas.counter_sums().tokens_per_estimate()
             && replicas.signals.token_length.teach(Source::Counters, now)

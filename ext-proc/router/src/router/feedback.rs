@@ -66,8 +66,12 @@ impl Router {
         let evidence = self.judge_prompt(&request, served_by, end);
         self.release(&request, end, evidence, deviation);
         self.count_end(&request, end, deviation);
-        if deviation.is_retry() || matches!(end, End::Failed | End::Broke) {
-            self.suspect_restart(request.replica);
+        let has_failed = deviation.is_retry() || matches!(end, End::Failed | End::Broke);
+        let replicas = &mut self.pool.replicas;
+        if let Some(slot) = replicas.slot_of(request.replica).filter(|_| has_failed)
+            && let Some(replica) = replicas.get_mut(slot)
+        {
+            replica.false_hits.has_failed = true;
         }
         self.correct_index(&request, end, deviation);
         self.retract_prefill(&request, end);

@@ -64,15 +64,17 @@ impl Router {
             Some(oldest) => silence.lasts.min(now.since(oldest)),
             None => Duration::ZERO,
         };
-        if heard_for < timeout {
-            let pause = timeout.saturating_sub(heard_for);
-            replicas.check_after(replica, pause.max(CHECK_PAUSE_MIN));
-        } else if !replicas.are_others_alive(replica, timeout / 2, now) {
-            replicas.check_after(replica, CHECK_PAUSE_MIN);
-        } else {
+        let pause = if heard_for < timeout {
+            timeout.saturating_sub(heard_for)
+        } else if replicas.are_others_alive(replica, timeout / 2, now) {
             replicas.on_hang(replica, now);
             self.counters.hung_replicas += 1;
-            self.abandon(id, requests.unbegun, silence.is_certain);
+            return self.abandon(id, requests.unbegun, silence.is_certain);
+        } else {
+            CHECK_PAUSE_MIN
+        };
+        if let Some(replica) = replicas.get_mut(replica) {
+            replica.signs.check_after(pause.max(CHECK_PAUSE_MIN));
         }
     }
 
@@ -89,7 +91,8 @@ impl Router {
                 continue;
             }
             found.unbegun.push(*number);
-            if self.pool.replicas.is_of_epoch(replica, request.permit) {
+            let judged = self.pool.replicas.get(replica);
+            if judged.is_some_and(|judged| judged.breaker.is_of_epoch(request.permit)) {
                 let oldest = found.oldest_unbegun.unwrap_or(request.dispatched_at);
                 found.oldest_unbegun = Some(oldest.min(request.dispatched_at));
                 found.tokens_max = found.tokens_max.max(request.uncached_tokens);

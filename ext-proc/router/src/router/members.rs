@@ -33,8 +33,11 @@ impl Router {
     }
 
     pub(super) fn probe_failed(&mut self, id: ReplicaId) {
-        self.pool.replicas.probe_failed(id, self.pool.now);
-        self.suspect_restart(id);
+        let now = self.pool.now;
+        self.pool.replicas.change(id, now, |replica| {
+            replica.has_probe_failed = true;
+            replica.false_hits.has_failed = true;
+        });
         if let Some(replica) = self.pool.replicas.slot_of(id) {
             self.pool.adapters.forget_loaded(replica);
         }
@@ -61,7 +64,10 @@ impl Router {
             return;
         };
         self.finish_unpin(index);
-        self.pool.replicas.change_role(id, role, self.pool.now);
+        let now = self.pool.now;
+        self.pool
+            .replicas
+            .change(id, now, |replica| replica.role = role);
         if !role.has_requests() {
             self.forget_preferred(index);
             self.unpin(index, UnpinReason::Unavailable);
@@ -80,7 +86,7 @@ impl Router {
 
     pub(super) fn drain(&mut self, id: ReplicaId) {
         if let Some(index) = self.pool.replicas.slot_of(id) {
-            self.pool.replicas.drain(id, self.pool.now);
+            self.set_draining(id, true);
             self.forget_preferred(index);
             self.unpin(index, UnpinReason::Unavailable);
         }
@@ -89,8 +95,15 @@ impl Router {
     pub(super) fn resume(&mut self, id: ReplicaId) {
         if let Some(index) = self.pool.replicas.slot_of(id) {
             self.finish_unpin(index);
-            self.pool.replicas.resume(id, self.pool.now);
+            self.set_draining(id, false);
         }
+    }
+
+    fn set_draining(&mut self, id: ReplicaId, draining: bool) {
+        let now = self.pool.now;
+        self.pool
+            .replicas
+            .change(id, now, |replica| replica.draining = draining);
     }
 
     pub(super) fn remove(&mut self, id: ReplicaId) {

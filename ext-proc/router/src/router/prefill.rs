@@ -113,8 +113,9 @@ impl Router {
             if let Some(replica) = pool.replicas.slot_of(prefill.replica) {
                 pool.index.confirm(replica, &prefill.recorded);
             }
-            pool.replicas
-                .prefill_ended(prefill.replica, prefill.row, ComputedShare::Whole, now);
+            pool.replicas.change(prefill.replica, now, |replica| {
+                replica.on_end(prefill.row, ComputedShare::Whole, now);
+            });
         }
     }
 
@@ -126,11 +127,13 @@ impl Router {
         evidence: Evidence,
         computed: ComputedShare,
     ) {
-        let (now, replicas) = (self.pool.now, &mut self.pool.replicas);
-        if !prefill.is_computed {
-            replicas.prefill_ended(prefill.replica, prefill.row, computed, now);
-        }
-        replicas.prefill_judged(prefill.replica, prefill.permit, evidence, now);
+        let now = self.pool.now;
+        self.pool.replicas.change(prefill.replica, now, |replica| {
+            if !prefill.is_computed {
+                replica.on_end(prefill.row, computed, now);
+            }
+            replica.breaker.on_end(prefill.permit, evidence, now);
+        });
     }
 
     /// Forgets a prompt that its prefill replica did not compute.

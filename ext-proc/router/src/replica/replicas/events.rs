@@ -10,7 +10,7 @@ use crate::replica::{
     BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits, PushedPrompt, Replica, RowId,
 };
 use crate::replica_index::ReplicaIndex;
-use crate::{EngineCounters, Load, ReplicaId, Role, Time};
+use crate::{EngineCounters, Load, ReplicaId, Time};
 
 impl Replicas {
     pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
@@ -52,18 +52,6 @@ impl Replicas {
         self.update_panic_mode(now);
     }
 
-    pub(crate) fn drain(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| replica.draining = true);
-    }
-
-    pub(crate) fn resume(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| replica.draining = false);
-    }
-
-    pub(crate) fn change_role(&mut self, id: ReplicaId, role: Role, now: Time) {
-        self.change(id, now, |replica| replica.role = role);
-    }
-
     /// Applies a probe: the load that it showed, or none if the replica answered it without metrics. Returns whether it is newer than
     /// the last one. A request occupies a replica for about `service`.
     pub(crate) fn on_probe(
@@ -96,10 +84,6 @@ impl Replicas {
     pub(crate) fn on_restart(&mut self, id: ReplicaId, now: Time) {
         let pool = self.speed.model.prefill;
         self.change(id, now, |replica| replica.on_restart(pool, now));
-    }
-
-    pub(crate) fn probe_failed(&mut self, id: ReplicaId, now: Time) {
-        self.change(id, now, |replica| replica.has_probe_failed = true);
     }
 
     /// Prefetches what [`Self::on_dispatch`] reads of a replica.
@@ -220,32 +204,6 @@ impl Replicas {
         })
     }
 
-    /// Registers that a prefill replica is done with a prompt; its verdict follows at the end of the request.
-    pub(crate) fn prefill_ended(
-        &mut self,
-        id: ReplicaId,
-        row: RowId,
-        computed: ComputedShare,
-        now: Time,
-    ) {
-        self.change(id, now, |replica| {
-            replica.on_end(row, computed, now);
-        });
-    }
-
-    /// Registers the verdict of a request on the prefill replica that computed its prompt.
-    pub(crate) fn prefill_judged(
-        &mut self,
-        id: ReplicaId,
-        sent: BreakerPermit,
-        evidence: Evidence,
-        now: Time,
-    ) {
-        self.change(id, now, |replica| {
-            replica.breaker.on_end(sent, evidence, now);
-        });
-    }
-
     /// Registers the verdict of a request that Envoy retried on this replica.
     pub(crate) fn served_retry(&mut self, id: ReplicaId, evidence: Evidence, now: Time) {
         self.change(id, now, |replica| {
@@ -254,20 +212,6 @@ impl Replicas {
                 replica.signs.add_sign(now);
             }
         });
-    }
-
-    /// Registers a true prediction.
-    pub(crate) fn count_hit(&mut self, slot: ReplicaIndex) {
-        if let Some(replica) = self.get_mut(slot) {
-            replica.false_hits = FalseHits::default();
-        }
-    }
-
-    /// Registers a sign that the process of a replica ended.
-    pub(crate) fn suspect_restart(&mut self, slot: ReplicaIndex) {
-        if let Some(replica) = self.get_mut(slot) {
-            replica.false_hits.has_failed = true;
-        }
     }
 
     /// Registers a false prediction of this tick; returns the false ones in a row.

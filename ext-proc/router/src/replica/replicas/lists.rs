@@ -33,7 +33,8 @@ impl Replicas {
         self.update_panic_mode(now);
     }
 
-    pub(super) fn change(&mut self, id: ReplicaId, now: Time, change: impl FnOnce(&mut Replica)) {
+    /// Changes a replica, and the sets with it.
+    pub(crate) fn change(&mut self, id: ReplicaId, now: Time, change: impl FnOnce(&mut Replica)) {
         if let Some(slot) = self.slot_of(id) {
             self.change_slot(slot, now, change);
         }

@@ -178,7 +178,7 @@ impl Replicas {
         self.replicas.get(slot.index())?.as_ref()
     }
 
-    pub(in crate::replica) fn get_mut(&mut self, slot: ReplicaIndex) -> Option<&mut Replica> {
+    pub(crate) fn get_mut(&mut self, slot: ReplicaIndex) -> Option<&mut Replica> {
         self.replicas.get_mut(slot.index())?.as_mut()
     }
 

@@ -3,9 +3,9 @@
 use core::time::Duration;
 
 use super::Replicas;
-use crate::replica::{BreakerPermit, Replica};
+use crate::replica::Replica;
 use crate::replica_index::ReplicaIndex;
-use crate::{EngineCounters, ReplicaId, Time};
+use crate::{ReplicaId, Time};
 
 /// Silence of a replica that has requests.
 #[derive(Clone, Copy, Debug)]
@@ -52,31 +52,11 @@ impl Replicas {
         is_due.then(|| replica.silence(now)).flatten()
     }
 
-    /// Registers by how much the counters of a replica's engine grew.
-    pub(crate) fn counters_grew(&mut self, slot: ReplicaIndex, grown: &EngineCounters, now: Time) {
-        if let Some(replica) = self.get_mut(slot) {
-            replica.signs.on_counters(grown, now);
-        }
-    }
-
-    /// Whether a request that was dispatched to a replica counts for its circuit breaker.
-    pub(crate) fn is_of_epoch(&self, slot: ReplicaIndex, permit: BreakerPermit) -> bool {
-        self.get(slot)
-            .is_some_and(|replica| replica.breaker.is_of_epoch(permit))
-    }
-
     /// Silence that shows that a replica hangs.
     pub(crate) fn hang_timeout(&self, slot: ReplicaIndex, is_unsure: bool) -> Duration {
         self.get(slot).map_or(Duration::MAX, |replica| {
             replica.signs.hang_timeout(is_unsure)
         })
-    }
-
-    /// Schedules the next check of a replica's requests after so much more silence.
-    pub(crate) fn check_after(&mut self, slot: ReplicaIndex, pause: Duration) {
-        if let Some(replica) = self.get_mut(slot) {
-            replica.signs.check_after(pause);
-        }
     }
 
     /// Whether another replica with a closed breaker has shown a sign of life within this time. Otherwise the pool is slow, and
