@@ -67,17 +67,6 @@ pub(crate) struct AdapterCost {
     pub(crate) slot_s: f64,
 }
 
-impl AdapterCost {
-    /// Cost of a load into a free slot.
-    pub(crate) const fn of_free_slot(load_s: f64) -> Self {
-        Self {
-            load_s,
-            wait_s: 0.0,
-            slot_s: FREE_SLOT * load_s,
-        }
-    }
-}
-
 /// The replicas of an adapter. One of the sets has a member.
 #[derive(Debug, Default)]
 struct AdapterReplicas {
@@ -235,6 +224,11 @@ impl Adapters {
             });
             (TURN + ahead) * service_s
         };
+        let of_load = |wait_s, slot_share: f64| AdapterCost {
+            load_s,
+            wait_s,
+            slot_s: slot_share * load_s,
+        };
         match state {
             AdapterState::Loaded => AdapterCost::default(),
             // The load is that of an earlier request: it delays nothing more than it does anyway.
@@ -242,17 +236,9 @@ impl Adapters {
                 wait_s: turn_s() + load_s,
                 ..AdapterCost::default()
             },
-            AdapterState::FreeSlot => AdapterCost::of_free_slot(load_s),
-            AdapterState::Evicts => AdapterCost {
-                load_s,
-                wait_s: 0.0,
-                slot_s: TAKEN_SLOT * load_s,
-            },
-            AdapterState::Full => AdapterCost {
-                load_s,
-                wait_s: turn_s(),
-                slot_s: TAKEN_SLOT * load_s,
-            },
+            AdapterState::FreeSlot => of_load(0.0, FREE_SLOT),
+            AdapterState::Evicts => of_load(0.0, TAKEN_SLOT),
+            AdapterState::Full => of_load(turn_s(), TAKEN_SLOT),
         }
     }
 

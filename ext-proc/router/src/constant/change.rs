@@ -66,27 +66,9 @@ impl Scale for f64 {
     }
 }
 
-impl Scale for f32 {
-    #[expect(clippy::cast_possible_truncation, reason = "a factor of an experiment")]
-    fn scaled(self, factor: f64) -> Self {
-        (f64::from(self) * factor) as Self
-    }
-}
-
 impl Scale for Duration {
     fn scaled(self, factor: f64) -> Self {
         Self::try_from_secs_f64(self.as_secs_f64() * factor).unwrap_or(Self::MAX)
-    }
-}
-
-impl Scale for u8 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "the cast saturates"
-    )]
-    fn scaled(self, factor: f64) -> Self {
-        (f64::from(self) * factor).round() as Self
     }
 }
 

@@ -19,8 +19,6 @@ pub struct View<'a> {
     pub(crate) pool: &'a PoolState,
     /// The replicas to choose from: available, and allowed for this request. Never empty, except in events.
     pub(crate) candidates: &'a ReplicaSet,
-    /// The pool's SLO of the time to first token, in seconds.
-    pub(crate) ttft_slo_s: f64,
     /// Waits of the request, and its objective.
     pub(crate) timing: WaitState,
 }
@@ -44,7 +42,6 @@ impl PoolState {
         View {
             pool: self,
             candidates,
-            ttft_slo_s: self.config.ttft_slo.as_secs_f64(),
             timing: WaitState::new(self.common_objective()),
         }
     }
@@ -252,8 +249,8 @@ impl View<'_> {
 
     /// The pool's objective for the time to first token, in seconds.
     #[must_use]
-    pub const fn ttft_slo_s(&self) -> f64 {
-        self.ttft_slo_s
+    pub fn ttft_slo_s(&self) -> f64 {
+        self.pool.config.ttft_slo.as_secs_f64()
     }
 }
 

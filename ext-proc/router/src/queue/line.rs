@@ -77,15 +77,9 @@ impl LineRules {
         }
     }
 
-    /// Whether these rules and `other` give requests the same positions.
-    pub(crate) fn places_as(&self, other: &Self) -> bool {
-        let lanes = |order| match order {
-            LineOrder::Arrival if self.tiers.is_some() => 0,
-            LineOrder::Arrival | LineOrder::Due | LineOrder::DueLateLast => 1,
-            LineOrder::Tier => 2,
-            LineOrder::Dpa { .. } => 3,
-        };
-        lanes(self.order) == lanes(other.order) && self.tiers == other.tiers
+    /// Whether these rules may give requests other positions than `other` does.
+    pub(crate) fn moves(&self, other: &Self) -> bool {
+        (self.order, self.tiers) != (other.order, other.tiers)
     }
 
     /// The position of a request that waits. Without tiers, requests are due in the order of arrival.

@@ -77,7 +77,7 @@ impl Queue {
 
     /// Replaces the rules. Rules that change positions insert all requests anew.
     pub(crate) fn set_rules(&mut self, rules: LineRules, has_tiers: bool) {
-        let moves = !rules.places_as(&self.rules);
+        let moves = rules.moves(&self.rules);
         self.rules = rules;
         if !moves && has_tiers == self.has_tiers {
             return;

@@ -15,10 +15,8 @@ use crate::queue::{QueueSeq, QueuedRequest};
 use crate::{Request, Time};
 
 constants! {
-    /// Limit of [`Router::overtakes_max`] in a pool of up to eight replicas. Guards: no request starves, and no replica idles beside
-    /// a long queue.
-    OVERTAKES_MIN: u32 = 64;
-    /// Limit of [`Router::overtakes_max`] in a larger pool, for each replica. Guards: the limit means the same time in pools of all sizes.
+    /// Limit of [`Router::overtakes_max`] for each replica, as if there were eight at least. Guards: no request starves, no replica idles beside
+    /// a long queue, and the limit means the same time in pools of all sizes.
     OVERTAKES_PER_REPLICA: u32 = 8;
     /// Divisor of the longest wait: a request that has waited for the quotient goes next.
     ENTITLED_DIVISOR: u32 = 2;
@@ -102,7 +100,6 @@ impl Router {
     /// with the pool, which serves more requests in the same time.
     pub(super) fn overtakes_max(&self) -> u32 {
         let replicas = u32::try_from(self.pool.replicas.staying().len()).unwrap_or(u32::MAX);
-        let by_size = replicas.saturating_mul(OVERTAKES_PER_REPLICA.get());
-        by_size.max(OVERTAKES_MIN.get())
+        replicas.max(8).saturating_mul(OVERTAKES_PER_REPLICA.get())
     }
 }
