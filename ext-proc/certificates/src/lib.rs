@@ -17,11 +17,11 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
-/// How long an authority is valid.
+/// Days for which an authority is valid.
 const AUTHORITY_DAYS: i64 = 3650;
-/// How long the certificate of a region is valid.
+/// Days for which the certificate of a region is valid.
 const REGION_DAYS: i64 = 90;
-/// How far the clocks of regions may differ.
+/// The most by which clocks of regions may differ.
 const CLOCKS_DIFFER: Duration = Duration::hours(1);
 
 /// A private certificate authority.

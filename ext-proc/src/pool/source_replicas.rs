@@ -12,7 +12,7 @@ use crate::kubernetes::{DiscoveredReplica, DiscoveredReplicas};
 
 const FULL: &str = "replica not added: the pool has as many replicas as it may have";
 
-/// What a change of the sources did: a line of the log for each kind, however many replicas it concerns.
+/// The effects of a change of the sources: a line of the log for each kind, however many replicas it concerns.
 #[derive(Debug, Default)]
 struct Changes(BTreeMap<&'static str, Addresses>);
 

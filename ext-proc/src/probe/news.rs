@@ -1,4 +1,4 @@
-//! What probes have to tell the log: one line a second for each kind, however many replicas it concerns.
+//! News of probes for the log: one line a second for each kind, however many replicas it concerns.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

@@ -132,12 +132,7 @@ async fn probe_replica(
         if let Some(listed) = listed {
             strong.models_listed(id, listed);
         }
-        if let Some(engine) = probe.engine() {
-            strong.engine_found(engine);
-        }
-        if let Some((engine, path)) = probe.new_engine() {
-            news.tell(News::Detected(engine, path), addr, "");
-        }
+        tell_engine(&strong, &mut probe, addr, &news);
         let times = (clock.time_of(start), clock.now());
         apply(&strong, (id, addr), result, times, (&mut schedule, &news));
         drop(strong);
@@ -153,6 +148,16 @@ async fn probe_replica(
         if has_changed_within(pause, &mut config).await {
             probe.forget();
         }
+    }
+}
+
+/// Tells the pool the engine that the probe has read, and the log a new one.
+fn tell_engine(pool: &Pool, probe: &mut LoadProbe, addr: SocketAddr, news: &PoolNews) {
+    if let Some(engine) = probe.engine() {
+        pool.engine_found(engine);
+    }
+    if let Some((engine, path)) = probe.new_engine() {
+        news.tell(News::Detected(engine, path), addr, "");
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// The most of a thread's time that its probes take. Half as many threads as processors probe: a quarter of the machine.
 const USE_MAX: f64 = 0.5;
-/// How often a thread measures.
+/// Time between two measurements of a thread.
 pub(super) const MEASURED_EVERY: Duration = Duration::from_secs(1);
 /// The longest stretched interval, unless the configured one is longer: a third of the age at which a probe is stale.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
