@@ -5,6 +5,9 @@
 //!
 //! A request with `traceparent` is sampled as its caller says. The service decides on the others before it creates any span,
 //! because the SDK's own sampler allocates for requests that it leaves out.
+//!
+//! Rejected: spans from the filter, since proxy-wasm has no exporter, and Envoy's span as the parent, which a filter does not
+//! see. The filter tells in `x-isotherm-held` how long it held a traced request.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

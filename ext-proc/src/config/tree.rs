@@ -1,8 +1,11 @@
 //! A YAML document as a tree in which every member and every value has its location.
 //!
-//! Each section checks itself against the tree and does not stop at the first mistake
-//! (`docs/decisions/0001-configuration-errors.md`). The YAML parser resolves anchors, aliases and merge keys, within its
-//! own budget against alias bombs.
+//! Each section checks itself against the tree and does not stop at the first mistake: an operator who learns one mistake per
+//! attempt restarts a service once per mistake. The YAML parser resolves anchors, aliases and merge keys, within its own budget
+//! against alias bombs.
+//!
+//! Rejected: derived structs with `serde-saphyr` and `garde`, which stop at the first value of a wrong type and at the first
+//! unknown option, and a JSON schema with a validator, which knows no lines.
 
 use std::fmt;
 

@@ -12,6 +12,10 @@
 //! ```
 //! A request that ends without [`crate::Event::Began`] releases both claims. The verdict on the prefill replica always comes
 //! at the end: a failed prefill shows as a failed response only.
+//!
+//! Prefill replicas have no queue: the one in front of the decode replicas paces both. Rejected: to select the prefill replica
+//! first, since the uncached part depends on the decode replica, and `both` replicas that prefill for others, whose answers
+//! would stall.
 
 use super::Router;
 use crate::index::{Owner, PrefixMatch};
