@@ -127,19 +127,19 @@ mod tests {
         FILES.map(|name| fs::read_to_string(folder.join(name)).unwrap())
     }
 
+    /// Issues a certificate by the authority of a folder.
+    fn issue(authority: &Path, tls: &Path) {
+        let authority = Authority::in_folder(authority).unwrap();
+        authority.issue("us", tls).unwrap();
+    }
+
     #[test]
     fn a_second_call_keeps_the_authority_and_replaces_the_certificate() {
         let root = tempfile::tempdir().unwrap();
         let [authority, tls] = ["authority", "us/tls"].map(|name| root.path().join(name));
-        Authority::in_folder(&authority)
-            .unwrap()
-            .issue("us", &tls)
-            .unwrap();
+        issue(&authority, &tls);
         let first = contents(&tls);
-        Authority::in_folder(&authority)
-            .unwrap()
-            .issue("us", &tls)
-            .unwrap();
+        issue(&authority, &tls);
         let second = contents(&tls);
         assert_eq!(first[0], second[0]);
         assert!(first[1] != second[1] && first[2] != second[2]);
@@ -154,10 +154,7 @@ mod tests {
     fn only_the_owner_reads_a_key() {
         let root = tempfile::tempdir().unwrap();
         let [authority, tls] = ["authority", "us/tls"].map(|name| root.path().join(name));
-        Authority::in_folder(&authority)
-            .unwrap()
-            .issue("us", &tls)
-            .unwrap();
+        issue(&authority, &tls);
         for key in [authority.join("ca.key"), tls.join("region.key")] {
             assert_eq!(fs::metadata(key).unwrap().mode() & 0o077, 0);
         }

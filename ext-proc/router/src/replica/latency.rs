@@ -21,7 +21,7 @@ constants! {
     COUNTED_VARIANCE: f64 = 1.0;
 }
 
-/// Second presumed point of the decode line, in requests.
+/// Second presumed point of the decode line, in requests. No cost reads this line: the planner does, and the presumed length of an answer without usage.
 const DECODE_AT: f64 = 20.0;
 /// Bounds of the time per prompt token, in seconds: noise can push a fitted line beyond them.
 const TOKEN_S: core::ops::RangeInclusive<f64> = 2e-6..=2e-2;
