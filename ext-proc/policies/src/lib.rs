@@ -24,7 +24,7 @@ mod token_load;
 pub use block_cost::BlockCost;
 pub use cache_aware::CacheAware;
 pub use consistent_hash::ConsistentHash;
-pub use dual_map::{Ablation, CandidateRule, DualMap};
+pub use dual_map::DualMap;
 pub use endpoint_scorers::{EndpointScorers, ScorerWeights};
 pub use least_outstanding::LeastOutstanding;
 pub use lmetric::LMetric;

@@ -8,7 +8,7 @@ use isotherm_router::{Dispatch, PrefixMatch, Reason, ReplicaIndex, Request, Time
 
 use super::pair::Pair;
 use super::stall_detector::StallDetector;
-use super::{CandidateRule, DualMap, reason_of};
+use super::{DualMap, reason_of};
 
 /// Time without a started prompt after which a replica with pending requests counts as stalled (A.7.3: T).
 const STALLED_MIN: Duration = Duration::from_secs(3);
@@ -26,24 +26,14 @@ impl DualMap {
         } else {
             (first, second)
         };
-        let follows_cache = warm.matched.depth > cold.matched.depth
-            && match self.ablation.selection {
-                CandidateRule::CacheAffinity => true,
-                CandidateRule::LeastLoaded => false,
-                CandidateRule::MinTtft => warm.ttft_s <= cold.ttft_s,
-                CandidateRule::SloAware => warm.pending_s <= view.ttft_slo_s(),
-            };
+        let follows_cache =
+            warm.matched.depth > cold.matched.depth && warm.pending_s <= view.ttft_slo_s();
         if follows_cache {
             return chosen(&warm, Reason::Prefix);
         }
-        let by_time = |candidate: &Candidate| match self.ablation.selection {
-            CandidateRule::MinTtft => candidate.ttft_s,
-            CandidateRule::CacheAffinity | CandidateRule::LeastLoaded | CandidateRule::SloAware => {
-                candidate.pending_s
-            }
-        };
-        let by_load = by_time(&warm)
-            .total_cmp(&by_time(&cold))
+        let by_load = warm
+            .pending_s
+            .total_cmp(&cold.pending_s)
             .then_with(|| view.rank(warm.replica).cmp(&view.rank(cold.replica)));
         let better = if by_load.is_le() { warm } else { cold };
         chosen(&better, Reason::LeastLoaded)
@@ -79,14 +69,10 @@ impl DualMap {
     }
 
     fn candidate(&self, request: &Request, replica: ReplicaIndex, view: &View<'_>) -> Candidate {
-        let matched = view.match_on(request, replica);
-        let pending_s = self.pending_s(replica, view);
-        let computes_s = view.prefill_s(replica, request.uncached_tokens(matched.depth));
         Candidate {
             replica,
-            matched,
-            pending_s,
-            ttft_s: pending_s + computes_s,
+            matched: view.match_on(request, replica),
+            pending_s: self.pending_s(replica, view),
         }
     }
 }
@@ -96,7 +82,6 @@ struct Candidate {
     replica: ReplicaIndex,
     matched: PrefixMatch,
     pending_s: f64,
-    ttft_s: f64,
 }
 
 const fn chosen(candidate: &Candidate, reason: Reason) -> Dispatch {

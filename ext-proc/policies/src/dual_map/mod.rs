@@ -5,7 +5,6 @@
 //! work left in an engine is an estimate, and a request inside an engine does not migrate. `docs/design/dual-map.md` has the
 //! rules.
 
-mod ablation;
 mod candidate_queues;
 mod choice;
 mod hotness;
@@ -22,8 +21,6 @@ use isotherm_router::{
 };
 use twox_hash::XxHash3_64;
 
-pub use ablation::{Ablation, CandidateRule};
-
 use self::candidate_queues::CandidateQueues;
 use self::hotness::Hotness;
 use self::pair::{Pair, TwoRings};
@@ -34,7 +31,6 @@ use crate::match_less_load;
 /// `DualMap`'s two candidates, and moves between them.
 #[derive(Debug, Default)]
 pub struct DualMap {
-    ablation: Ablation,
     rings: TwoRings,
     hotness: Hotness,
     queues: CandidateQueues,
@@ -43,15 +39,6 @@ pub struct DualMap {
 }
 
 impl DualMap {
-    /// The policy with parts of it switched off.
-    #[must_use]
-    pub fn new(ablation: Ablation) -> Self {
-        Self {
-            ablation,
-            ..Self::default()
-        }
-    }
-
     /// The two candidates of a request, among the usable replicas that may serve it.
     fn pair(&self, request: &Request, view: &View<'_>) -> Option<Pair> {
         let queued = view.queued(request.id);

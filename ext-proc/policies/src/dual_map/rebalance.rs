@@ -23,9 +23,6 @@ struct Move {
 impl DualMap {
     /// Relieves the candidates of an arrival, if both are overloaded.
     pub(super) fn rebalance(&mut self, request: &Request, view: &View<'_>) {
-        if !self.ablation.rebalances {
-            return;
-        }
         let pair = self.pair(request, view);
         let overloaded =
             pair.filter(|pair| pair.iter().all(|replica| self.is_overloaded(replica, view)));
@@ -36,9 +33,6 @@ impl DualMap {
 
     /// The seconds that a late request gains by going to its other candidate at once; `None` unless it would be in time.
     pub(super) fn saves(&self, seq: QueueSeq, to: ReplicaIndex, view: &View<'_>) -> Option<f64> {
-        if !self.ablation.rebalances {
-            return None;
-        }
         let entry = self.queues.get(seq).filter(|entry| entry.replica != to)?;
         let ahead = self.queues.ahead_of(seq, LOOKED_AT_MAX)?;
         let here_s = self.wait_s(entry.replica, ahead + entry.tokens, view);
