@@ -43,7 +43,7 @@ use isotherm_router::{
     Router, Scope, Stats, TenantId, TierStatus, Time, WorkClass,
 };
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::clock::Clock;
@@ -325,6 +325,11 @@ impl Pool {
     /// Sets the reason why the sources of the pool cannot be followed.
     pub(crate) fn set_source_problem(&self, problem: Option<Arc<str>>) {
         *self.source_problem.lock() = problem;
+    }
+
+    /// Lets the probes of an idle replica rest. Returns what wakes them; `None` while the replica has a request.
+    pub(crate) fn rest(&self, replica: ReplicaId) -> Option<Arc<Notify>> {
+        self.state.lock().rest(replica)
     }
 
     /// Reports the result of a probe that was sent at `sent`. A replica that has left is ignored.

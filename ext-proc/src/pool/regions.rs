@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isotherm_router::{Event, PeerId, PeerReport, PeerStatus, ReplicaId, Role, Time};
+use isotherm_router::{Event, PeerId, PeerReport, PeerStatus, ReplicaId, Role, Target, Time};
 
 use super::Pool;
 use super::membership::{MembershipError, ReplicaLease};
@@ -136,10 +136,15 @@ impl Pool {
     /// Applies placements of a sibling. A placement with an unknown replica or region is ignored.
     pub fn apply_placements(&self, placements: impl IntoIterator<Item = SharedPlacement>) {
         self.drive(|state, now| {
-            let (membership, peer_table) = (&state.membership, state.peer_table.as_deref());
             for placement in placements {
+                let (membership, peer_table) = (&state.membership, state.peer_table.as_deref());
                 match placement.translate(|target| target.into_router(membership, peer_table)) {
-                    Some(placement) => state.router.handle(now, Event::Shared(placement)),
+                    Some(placement) => {
+                        if let Target::Replica(replica) = placement.target {
+                            state.wake(replica);
+                        }
+                        state.router.handle(now, Event::Shared(placement));
+                    }
                     None => self.metrics.count_unknown_placement(),
                 }
             }

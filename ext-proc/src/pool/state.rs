@@ -13,7 +13,7 @@ use isotherm_router::{
     Decision, Effect, Event, ForwardDecision, RejectReason, ReplicaId, Request, RequestId, Role,
     Router, Time,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::decision::{ForwardRoute, PoolDecision, Route, Submission};
 use super::membership::{Membership, MembershipError, ReplicaLease};
@@ -55,6 +55,8 @@ pub(crate) struct PoolState {
     pub(crate) peer_table: Option<Arc<PeerTable>>,
     /// Members without a completed probe, successful or not.
     pub(crate) unprobed: BTreeSet<ReplicaId>,
+    /// Idle replicas, whose probes rest until a request goes there.
+    resting: HashMap<ReplicaId, Arc<Notify>>,
     queued: HashMap<RequestId, oneshot::Sender<PoolDecision>>,
     /// Requests that their frontend is to end, with the hung replica of each.
     abandoned: HashMap<RequestId, Endpoint>,
@@ -74,6 +76,7 @@ impl PoolState {
             membership: Membership::default(),
             peer_table: None,
             unprobed: BTreeSet::new(),
+            resting: HashMap::new(),
             queued: HashMap::new(),
             abandoned: HashMap::new(),
             replies: PendingReplies::default(),
@@ -107,7 +110,21 @@ impl PoolState {
     /// Tells the router that a replica has left the membership.
     pub(crate) fn on_replica_removed(&mut self, now: Time, replica: ReplicaId) {
         self.unprobed.remove(&replica);
+        self.resting.remove(&replica);
         self.router.handle(now, Event::Removed(replica));
+    }
+
+    /// Lets the probes of an idle replica rest. Returns what wakes them; `None` while the replica has a request.
+    pub(crate) fn rest(&mut self, replica: ReplicaId) -> Option<Arc<Notify>> {
+        let is_idle = self.router.is_idle(replica);
+        is_idle.then(|| Arc::clone(self.resting.entry(replica).or_default()))
+    }
+
+    /// Wakes the probes of a replica that gets a request.
+    pub(crate) fn wake(&mut self, replica: ReplicaId) {
+        if let Some(resting) = self.resting.remove(&replica) {
+            resting.notify_one();
+        }
     }
 
     pub(crate) fn submit(&mut self, now: Time, request: &RouteRequest) -> (RequestId, Submission) {
@@ -209,6 +226,10 @@ impl PoolState {
         };
         Some(match effect {
             Effect::Dispatch(id, decision) => {
+                self.wake(decision.replica);
+                if let Some(prefiller) = decision.prefiller {
+                    self.wake(prefiller);
+                }
                 let route = self.route(decision).map(PoolDecision::Dispatch);
                 (id, route.unwrap_or(unknown_target))
             }

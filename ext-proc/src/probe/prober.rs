@@ -134,7 +134,8 @@ async fn probe_replica(
         }
         tell_engine(&strong, &mut probe, addr, &news);
         let times = (clock.time_of(start), clock.now());
-        apply(&strong, (id, addr), result, times, (&mut schedule, &news));
+        let is_idle = apply(&strong, (id, addr), result, times, (&mut schedule, &news));
+        let woken = is_idle.then(|| strong.rest(id)).flatten();
         drop(strong);
         if is_up && let Some(listed) = probe.list_adapters(&current, jitter).await {
             let Some(pool) = pool.upgrade() else {
@@ -144,6 +145,16 @@ async fn probe_replica(
         }
         drop(turn);
         let interval = stretch.stretched(current.probe.interval);
+        if let Some(woken) = woken {
+            tokio::select! {
+                () = tokio::time::sleep(ProbeSchedule::rest(interval, jitter)) => continue,
+                () = woken.notified() => {}
+                _ = config.changed() => {
+                    probe.forget();
+                    continue;
+                }
+            }
+        }
         let pause = schedule.pause(interval, took, jitter);
         if has_changed_within(pause, &mut config).await {
             probe.forget();
@@ -161,14 +172,14 @@ fn tell_engine(pool: &Pool, probe: &mut LoadProbe, addr: SocketAddr, news: &Pool
     }
 }
 
-/// Reports the result of a probe that was sent and answered at these times.
+/// Reports the result of a probe that was sent and answered at these times. Returns whether it shows that the replica has no request.
 fn apply(
     pool: &Pool,
     (id, addr): (ReplicaId, SocketAddr),
     result: Result<PageReport, ProbeError>,
     (sent, answered): (Time, Time),
     (schedule, news): (&mut ProbeSchedule, &PoolNews),
-) {
+) -> bool {
     match result {
         Ok(PageReport {
             load,
@@ -181,6 +192,7 @@ fn apply(
             if let Some(adapters) = adapters {
                 pool.adapters_reported(id, &adapters, sent);
             }
+            let is_idle = load.pending == 0 && load.running.unwrap_or(0) == 0;
             pool.failures().probe_succeeded(id);
             pool.running_reported(id, load.running);
             pool.probed(id, load, sent);
@@ -190,6 +202,7 @@ fn apply(
                     news.tell(News::SeveralProcesses, addr, "");
                 }
             }
+            is_idle
         }
         Err(error) if error.is_without_metrics() => {
             if schedule.answered_without_metrics(error.is_costly()) {
@@ -198,6 +211,7 @@ fn apply(
             pool.failures().probe_succeeded(id);
             // The answer shows that the replica is up now, and nothing of the requests that it has.
             pool.answered_without_metrics(id, answered);
+            false
         }
         Err(error) => {
             if schedule.failed() {
@@ -205,6 +219,7 @@ fn apply(
             }
             pool.probe_failed(id);
             pool.failures().probe_failed(id, &error);
+            false
         }
     }
 }

@@ -3,11 +3,16 @@
 //! Probes of many replicas must not synchronise, so every pause is jittered. A probe costs the engine time of its own, so
 //! a rest follows a probe that takes longer than the interval. A dead replica is probed with exponential backoff, which is
 //! bounded so that the service soon notices its return.
+//!
+//! The probes of an idle replica rest: one a second, until this service or a sibling sends a request there. Most of a large
+//! pool is idle at most times, and each probe costs the engine as much as the service.
 
 use std::time::Duration;
 
 /// The longest pause between two probes of a replica that does not answer, unless its interval is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// The pause between two probes of an idle replica, unless its interval is longer. Requests of others are seen by then.
+const RESTS_FOR: Duration = Duration::from_secs(1);
 /// The number of consecutive failures before pauses grow.
 const FAILURES_FREE: u32 = 3;
 /// The shortest pause is the interval divided by this: the rest that a slow engine gets.
@@ -57,6 +62,11 @@ impl ProbeSchedule {
     pub(super) fn failed(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.failures == 1
+    }
+
+    /// Returns the pause after a probe of an idle replica; `jitter` is about 1.
+    pub(super) fn rest(interval: Duration, jitter: f64) -> Duration {
+        RESTS_FOR.max(interval).mul_f64(jitter)
     }
 
     /// Returns the pause after a probe that took `took`; `jitter` is about 1.

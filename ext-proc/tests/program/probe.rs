@@ -10,7 +10,7 @@ use crate::fake::{FakeEngine, FakeResponse, vllm, vllm_with_adapters, wait_until
 use isotherm_ext_proc::clock::Clock;
 use isotherm_ext_proc::config;
 use isotherm_ext_proc::metrics::{Metrics, ProbeMetrics};
-use isotherm_ext_proc::pool::{Pool, PoolRegistry};
+use isotherm_ext_proc::pool::{Pool, PoolRegistry, RouteRequest};
 use isotherm_ext_proc::probe;
 use isotherm_router::{Availability, Load, ReplicaStatus};
 use prometheus_client::registry::Registry;
@@ -130,6 +130,30 @@ async fn a_replica_that_fails_is_left_out_until_it_answers_again() {
         page.contains("probe_duration_seconds_count{pool=\"*\"}"),
         "{page}"
     );
+}
+
+#[tokio::test]
+async fn the_probes_of_an_idle_replica_rest_until_it_gets_a_request() {
+    let idle = "vllm:num_requests_waiting 0\nvllm:num_requests_running 0\n".to_owned();
+    let idle = FakeEngine::start(FakeResponse::Page("/metrics", idle)).await;
+    let busy = FakeEngine::start(vllm(0)).await;
+    let probed = ProbedReplica::start(FAST);
+    let pool = probed.pool();
+    pool.add_replica(busy.addr).unwrap();
+    wait_until("probes", || busy.count_of("/metrics") >= 2).await;
+    pool.add_replica(idle.addr).unwrap();
+    let before = busy.count_of("/metrics");
+    wait_until("probes", || busy.count_of("/metrics") >= before + 40).await;
+    let rested = idle.count_of("/metrics");
+    assert!((1..20).contains(&rested), "{rested} probes");
+
+    pool.drain_replica(busy.addr).unwrap();
+    let (request, _) = pool.submit(&RouteRequest::default());
+    let before = busy.count_of("/metrics");
+    wait_until("probes", || busy.count_of("/metrics") >= before + 40).await;
+    let probes = idle.count_of("/metrics") - rested;
+    assert!(probes >= 20, "{probes} probes");
+    drop(request);
 }
 
 #[tokio::test]

@@ -48,8 +48,8 @@ use crate::policy::Policy;
 use crate::pool_state::PoolState;
 use crate::quarantine::Quarantine;
 use crate::{
-    Counters, Effect, Event, Placement, PolicyFactory, ReplicaStatus, RouterConfig, Stats,
-    TenantStatus, Time,
+    Counters, Effect, Event, Placement, PolicyFactory, ReplicaId, ReplicaStatus, RouterConfig,
+    Stats, TenantStatus, Time,
 };
 
 /// Routes the requests of one pool.
@@ -240,6 +240,14 @@ impl Router {
                 ..status
             })
         })
+    }
+
+    /// Whether a replica has no request, as far as this router and its siblings know.
+    #[must_use]
+    pub fn is_idle(&self, replica: ReplicaId) -> bool {
+        let slot = self.pool.replicas.slot_of(replica);
+        let replica = slot.and_then(|slot| self.pool.replicas.get(slot));
+        replica.is_some_and(|replica| replica.requests() == 0)
     }
 
     /// Lets time pass, in which probes become stale and queued requests expire.
