@@ -270,6 +270,8 @@ pub enum Event {
     /// A draining replica gets requests again. What is known of its process still holds. A request that is restricted
     /// to some replicas and waits does not go to the replica: it keeps to the replicas that stayed since its arrival.
     Resumed(ReplicaId),
+    /// The cache of a replica was emptied, as after new weights. Its requests in flight go on.
+    CacheEmptied(ReplicaId),
     /// A replica was removed.
     Removed(ReplicaId),
     /// A peer was added. It is available after its first report.

@@ -12,6 +12,7 @@
 //! | `DELETE /api/replicas/{address}[?pool=MODEL]` | removes a replica; its requests in flight end as usual |
 //! | `POST /api/replicas/{address}/drain[?pool=MODEL][&wait_ms=N]` | drains a replica: it gets no new request. With `wait_ms`, returns when it has none left, or with 408 |
 //! | `POST /api/replicas/{address}/undrain[?pool=MODEL]` | lets a draining replica serve again |
+//! | `POST /api/replicas/{address}/flush[?pool=MODEL]` | forgets what the replica's cache held, as after new weights |
 //! | `GET /api/scaling` | returns the number of replicas of each pool, its forecast and its reason |
 //! | `POST /api/scaling/hold` `{"pool", "replicas", "seconds"}` | holds the number of a pool; without `replicas` and `seconds`, ends the hold |
 //! | `GET /api/batch[?pool=MODEL]` | returns the gates for batch work: utilisation, credit, and what each holds |
@@ -137,6 +138,7 @@ fn api(admin: &Arc<Admin>) -> Router<Arc<Admin>> {
         .route("/api/replicas/{address}", delete(replicas::remove))
         .route("/api/replicas/{address}/drain", post(replicas::drain))
         .route("/api/replicas/{address}/undrain", post(replicas::undrain))
+        .route("/api/replicas/{address}/flush", post(replicas::flush))
         .route("/api/scaling", get(scaling::show))
         .route("/api/scaling/hold", post(scaling::hold))
         .route("/api/regions", get(regions::show))

@@ -1,4 +1,4 @@
-//! `/api/replicas`: shows, adds, removes and drains replicas at run time.
+//! `/api/replicas`: shows, adds, removes, drains and flushes replicas at run time.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -137,6 +137,19 @@ pub(super) async fn undrain(
     let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
     pool.resume_replica(addr)?;
     tracing::info!(pool = %pool.name(), replica = %addr, "operator lets a replica serve again");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Forgets what a replica's cache held.
+pub(super) async fn flush(
+    State(admin): AdminState,
+    Path(address): Path<String>,
+    query: PoolQueryResult,
+) -> Result<StatusCode, ApiError> {
+    let addr = parse(&address)?;
+    let pool = find(&admin.pool_registry, query?.pool.as_deref())?;
+    pool.forget_cache(addr)?;
+    tracing::info!(pool = %pool.name(), replica = %addr, "operator says that the cache of a replica is empty");
     Ok(StatusCode::NO_CONTENT)
 }
 

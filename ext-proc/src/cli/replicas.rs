@@ -1,4 +1,4 @@
-//! `isotherm replicas`: shows, adds, removes and drains replicas of a running service.
+//! `isotherm replicas`: shows, adds, removes, drains and flushes replicas of a running service.
 
 use std::process::ExitCode;
 
@@ -35,6 +35,8 @@ enum ReplicaAction {
     Drain(ReplicaAddress),
     /// Let a draining replica serve again.
     Undrain(ReplicaAddress),
+    /// Forget what a replica's cache held: its engine has emptied it, as after new weights.
+    Flush(ReplicaAddress),
 }
 
 #[derive(Debug, Args)]
@@ -68,9 +70,14 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
         ReplicaAction::Remove(replica) => (replica, Change::Remove),
         ReplicaAction::Drain(replica) => (replica, Change::Drain),
         ReplicaAction::Undrain(replica) => (replica, Change::Undrain),
+        ReplicaAction::Flush(replica) => (replica, Change::Flush),
     };
     let address = resolve(&replica.address).await?.to_string();
     let of_replica = format!("/api/replicas/{}", percent_encode(&address));
+    let to = |action| {
+        let path = format!("{of_replica}/{action}{query}");
+        (Method::POST, path, Vec::new())
+    };
     let (method, path, body) = match &change {
         Change::Add(role) => {
             let new = view::NewReplica {
@@ -85,16 +92,9 @@ pub(super) async fn run(args: Replicas) -> anyhow::Result<ExitCode> {
             )
         }
         Change::Remove => (Method::DELETE, format!("{of_replica}{query}"), Vec::new()),
-        Change::Drain => (
-            Method::POST,
-            format!("{of_replica}/drain{query}"),
-            Vec::new(),
-        ),
-        Change::Undrain => (
-            Method::POST,
-            format!("{of_replica}/undrain{query}"),
-            Vec::new(),
-        ),
+        Change::Drain => to("drain"),
+        Change::Undrain => to("undrain"),
+        Change::Flush => to("flush"),
     };
     drop(client.send(method, &path, body.into()).await?);
     output::print(&change.report(&address))?;
@@ -109,6 +109,7 @@ enum Change {
     Remove,
     Drain,
     Undrain,
+    Flush,
 }
 
 impl Change {
@@ -125,6 +126,9 @@ impl Change {
                 "{address} drains, until `isotherm replicas undrain {address}` or a restart of the service\n"
             ),
             Self::Undrain => format!("{address} serves again\n"),
+            Self::Flush => {
+                format!("{address} counts as empty: its cache fills with its next requests\n")
+            }
         }
     }
 }

@@ -317,6 +317,16 @@ impl Pool {
         })
     }
 
+    /// Forgets what the cache of a replica held. Fails when the pool does not have the replica.
+    pub(crate) fn forget_cache(&self, addr: SocketAddr) -> Result<ReplicaId, MembershipError> {
+        self.change_members(|state, now| {
+            let replica = state.membership.id_of(addr);
+            let replica = replica.ok_or(MembershipError::Unknown(addr))?;
+            state.router.handle(now, Event::CacheEmptied(replica));
+            Ok(replica)
+        })
+    }
+
     /// Why the sources of the pool cannot be followed now; `None` while they can.
     pub fn source_problem(&self) -> Option<Arc<str>> {
         self.source_problem.lock().clone()

@@ -109,6 +109,7 @@ async fn names_and_urls_are_addresses_and_a_drain_is_taken_back() {
         (&localhost, "add", "added, until the service restarts"),
         (&url, "drain", "drains, until `isotherm replicas undrain"),
         (&localhost, "undrain", "serves again"),
+        (&url, "flush", "counts as empty"),
         (&url, "remove", "removed, until the service restarts"),
     ] {
         let args = [

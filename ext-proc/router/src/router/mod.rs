@@ -162,6 +162,7 @@ impl Router {
             Event::RoleChanged(replica, role) => self.change_role(replica, role),
             Event::Draining(replica) => self.drain(replica),
             Event::Resumed(replica) => self.resume(replica),
+            Event::CacheEmptied(replica) => self.on_cache_emptied(replica),
             Event::Removed(replica) => self.remove(replica),
             Event::PeerAdded { peer, name } => self.add_peer(peer, name),
             Event::PeerRemoved(peer) => self.remove_peer(peer),

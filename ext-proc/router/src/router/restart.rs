@@ -57,13 +57,24 @@ impl Router {
     pub(super) fn on_restart(&mut self, id: ReplicaId, replica: ReplicaIndex) {
         let (now, pool) = (self.pool.now, &mut self.pool);
         pool.replicas.on_restart(id, now);
-        pool.answers.on_restart(id);
-        pool.sessions.on_restart(id);
         pool.stored.on_restart(id);
         pool.adapters.forget_loaded(replica);
-        let tick = pool.index.last_tick();
-        self.forgetting.add_empty(replica, tick, tick);
         self.counters.engine_restarts += 1;
+        self.forget_cache(id, replica);
+    }
+
+    /// Forgets what the cache of a replica held.
+    pub(super) fn on_cache_emptied(&mut self, id: ReplicaId) {
+        if let Some(replica) = self.pool.replicas.slot_of(id) {
+            self.forget_cache(id, replica);
+        }
+    }
+
+    fn forget_cache(&mut self, id: ReplicaId, replica: ReplicaIndex) {
+        self.pool.answers.on_restart(id);
+        self.pool.sessions.on_restart(id);
+        let tick = self.pool.index.last_tick();
+        self.forgetting.add_empty(replica, tick, tick);
         self.forget_more();
     }
 

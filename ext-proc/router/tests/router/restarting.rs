@@ -179,6 +179,22 @@ fn a_later_start_of_the_process_empties_the_replicas_part_of_the_index() {
 }
 
 #[test]
+fn a_cache_that_an_operator_calls_empty_empties_the_replicas_part_of_the_index() {
+    let mut world = World::new(false);
+    world.run(3);
+    world.caches.remove(&1);
+    world.script.event(Event::CacheEmptied(ReplicaId(1)));
+    world.mispredicted = 0;
+    assert_eq!(world.prefix_bytes(1), 0);
+    assert!(world.prefix_bytes(0) > 0, "the others keep theirs");
+    world.run(3);
+    assert_eq!(world.mispredicted, 0);
+    assert!(world.prefix_bytes(1) > 0, "it fills again");
+    assert_eq!(world.script.stats().counters.engine_restarts, 0);
+    world.script.event(Event::CacheEmptied(ReplicaId(9)));
+}
+
+#[test]
 fn counters_that_run_back_after_failed_probes_show_a_restart() {
     let mut world = World::new(false);
     world.report(2, 1_000, 500_000.0);
