@@ -110,7 +110,7 @@ impl ShippedFile {
     ) -> Result<String, MissingPiece> {
         let text = self.filter_configuration()?.as_str().unwrap_or_default();
         let mut own = parse(text).map_err(|error| MissingPiece(error.to_string()))?;
-        for default in ["session", "tier", "trusted_origin"] {
+        for default in ["tier", "trusted_origin"] {
             own.remove(default);
         }
         own.set(

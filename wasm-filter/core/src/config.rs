@@ -254,6 +254,10 @@ impl Default for RequestConfig {
             body_bytes_per_s_min: BODY_BYTES_PER_S_MIN,
             session: vec![
                 header("x-session-id"),
+                header("x-claude-code-agent-id"),
+                header("x-claude-code-session-id"),
+                header("session-id"),
+                header("x-dynamo-session-id"),
                 body("session_id"),
                 body("prompt_cache_key"),
                 body("conversation"),

@@ -75,8 +75,8 @@ const REQUEST: [Key; 20] = [
     (
         "session",
         "list of sources",
-        r#"[{"header":"x-session-id"},{"body":"session_id"},{"body":"prompt_cache_key"},{"body":"conversation"},{"body":"user"},{"body":"metadata.session_id"},{"body":"metadata.user_id"},"client_address"]"#,
-        "The sources of the session key, best first.",
+        r#"[{"header":"x-session-id"},{"header":"x-claude-code-agent-id"},{"header":"x-claude-code-session-id"},{"header":"session-id"},{"header":"x-dynamo-session-id"},{"body":"session_id"},{"body":"prompt_cache_key"},{"body":"conversation"},{"body":"user"},{"body":"metadata.session_id"},{"body":"metadata.user_id"},"client_address"]"#,
+        "The sources of the session key, best first. The headers are those of OpenCode, Claude Code (its sub-agents have sessions of their own), Codex and Dynamo.",
     ),
     (
         "session_secret",

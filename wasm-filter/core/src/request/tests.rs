@@ -756,6 +756,23 @@ fn no_session_key_is_in_the_headers_in_clear() {
 }
 
 #[test]
+fn the_sessions_of_agents_are_known_by_the_headers_that_they_send() {
+    let body = br#"{"model":"llama","user":"team","messages":[]}"#;
+    let claude = ("x-claude-code-session-id", "s1");
+    for (headers, session) in [
+        (&[claude][..], "s1"),
+        (&[claude, ("x-claude-code-agent-id", "a1")], "a1"),
+        (&[("session-id", "codex")], "codex"),
+        (&[("x-session-id", "open")], "open"),
+        (&[("x-dynamo-session-id", "run")], "run"),
+    ] {
+        let release = send(usual(), &chat_with(headers), body, 9);
+        let of = hashed(session);
+        assert_eq!(set(&release, names::SESSION), of.as_deref(), "{headers:?}");
+    }
+}
+
+#[test]
 fn the_client_address_is_the_last_session_source() {
     let body = br#"{"model":"llama","prompt":"x"}"#;
     let headers = from_pairs(&[(":path", "/v1/completions")]);
