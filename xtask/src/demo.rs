@@ -68,6 +68,12 @@ pub(crate) fn bench_path(chore: &str, arguments: &[String]) -> anyhow::Result<()
     replace_process(command.args(arguments))
 }
 
+/// Replaces this program by `isotherm-bench-scale ARGUMENTS`.
+pub(crate) fn bench_scale(arguments: &[String]) -> anyhow::Result<()> {
+    interfaces::check("bench scale", arguments)?;
+    replace_process(start("isotherm-bench-scale")?.args(arguments))
+}
+
 /// Replaces this program by `isotherm-bench-slow-bodies ARGUMENTS`.
 pub(crate) fn bench_slow_bodies(arguments: &[String]) -> anyhow::Result<()> {
     interfaces::check("bench slow-bodies", arguments)?;

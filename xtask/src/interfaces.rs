@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use isotherm_command_interface::CommandInterface;
 
 /// The chores and the interfaces of their programs.
-const INTERFACES: [(&str, &str); 10] = [
+const INTERFACES: [(&str, &str); 11] = [
     ("demo", include_str!("../interfaces/demo.json")),
     ("up", include_str!("../interfaces/up.json")),
     ("validate", include_str!("../interfaces/validate.json")),
@@ -15,6 +15,10 @@ const INTERFACES: [(&str, &str); 10] = [
     ("sim", include_str!("../interfaces/sim.json")),
     ("experiment", include_str!("../interfaces/experiment.json")),
     ("bench path", include_str!("../interfaces/bench-path.json")),
+    (
+        "bench scale",
+        include_str!("../interfaces/bench-scale.json"),
+    ),
     (
         "bench slow-bodies",
         include_str!("../interfaces/bench-slow-bodies.json"),

@@ -153,6 +153,9 @@ enum Bench {
     /// Measures requests beside slow bodies (`--help` for its options)
     #[command(disable_help_flag = true)]
     SlowBodies(ForwardedArguments),
+    /// Measures requests by the number of replicas, up to ten thousand (`--help` for its options)
+    #[command(disable_help_flag = true)]
+    Scale(ForwardedArguments),
     /// Times the core, natively and inside Envoy's V8
     Core {
         /// Only the benches whose names contain one of these
@@ -211,6 +214,7 @@ fn main() -> ExitCode {
         Chore::Bench(Bench::Path(forwarded)) => demo::bench_path("path", &forwarded.arguments),
         Chore::Bench(Bench::Picker(forwarded)) => demo::bench_path("picker", &forwarded.arguments),
         Chore::Bench(Bench::SlowBodies(forwarded)) => demo::bench_slow_bodies(&forwarded.arguments),
+        Chore::Bench(Bench::Scale(forwarded)) => demo::bench_scale(&forwarded.arguments),
         Chore::Bench(Bench::Core { names }) => bench::core(&names),
         Chore::Bench(Bench::Counts { accept }) => counts::run(accept),
         Chore::Bench(Bench::Cargo(forwarded)) => bench::cargo(&forwarded.arguments),

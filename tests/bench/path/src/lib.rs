@@ -1,5 +1,5 @@
 //! Cost of a request between client and replica: Envoy alone, with the filter, with Isotherm, with a minimal external
-//! processor, and SGLang's router.
+//! processor, and the Shepherd model gateway.
 //!
 //! Everything runs on loopback, against [`upstream`] replicas that respond at once. Clients send new [`prompts`] all the time,
 //! the worst case of a router that remembers prompts. All [`running`] variants take turns in short windows, and each round
@@ -91,7 +91,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", value_parser = Workload::named, num_args = 1..)]
     #[serde(skip)]
     pub workloads: Vec<Workload>,
-    /// The Python that may have `sglang_router` (`pip install sglang-router`)
+    /// The Python that may have `smg` (`pip install smg`)
     #[arg(long, value_name = "PROGRAM", default_value = "python3")]
     #[serde(skip)]
     pub python: PathBuf,
@@ -133,15 +133,15 @@ pub async fn measure(options: &Options) -> anyhow::Result<PathMeasurements> {
     let upstream = Upstream::start(usize::from(options.replicas)).await?;
     let subjects = subjects(options, upstream.addresses()).await?;
     let variants: Vec<Variant> = subjects.iter().map(|running| running.variant).collect();
-    let has_sglang = variants.contains(&Variant::SglangRouter);
+    let has_smg = variants.contains(&Variant::Smg);
     let mut bench = Bench {
         options,
         upstream,
         prompts: Arc::default(),
         report: PathMeasurements {
             options: options.clone(),
-            sglang_version: has_sglang
-                .then(|| PythonRouter::Sglang.version(&options.python))
+            smg_version: has_smg
+                .then(|| PythonRouter::Smg.version(&options.python))
                 .flatten(),
             variants,
             workloads: options.workloads(),

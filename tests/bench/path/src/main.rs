@@ -10,7 +10,7 @@ use isotherm_harness::shutdown::run_until_stopped;
 use isotherm_report::Format;
 
 /// Measures what a request costs between client and replica: plain Envoy, the filter, a minimal external processor, Isotherm,
-/// SGLang's router
+/// and the Shepherd model gateway
 #[derive(Parser)]
 #[command(name = "cargo xtask bench path", bin_name = "cargo xtask bench path")]
 struct Arguments {

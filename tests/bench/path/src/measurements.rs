@@ -15,8 +15,8 @@ pub struct PathMeasurements {
     /// Options of the bench.
     #[serde(flatten)]
     pub options: Options,
-    /// Release of `sglang-router`, when it takes part.
-    pub sglang_version: Option<String>,
+    /// Release of `smg`, when it takes part.
+    pub smg_version: Option<String>,
     /// Variants in order.
     pub variants: Vec<Variant>,
     /// Workloads in order.
@@ -194,7 +194,7 @@ pub(crate) mod tests {
                 replicas: 1,
                 ..Options::default()
             },
-            sglang_version: None,
+            smg_version: None,
             variants: vec![Variant::Envoy, Variant::Floor, Variant::Isotherm],
             workloads: WORKLOADS.first().copied().into_iter().collect(),
             idle: vec![IdleUsage {
@@ -216,7 +216,7 @@ pub(crate) mod tests {
         let keeps_up = |variant, rate| report.keeps_up(variant, workload, rate);
         assert!(keeps_up(Variant::Isotherm, 999.0));
         assert!(!keeps_up(Variant::Isotherm, 1_001.0));
-        assert!(!keeps_up(Variant::SglangRouter, 1.0), "no turn");
+        assert!(!keeps_up(Variant::Smg, 1.0), "no turn");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct Memory {
     pub variant: Variant,
     /// Prompts of completed requests before.
     pub prompts: u64,
-    /// Resident memory of each process.
+    /// Resident memory of the processes of each label.
     pub resident_bytes: BTreeMap<&'static str, u64>,
 }
 
@@ -29,12 +29,14 @@ impl Memory {
     /// # Errors
     /// When a process has ended.
     pub fn of(running: &RunningVariant, prompts: u64) -> anyhow::Result<Self> {
-        let processes = running.processes()?.into_iter();
-        let resident = processes.map(|(label, process)| Ok((label, process.resident_bytes()?)));
+        let mut resident_bytes = BTreeMap::new();
+        for (label, process) in running.processes()? {
+            *resident_bytes.entry(label).or_default() += process.resident_bytes()?;
+        }
         Ok(Self {
             variant: running.variant,
             prompts,
-            resident_bytes: resident.collect::<anyhow::Result<_>>()?,
+            resident_bytes,
         })
     }
 

@@ -16,7 +16,7 @@ impl PathMeasurements {
     /// # Errors
     /// When the measurements have no JSON form.
     pub fn report(&self) -> anyhow::Result<Report> {
-        let (options, sglang) = (&self.options, self.sglang_version.as_ref());
+        let (options, smg) = (&self.options, self.smg_version.as_ref());
         let introduction = format!(
             "Everything on loopback, one Envoy worker, replicas that respond at once. {} rounds of {} s in which the variants \
              take turns, {} clients, {} replicas, CPUs {}{}. Figures are medians over the rounds, with their range. Only \
@@ -30,8 +30,8 @@ impl PathMeasurements {
             } else {
                 "free to sleep"
             },
-            sglang.map_or_else(String::new, |version| format!(
-                ", sglang-router {version} (cache_aware)"
+            smg.map_or_else(String::new, |version| format!(
+                ", smg {version} (cache_aware)"
             )),
         );
         let workloads = || self.workloads.iter();

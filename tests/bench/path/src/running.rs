@@ -53,7 +53,7 @@ enum Companion {
         process: Process,
         _port: port::ReservedPort,
     },
-    /// SGLang's router.
+    /// The Shepherd model gateway.
     Router(Box<RunningRouter>),
     /// The reference endpoint picker.
     Picker(Box<ReferencePicker>),
@@ -104,7 +104,7 @@ impl RunningVariant {
             Variant::PickerEcho => Self::picker_echo(replicas).await,
             Variant::Picker => Self::picker(replicas).await,
             Variant::ReferencePicker => return Self::reference_picker(replicas).await,
-            Variant::SglangRouter => return Self::sglang_router(python, replicas).await,
+            Variant::Smg => return Self::smg(python, replicas).await,
         };
         started.map(Some)
     }
@@ -119,6 +119,15 @@ impl RunningVariant {
             _socket: None,
             _collector: None,
         })
+    }
+
+    /// Isotherm with several services behind its Envoy.
+    ///
+    /// # Errors
+    /// When it does not start.
+    pub async fn with_services(replicas: &[SocketAddr], services: usize) -> anyhow::Result<Self> {
+        let builder = builder(Variant::Isotherm, replicas).services(services);
+        Self::of_stack(Variant::Isotherm, builder).await
     }
 
     /// Isotherm with its service on a Unix socket.
@@ -149,11 +158,11 @@ impl RunningVariant {
         })
     }
 
-    /// SGLang's router with its policy for cached prefixes, when this Python has it.
-    async fn sglang_router(python: &Path, replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
-        let started = PythonRouter::Sglang.start(python, replicas).await?;
+    /// The Shepherd model gateway with its policy for cached prefixes, when this Python has it.
+    async fn smg(python: &Path, replicas: &[SocketAddr]) -> anyhow::Result<Option<Self>> {
+        let started = PythonRouter::Smg.start(python, replicas).await?;
         Ok(started.map(|router| Self {
-            variant: Variant::SglangRouter,
+            variant: Variant::Smg,
             address: router.address,
             stack: None,
             companion: Some(Companion::Router(Box::new(router))),
@@ -171,7 +180,9 @@ impl RunningVariant {
         if let Some(stack) = &self.stack {
             processes.push(("Envoy", stack.envoy().process()));
             if self.variant.is_isotherm() {
-                processes.push(("service", stack.service().process()?));
+                for service in stack.services() {
+                    processes.push(("service", service.process()?));
+                }
             }
         }
         processes.extend(self.companion.as_ref().map(Companion::labelled));

@@ -112,13 +112,13 @@ pub async fn idle(running: &RunningVariant, time: Duration) -> anyhow::Result<Id
 /// CPU time of each process at this moment.
 type CpuTimes = Vec<(&'static str, Cpu)>;
 
-/// CPU time of each process since `before` in microseconds, divided by `units`.
+/// CPU time of the processes of each label since `before` in microseconds, divided by `units`.
 fn spent_micros(before: &CpuTimes, after: &CpuTimes, units: f64) -> BTreeMap<&'static str, f64> {
-    let pairs = before.iter().zip(after);
-    let micros = |cpu: Duration| cpu.as_secs_f64() * 1e6 / units;
-    pairs
-        .map(|((label, before), (_, after))| (*label, micros(after.since(before))))
-        .collect()
+    let mut spent = BTreeMap::new();
+    for ((label, before), (_, after)) in before.iter().zip(after) {
+        *spent.entry(*label).or_default() += after.since(before).as_secs_f64() * 1e6 / units;
+    }
+    spent
 }
 
 fn cpu_times(running: &RunningVariant) -> anyhow::Result<CpuTimes> {

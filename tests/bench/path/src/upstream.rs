@@ -15,7 +15,7 @@ use axum::response::{IntoResponse as _, Response};
 use axum::serve::ListenerExt as _;
 use axum::{Router, serve};
 use futures_util::stream::{self, StreamExt as _};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinSet;
 
 /// A chunk of a stream.
@@ -40,12 +40,15 @@ const ABOUT: &[u8] = b"{\"model_path\":\"llama-3.1-8b\",\"served_model_name\":\"
     \"model_id\":\"llama-3.1-8b\",\"is_generation\":true,\"status\":\"ok\",\
     \"data\":[{\"id\":\"llama-3.1-8b\",\"object\":\"model\"}]}";
 
+/// Connections that may wait for the listener of many replicas: all probes of a router come at once.
+const BACKLOG: u32 = 32_768;
+
 /// Some replicas; they end when the value is dropped.
 #[derive(Debug)]
 pub struct Upstream {
     addresses: Vec<SocketAddr>,
     chunks: Arc<AtomicU32>,
-    _tasks: JoinSet<std::io::Result<()>>,
+    tasks: JoinSet<std::io::Result<()>>,
 }
 
 impl Upstream {
@@ -54,25 +57,50 @@ impl Upstream {
     /// # Errors
     /// When there is no free port.
     pub async fn start(replicas: usize) -> anyhow::Result<Self> {
-        let chunks = Arc::new(AtomicU32::new(0));
-        let mut tasks = JoinSet::new();
-        let mut addresses = Vec::new();
+        let mut upstream = Self {
+            addresses: Vec::new(),
+            chunks: Arc::default(),
+            tasks: JoinSet::new(),
+        };
         for _ in 0..replicas {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
-            addresses.push(listener.local_addr()?);
-            let listener = listener.tap_io(|stream| {
-                let _ = stream.set_nodelay(true);
-            });
-            let router = Router::new()
-                .fallback(respond)
-                .with_state(Arc::clone(&chunks));
-            tasks.spawn(async move { serve(listener, router).await });
+            upstream.addresses.push(listener.local_addr()?);
+            upstream.serve(listener);
         }
-        Ok(Self {
-            addresses,
-            chunks,
-            _tasks: tasks,
-        })
+        Ok(upstream)
+    }
+
+    /// Starts this many replicas at one port of addresses of their own, behind one listener of the loopback device.
+    ///
+    /// # Errors
+    /// When there is no free port, or the system has no such listeners (Linux before 5.7, other systems).
+    pub fn start_at_addresses(replicas: usize) -> anyhow::Result<Self> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind_device(Some(b"lo"))?;
+        socket.bind((Ipv4Addr::UNSPECIFIED, 0).into())?;
+        let listener = socket.listen(BACKLOG)?;
+        let port = listener.local_addr()?.port();
+        let addresses = (1..=replicas)
+            .map(|number| Ok(SocketAddr::from((address(u32::try_from(number)?), port))));
+        let addresses: anyhow::Result<Vec<SocketAddr>> = addresses.collect();
+        let mut upstream = Self {
+            addresses: addresses?,
+            chunks: Arc::default(),
+            tasks: JoinSet::new(),
+        };
+        upstream.serve(listener);
+        Ok(upstream)
+    }
+
+    fn serve(&mut self, listener: TcpListener) {
+        let listener = listener.tap_io(|stream| {
+            let _ = stream.set_nodelay(true);
+        });
+        let router = Router::new()
+            .fallback(respond)
+            .with_state(Arc::clone(&self.chunks));
+        self.tasks
+            .spawn(async move { serve(listener, router).await });
     }
 
     /// Addresses of the replicas.
@@ -85,6 +113,11 @@ impl Upstream {
     pub fn answer_in(&self, chunks: u32) {
         self.chunks.store(chunks, Ordering::Relaxed);
     }
+}
+
+/// The address of a replica: 127.1.0.1 and those after it.
+fn address(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 1, 0, 0).to_bits() + number)
 }
 
 async fn respond(State(chunks): State<Arc<AtomicU32>>, request: Request) -> Response {

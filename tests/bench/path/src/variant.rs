@@ -29,8 +29,8 @@ pub enum Variant {
     Picker,
     /// The reference endpoint picker of the Gateway API Inference Extension, full duplex
     ReferencePicker,
-    /// SGLang's router, policy `cache_aware`
-    SglangRouter,
+    /// The Shepherd model gateway, SGLang's router by its former name, policy `cache_aware`
+    Smg,
 }
 
 impl Variant {
@@ -58,7 +58,7 @@ impl Variant {
             Self::PickerEcho => "echo, full duplex",
             Self::Picker => "Isotherm, no filter",
             Self::ReferencePicker => "reference picker",
-            Self::SglangRouter => "sglang-router",
+            Self::Smg => "smg",
         }
     }
 
@@ -78,7 +78,7 @@ impl Variant {
     /// Whether the variant keeps a part of each prompt.
     #[must_use]
     pub fn remembers(self) -> bool {
-        self.is_isotherm() || matches!(self, Self::ReferencePicker | Self::SglangRouter)
+        self.is_isotherm() || matches!(self, Self::ReferencePicker | Self::Smg)
     }
 }
 
@@ -97,7 +97,7 @@ mod tests {
             Variant::IsothermTraced,
             Variant::Picker,
             Variant::ReferencePicker,
-            Variant::SglangRouter,
+            Variant::Smg,
         ];
         assert_eq!(remembering, expected);
     }
