@@ -29,10 +29,8 @@ use serde::Serialize;
 
 /// Time after the start in which a router learns of its replicas and its probes settle.
 const SETTLES: Duration = Duration::from_secs(8);
-/// Open files for each replica: the probe's connection and Envoy's, of which this process has the other ends.
-const FILES_PER_REPLICA: u64 = 2;
-/// Open files besides: clients and listeners.
-const FILES_BESIDE: u64 = 2_000;
+/// Open files besides the other ends of connections to replicas: clients and logs.
+const FILES_BESIDE: u64 = 1_000;
 
 /// Measures what requests cost with ten, a thousand and ten thousand replicas
 #[derive(Clone, Debug, Parser, Serialize)]
@@ -108,7 +106,7 @@ async fn main() -> ExitCode {
 }
 
 async fn run(options: Arguments) -> anyhow::Result<ExitCode> {
-    allow_files(u64::from(options.replicas_max()) * FILES_PER_REPLICA + FILES_BESIDE)?;
+    allow_files(options.files())?;
     let output = Tools::find()?.output.join("bench");
     let markdown = options.markdown.clone();
     let report = measure(options).await?.report()?;
@@ -144,6 +142,12 @@ impl Arguments {
     /// The largest number of replicas.
     fn replicas_max(&self) -> u16 {
         self.replicas.iter().copied().max().unwrap_or_default()
+    }
+
+    /// Files that this process has open at most: a probe's connection to each replica, and Envoy's to those that got a request.
+    fn files(&self) -> u64 {
+        let requests = u64::from(self.rate) * u64::from(self.seconds) * 2;
+        u64::from(self.replicas_max()) + requests + FILES_BESIDE
     }
 
     /// Everything that is measured, in the order of the table.
