@@ -126,10 +126,10 @@ impl Naive {
         let (request, since, _) = self.take_waiting(id, could);
         if !since.held {
             let rank = self.rank(&request, &since);
-            // Of two that are promoted at once, the first goes before the second joins the line.
+            // A batch request that is promoted now joins the line behind the requests that the event serves first.
             let joined_later = |other: &Request, standing: &Since| {
-                let are_batch = [other.tier, request.tier] == [Tier::NonInteractive; 2];
-                are_batch && standing.entered == since.entered && standing.place > since.place
+                let is_batch = other.tier == Tier::NonInteractive;
+                is_batch && standing.entered == self.now && standing.place > since.place
             };
             let in_front = self.waiting.iter().filter(|(other, standing)| {
                 !standing.held
