@@ -129,6 +129,15 @@ impl<P> Config<P> {
         }
     }
 
+    /// The tier under which a request counts.
+    pub(crate) const fn tier_of(&self, tier: Tier) -> Tier {
+        if self.tiers.is_some() {
+            tier
+        } else {
+            Tier::InteractiveNormal
+        }
+    }
+
     /// Longest wait of a request that waits by the rules of this tier.
     pub(crate) fn wait_max(&self, tier: Tier) -> Duration {
         let of_tier = self.tiers.as_ref().map(|tiers| tiers.wait_max(tier));

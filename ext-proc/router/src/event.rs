@@ -111,6 +111,14 @@ pub struct Request {
 }
 
 impl Request {
+    /// Peers that have returned the request; `None` for a request that must not leave the region, as one with a subset.
+    pub(crate) fn tried(&self) -> Option<&[PeerId]> {
+        match &self.scope {
+            Scope::Regions { tried } if self.subset.is_none() => Some(tried),
+            Scope::Regions { .. } | Scope::Local | Scope::Forwarded => None,
+        }
+    }
+
     /// Estimated number of prompt tokens to compute where the first `depth` blocks of the prompt are cached.
     #[must_use]
     pub fn uncached_tokens(&self, depth: usize) -> f64 {
@@ -179,6 +187,18 @@ pub enum ServedBy {
     /// The host of the first attempt, which is another one than the selected replica, with its replica if it is one. A route or
     /// a cluster of the gateway overrides the selection.
     Overridden(Option<ReplicaId>),
+}
+
+impl ServedBy {
+    /// The replica that served, where the router selected this one; `None` for a host that is no replica of the pool.
+    pub(crate) const fn server(self, selected: ReplicaId) -> Option<ReplicaId> {
+        match self {
+            Self::Unreported => Some(selected),
+            Self::Replica(replica) => Some(replica),
+            Self::UnknownHost => None,
+            Self::Overridden(other) => other,
+        }
+    }
 }
 
 /// An event.

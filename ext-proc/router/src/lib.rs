@@ -11,6 +11,8 @@ mod effect;
 mod engine_counters;
 mod event;
 mod forwarding;
+mod gate;
+mod in_flight;
 mod index;
 mod peer;
 mod policy;

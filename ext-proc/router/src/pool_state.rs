@@ -2,23 +2,22 @@
 
 use core::time::Duration;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use isotherm_fingerprint::{Api, Fingerprint};
 
 use crate::adapters::{AdapterCost, Adapters};
 use crate::config::PoolConfig;
 use crate::constant::constants;
-use crate::forwarding::{ForwardedTable, PeerTable};
-use crate::index::{
-    Answers, CachedShare, PredictionRecord, PrefixIndex, Sessions, StoredResponses,
-};
+use crate::forwarding::PeerTable;
+use crate::gate::BatchGate;
+use crate::in_flight::InFlightRequest;
+use crate::index::{Caches, index_limits};
+use crate::quarantine::Quarantine;
 use crate::queue::{Queue, QueueSeq};
-use crate::replica::{BreakerPermit, Replicas, RowId};
+use crate::replica::Replicas;
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::{TenantSlot, TenantTable};
+use crate::tenants::TenantTable;
 use crate::{
-    AdapterKey, IndexLimits, Load, ReplicaId, Request, RequestId, SessionKey, TenantId, Tier, Time,
+    AdapterKey, AdapterReport, Load, PeerId, ReplicaId, Request, RequestId, ResponseKey, ServedBy,
+    Time,
 };
 
 /// Limit of the prompt tokens in a sibling's placement: no engine computes longer prompts.
@@ -32,38 +31,7 @@ constants! {
     SERVICE_S: f64 = 1.0;
 }
 
-/// Sessions, and answers, each get one part in so many of the memory for indexes.
-const SESSIONS_SHARE: usize = 16;
-/// The index over peers gets one part in so many of the rest, since only overflow goes to peers.
-const PEER_INDEX_SHARE: usize = 4;
-
-/// The division of the memory for indexes, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct IndexShares {
-    prefixes: usize,
-    peers: usize,
-    sessions: usize,
-    answers: usize,
-}
-
-impl IndexShares {
-    const fn of(bytes_max: usize, has_peers: bool) -> Self {
-        let sessions = bytes_max / SESSIONS_SHARE;
-        let rest = bytes_max - 2 * sessions;
-        let peers = if has_peers {
-            rest / PEER_INDEX_SHARE
-        } else {
-            0
-        };
-        Self {
-            prefixes: rest - peers,
-            peers,
-            sessions,
-            answers: sessions,
-        }
-    }
-}
-
+/// State of a pool that decisions read.
 #[derive(Debug)]
 pub(crate) struct PoolState {
     pub(crate) config: PoolConfig,
@@ -72,145 +40,69 @@ pub(crate) struct PoolState {
     pub(crate) is_shutting_down: bool,
     pub(crate) replicas: Replicas,
     pub(crate) adapters: Adapters,
-    pub(crate) index: PrefixIndex,
-    pub(crate) answers: Answers,
-    pub(crate) sessions: Sessions,
-    pub(crate) stored: StoredResponses,
-    pub(crate) cached_share: CachedShare,
+    pub(crate) caches: Caches,
     pub(crate) queue: Queue,
     pub(crate) tenants: TenantTable,
     pub(crate) peers: PeerTable,
     pub(crate) in_flight: BTreeMap<RequestId, InFlightRequest>,
-    pub(crate) forwarded: ForwardedTable,
     /// Learned time that a request occupies a replica, in seconds; `None` before one has ended.
     pub(crate) service_s: Option<f64>,
-}
-
-/// A request that was dispatched to a replica.
-#[derive(Debug)]
-pub(crate) struct InFlightRequest {
-    pub(crate) replica: ReplicaId,
-    pub(crate) permit: BreakerPermit,
-    pub(crate) row: RowId,
-    pub(crate) dispatched_at: Time,
-    /// Whether the response has begun.
-    pub(crate) has_begun: bool,
-    /// Whether the response began with its first token, and told when that came.
-    pub(crate) is_streamed: bool,
-    /// Tier under which the request counts.
-    pub(crate) tier: Tier,
-    /// The time by which the first token is due.
-    pub(crate) due: Time,
-    /// Whether the driver tells when the response begins.
-    pub(crate) tells_start: bool,
-    /// Whether the replica hangs, and the driver was told to end the request.
-    pub(crate) is_abandoned: bool,
-    pub(crate) fingerprint: Arc<Fingerprint>,
-    pub(crate) session: Option<SessionKey>,
-    pub(crate) api: Option<Api>,
-    pub(crate) tenant_id: TenantId,
-    pub(crate) tenant: TenantSlot,
-    /// Tokens that count for the tenant.
-    pub(crate) tokens: u64,
-    pub(crate) matched_bytes: u32,
-    pub(crate) recorded: PredictionRecord,
-    /// Prompt tokens, by the estimate of the filter.
-    pub(crate) estimated_tokens: u32,
-    /// Prompt tokens, by the learned length of a token.
-    pub(crate) prompt_tokens: u32,
-    /// Estimated prompt tokens that the replica had to compute first.
-    pub(crate) ahead_tokens: f64,
-    /// Estimated tokens of an earlier answer behind the match.
-    pub(crate) answer_tokens: f64,
-    /// Estimated uncached tokens, without regard to the session.
-    pub(crate) uncached_tokens: f64,
-    /// Whether the request went to the last replica of its session; `None` for a new session.
-    pub(crate) followed_session: Option<bool>,
-    /// Requests at the replica, this one and those of other services included.
-    pub(crate) outstanding: u32,
-    pub(crate) adapter: Option<AdapterKey>,
-    /// Whether the replica had to load an adapter first. Its time to first token then says nothing about its prompt.
-    pub(crate) is_behind_load: bool,
-    /// The claim on the prefill replica that computes the prompt, if one does.
-    pub(crate) prefill: Option<Box<InFlightPrefill>>,
-}
-
-/// The claim of a request on the prefill replica that computes its prompt.
-#[derive(Debug)]
-pub(crate) struct InFlightPrefill {
-    pub(crate) replica: ReplicaId,
-    pub(crate) permit: BreakerPermit,
-    pub(crate) row: RowId,
-    pub(crate) recorded: PredictionRecord,
-    /// Estimated prompt tokens that the replica had to compute first.
-    pub(crate) ahead_tokens: f64,
-    /// Share of the prompt that the replica had to compute.
-    pub(crate) uncached_share: f64,
-    /// Whether the response has begun.
-    pub(crate) is_computed: bool,
-}
-
-impl InFlightRequest {
-    /// Identity of the prompt: equal prompts have equal ones. A prompt without a block has the one of its session.
-    pub(crate) fn identity(&self) -> u64 {
-        let session = || self.session.map_or(0, |session| session.0);
-        let last = self.fingerprint.blocks().last();
-        let hash = last.map_or_else(session, |block| block.hash);
-        hash ^ u64::from(self.fingerprint.total_bytes())
-    }
-
-    /// Share of the prompt that the replica was predicted to hold.
-    pub(crate) fn matched_share(&self) -> f64 {
-        let total = f64::from(self.fingerprint.total_bytes().max(1));
-        (f64::from(self.matched_bytes) / total).min(1.0)
-    }
+    pub(crate) quarantine: Quarantine,
+    pub(crate) gate: BatchGate,
 }
 
 impl PoolState {
     pub(crate) fn new(config: PoolConfig, seed: u64) -> Self {
-        let shares = IndexShares::of(config.index.bytes_max, false);
-        let of = |bytes_max| IndexLimits {
-            bytes_max,
-            ..config.index
-        };
+        let [_, of_peers] = index_limits(config.index, false);
         Self {
             now: Time::ZERO,
             is_shutting_down: false,
             replicas: Replicas::new(config.push, config.probe_stale_after),
             adapters: Adapters::new(config.adapter_slots),
-            index: PrefixIndex::new(of(shares.prefixes), seed),
-            answers: Answers::new(shares.answers, seed),
-            sessions: Sessions::new(shares.sessions, seed),
-            stored: StoredResponses::new(seed),
-            cached_share: CachedShare::default(),
+            caches: Caches::new(config.index, seed),
             queue: Queue::default(),
             tenants: TenantTable::default(),
-            peers: PeerTable::new(config.region, of(shares.peers), seed),
+            peers: PeerTable::new(config.region, of_peers, seed),
             in_flight: BTreeMap::new(),
-            forwarded: ForwardedTable::default(),
             service_s: None,
+            quarantine: Quarantine::default(),
+            gate: BatchGate::default(),
             config,
         }
     }
 
     /// Divides the memory for indexes anew, after a change of the configuration or of the peers.
     pub(crate) fn divide_index_memory(&mut self) {
-        let limits = self.config.index;
-        let shares = IndexShares::of(limits.bytes_max, !self.peers.is_empty());
-        let of = |bytes_max| IndexLimits {
-            bytes_max,
-            ..limits
-        };
-        self.index.set_limits(of(shares.prefixes));
-        self.answers.set_bytes_max(shares.answers);
-        self.sessions.set_bytes_max(shares.sessions);
-        self.peers
-            .set_rules(self.config.region, of(shares.peers), self.now);
+        let (limits, has_peers) = (self.config.index, !self.peers.is_empty());
+        self.caches.set_limits(limits, has_peers);
+        let [_, of_peers] = index_limits(limits, has_peers);
+        self.peers.set_rules(self.config.region, of_peers, self.now);
     }
 
-    /// The entry of a tenant whose request arrives.
-    pub(crate) fn track_tenant(&mut self, id: TenantId) -> TenantSlot {
-        self.tenants.track(id, self.config.tenants.as_ref())
+    pub(crate) fn add_peer(&mut self, peer: PeerId, name: String) {
+        self.peers.add(peer, name, self.now);
+        self.divide_index_memory();
+    }
+
+    pub(crate) fn remove_peer(&mut self, peer: PeerId) {
+        self.peers.remove(peer, self.now);
+        self.divide_index_memory();
+    }
+
+    /// Lets time pass, in which probes, reports and trials become due, and parts of the indexes are forgotten.
+    pub(crate) fn advance(&mut self, now: Time) {
+        self.set_now(now);
+        self.replicas.expire(self.now);
+        self.peers.expire(self.now);
+        self.caches.forget_more();
+        self.caches.index.evict_excess();
+        self.peers.index.evict_excess();
+    }
+
+    /// Sets the time, which never goes back.
+    pub(crate) fn set_now(&mut self, now: Time) {
+        self.now = self.now.max(now);
+        self.queue.set_now(self.now);
     }
 
     /// Objective for the time to first token of a request.
@@ -228,12 +120,6 @@ impl PoolState {
         let config = &self.config;
         self.queue
             .next_expiry(config.queue.wait_max, config.tiers.as_ref())
-    }
-
-    /// Goes on with the eviction of entries beyond the bounds of both indexes.
-    pub(crate) fn evict_excess(&mut self) {
-        self.index.evict_excess();
-        self.peers.index.evict_excess();
     }
 
     /// Time until a busy replica can be sent a request, beyond its queued prefill and behind the requests that wait for it, in
@@ -272,6 +158,39 @@ impl PoolState {
         replicas.on_probe(replica, load, sent, service, self.now)
     }
 
+    /// Records the replica that may store the response to a request in flight.
+    pub(crate) fn on_stored(&mut self, id: RequestId, served_by: ServedBy, response: ResponseKey) {
+        if let Some(request) = self.in_flight.get(&id)
+            && let Some(replica) = served_by.server(request.claim.replica)
+        {
+            let stored = &mut self.caches.stored;
+            stored.record(request.tenant, response, replica);
+        }
+    }
+
+    /// Forgets what the cache of a replica held.
+    pub(crate) fn on_cache_emptied(&mut self, id: ReplicaId) {
+        if let Some(replica) = self.replicas.slot_of(id) {
+            self.caches.on_emptied(id, replica);
+        }
+    }
+
+    /// Replaces the list of adapters of a replica.
+    pub(crate) fn list_adapters(&mut self, id: ReplicaId, adapters: Vec<AdapterKey>) {
+        if let Some(replica) = self.replicas.slot_of(id) {
+            self.adapters.list(replica, adapters);
+        }
+    }
+
+    /// Applies a replica's report on its adapters.
+    pub(crate) fn report_adapters(&mut self, id: ReplicaId, report: &AdapterReport, sent: Time) {
+        let (load_s, now) = (self.adapter_load_s(), self.now);
+        if let Some(replica) = self.replicas.slot_of(id) {
+            let sent = sent.min(now);
+            self.adapters.report(replica, report, sent, load_s, now);
+        }
+    }
+
     /// Cost of an adapter on a replica, and of the loads that are under way there.
     pub(crate) fn adapter_cost(
         &self,
@@ -287,20 +206,5 @@ impl PoolState {
         let mut cost = cost.unwrap_or_default();
         cost.wait_s += self.adapters.loading_s(replica, self.now);
         cost
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sessions_and_answers_take_their_part_of_the_memory_for_indexes() {
-        let alone = IndexShares::of(1 << 28, false);
-        assert_eq!((alone.sessions, alone.answers), (1 << 24, 1 << 24));
-        assert_eq!((alone.prefixes, alone.peers), ((1 << 28) - (1 << 25), 0));
-        let among_peers = IndexShares::of(1 << 28, true);
-        assert_eq!(among_peers.prefixes + among_peers.peers, alone.prefixes);
-        assert_eq!(among_peers.prefixes, 3 * among_peers.peers);
     }
 }

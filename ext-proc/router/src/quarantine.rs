@@ -16,14 +16,49 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use crate::{ReplicaId, Time};
+use isotherm_fingerprint::Fingerprint;
+
+use crate::in_flight::InFlightRequest;
+use crate::index::Owner;
+use crate::{End, ReplicaId, Request, ServedBy, SessionKey, Time};
 
 /// Prompts that the table holds, at most; the oldest one leaves first.
 const SUSPECTS_MAX: usize = 4_096;
 /// Quarantine periods after which a prompt that broke no further replica is forgotten.
 const PERIODS_REMEMBERED: u32 = 4;
 
-/// Prompts on which a replica broke, by the keys of [`crate::router`].
+/// Distinguishes the keys of sessions from digests of prompts.
+const SESSION_MARK: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The key of a prompt in the table: its digest. Prompts without a fingerprint share the key of their session, since nothing
+/// tells them apart.
+pub(crate) fn key_of(fingerprint: &Fingerprint, session: Option<SessionKey>) -> Option<u64> {
+    match fingerprint.digest() {
+        0 => session.map(|session| session.0 ^ SESSION_MARK),
+        digest => Some(digest),
+    }
+}
+
+/// The key of a client: its tenant, or the session of a request of the common tenant.
+fn client_of(owner: Owner, session: Option<SessionKey>) -> Option<u64> {
+    match owner {
+        Owner::COMMON => session.map(|session| session.0),
+        of_tenant => Some(of_tenant.hash()),
+    }
+}
+
+/// The part of a prompt in the end of its request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PromptVerdict {
+    /// The replica is to blame, or the request has ended well.
+    Innocent,
+    /// The prompt breaks replicas.
+    Guilty,
+    /// The prompt with this key breaks replicas, and came into quarantine now.
+    Quarantined(u64),
+}
+
+/// Prompts on which a replica broke, and their clients.
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine {
     suspects: BTreeMap<u64, Suspect>,
@@ -61,30 +96,31 @@ struct Suspect {
 }
 
 impl Quarantine {
-    /// Whether no prompt is suspected, which holds as long as no replica breaks.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.suspects.is_empty()
-    }
-
-    /// Remaining time of a prompt's quarantine; `None` if a replica may get the prompt.
-    pub(crate) fn remaining(&self, key: u64, period: Duration, now: Time) -> Option<Duration> {
-        let suspect = self.suspects.get(&key)?;
-        let until = suspect.broke_at.after(period);
-        (suspect.is_confirmed && now < until).then(|| until.since(now))
-    }
-
-    /// Whether a replica broke on this prompt before.
-    pub(crate) fn is_suspect(&self, key: u64) -> bool {
-        self.suspects.contains_key(&key)
-    }
-
-    /// Restriction of a client.
-    pub(crate) fn restriction(
+    /// Remaining quarantine of a request's prompt; `None` if a replica may get the prompt.
+    pub(crate) fn rest_of(
         &self,
-        client: u64,
+        request: &Request,
+        period: Duration,
+        now: Time,
+    ) -> Option<Duration> {
+        if self.suspects.is_empty() {
+            return None;
+        }
+        self.remaining(key_of(&request.fingerprint, request.session)?, period, now)
+    }
+
+    /// Restriction of the client of a request, if replicas broke on several of its prompts.
+    #[inline]
+    pub(crate) fn restriction_of(
+        &self,
+        request: &Request,
         period: Duration,
         now: Time,
     ) -> Option<Restriction> {
+        if self.suspects.is_empty() {
+            return None;
+        }
+        let client = client_of(Owner::of(request.tenant), request.session)?;
         let suspect = self.clients.get(&client)?;
         let holds = now < suspect.broke_at.after(period);
         holds.then_some(match suspect.prompts {
@@ -93,14 +129,67 @@ impl Quarantine {
         })
     }
 
-    /// Counts a further prompt of a client on which a replica broke.
-    pub(crate) fn add_client(
+    /// Learns from the end of a request whether its prompt breaks replicas.
+    pub(crate) fn on_end(
         &mut self,
-        client: u64,
-        replica: ReplicaId,
+        request: &InFlightRequest,
+        served_by: ServedBy,
+        end: End,
         period: Duration,
         now: Time,
-    ) {
+    ) -> PromptVerdict {
+        let key = || key_of(&request.fingerprint, request.session);
+        if end == End::Broke && !period.is_zero() {
+            let judge = |key| self.on_break(request, served_by, key, period, now);
+            return key().map_or(PromptVerdict::Innocent, judge);
+        }
+        if end == End::Answered
+            && !self.suspects.is_empty()
+            && let Some(key) = key()
+        {
+            self.suspects.remove(&key);
+        }
+        PromptVerdict::Innocent
+    }
+
+    /// Counts the replicas that broke on a request. Envoy retries a request once, and reports its last replica.
+    #[cold]
+    fn on_break(
+        &mut self,
+        request: &InFlightRequest,
+        served_by: ServedBy,
+        key: u64,
+        period: Duration,
+        now: Time,
+    ) -> PromptVerdict {
+        let was_quarantined = self.remaining(key, period, now).is_some();
+        let chosen = request.claim.replica;
+        let last = served_by.server(chosen);
+        if !self.suspects.contains_key(&key)
+            && let Some(client) = client_of(request.claim.recorded.owner, request.session)
+        {
+            self.add_client(client, last.unwrap_or(chosen), period, now);
+        }
+        let mut is_quarantined = self.add_break(key, Some(chosen), period, now);
+        if served_by != ServedBy::Unreported {
+            is_quarantined |= self.add_break(key, last, period, now);
+        }
+        match is_quarantined {
+            true if was_quarantined => PromptVerdict::Guilty,
+            true => PromptVerdict::Quarantined(key),
+            false => PromptVerdict::Innocent,
+        }
+    }
+
+    /// Remaining time of a prompt's quarantine; `None` if a replica may get the prompt.
+    fn remaining(&self, key: u64, period: Duration, now: Time) -> Option<Duration> {
+        let suspect = self.suspects.get(&key)?;
+        let until = suspect.broke_at.after(period);
+        (suspect.is_confirmed && now < until).then(|| until.since(now))
+    }
+
+    /// Counts a further prompt of a client on which a replica broke.
+    fn add_client(&mut self, client: u64, replica: ReplicaId, period: Duration, now: Time) {
         let is_kept = |one: &SuspectClient| now < one.broke_at.after(period);
         make_room(&mut self.clients, client, is_kept, |one| one.broke_at);
         let prompts = self.clients.get(&client).map_or(0, |one| one.prompts);
@@ -113,7 +202,7 @@ impl Quarantine {
     }
 
     /// Counts a replica that broke on a prompt. Returns whether the prompt is in quarantine now.
-    pub(crate) fn add_break(
+    fn add_break(
         &mut self,
         key: u64,
         replica: Option<ReplicaId>,
@@ -134,11 +223,6 @@ impl Quarantine {
         }
         self.suspects.insert(key, suspect);
         suspect.is_confirmed
-    }
-
-    /// Clears a prompt that a replica has answered.
-    pub(crate) fn clear(&mut self, key: u64) {
-        self.suspects.remove(&key);
     }
 }
 
@@ -190,15 +274,6 @@ mod tests {
             quarantine.add_break(DEADLY, on(1), PERIOD, at(63)),
             "at once"
         );
-    }
-
-    #[test]
-    fn an_answer_clears_a_prompt() {
-        let mut quarantine = Quarantine::default();
-        quarantine.add_break(DEADLY, on(1), PERIOD, at(0));
-        quarantine.clear(DEADLY);
-        assert!(quarantine.is_empty());
-        assert!(!quarantine.add_break(DEADLY, on(2), PERIOD, at(1)));
     }
 
     #[test]

@@ -23,6 +23,14 @@ impl TenantSlot {
     }
 }
 
+/// Tokens that count for a tenant while its request waits or is in flight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TenantCharge {
+    pub(crate) slot: TenantSlot,
+    /// Tokens of the prompt and of the expected answer.
+    pub(crate) tokens: u64,
+}
+
 /// Weight of a tenant in thousandths. Sums of integers are exact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight(u64);
@@ -173,11 +181,10 @@ impl TenantTable {
         self.tokens.checked_div(self.requests as u64)
     }
 
-    /// Counts a request with so many tokens among those of a tenant that wait, or that are in flight.
+    /// Counts a request among those of its tenant that wait, or that are in flight.
     pub(crate) fn enter(
         &mut self,
-        slot: TenantSlot,
-        tokens: u64,
+        TenantCharge { slot, tokens }: TenantCharge,
         count: impl FnOnce(&mut TenantStatus) -> &mut usize,
     ) {
         self.requests += 1;
@@ -191,8 +198,7 @@ impl TenantTable {
     /// Counts a request out that [`Self::enter`] has counted.
     pub(crate) fn leave(
         &mut self,
-        slot: TenantSlot,
-        tokens: u64,
+        TenantCharge { slot, tokens }: TenantCharge,
         count: impl FnOnce(&mut TenantStatus) -> &mut usize,
     ) {
         self.requests = self.requests.saturating_sub(1);
@@ -358,7 +364,13 @@ mod tests {
         for (id, requests, tokens) in tenants {
             let slot = table.track(TenantId(*id), Some(limits));
             for _ in 0..*requests {
-                table.enter(slot, *tokens, |of| &mut of.in_flight);
+                table.enter(
+                    TenantCharge {
+                        slot,
+                        tokens: *tokens,
+                    },
+                    |of| &mut of.in_flight,
+                );
             }
         }
         table

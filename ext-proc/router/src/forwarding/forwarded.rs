@@ -2,15 +2,35 @@
 //!
 //! Among equal requests the oldest one matches. A request that left through a sibling is not recognised and queues as a new one.
 
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use isotherm_fingerprint::Fingerprint;
 
-use crate::index::PredictionRecord;
+use crate::index::{PredictionRecord, PrefixMatch};
 use crate::queue::QueueSeq;
 use crate::replica::BreakerPermit;
-use crate::{PeerId, Request, RequestId, SessionKey, Time};
+use crate::replica_index::ReplicaIndex;
+use crate::{PeerId, Reason, Request, RequestId, SessionKey, Time};
+
+/// The selected peer of a request.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ForwardTarget {
+    pub(crate) slot: ReplicaIndex,
+    pub(crate) peer: PeerId,
+    pub(crate) reason: Reason,
+    /// The longest prefix of the prompt that was forwarded to the peer before.
+    pub(crate) matched: PrefixMatch,
+    pub(crate) estimated_ttft: Duration,
+}
+
+/// Region that a request goes to.
+#[derive(Debug)]
+pub(crate) enum ChosenRegion {
+    Own,
+    Peer(ForwardTarget),
+}
 
 #[derive(Debug)]
 pub(crate) struct ForwardedRequest {

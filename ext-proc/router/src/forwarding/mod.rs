@@ -5,7 +5,6 @@
 //! The module is part of the router and not of `ext-proc/regions`: the peer table consists of the router's own index, ring, breakers and
 //! sets, and the router asks it on the decision path.
 
-mod cost;
 mod forwarded;
 mod peer;
 mod peer_table;
@@ -13,7 +12,5 @@ mod pushes;
 mod target;
 mod window;
 
-pub(crate) use forwarded::{ForwardedRequest, ForwardedTable};
-pub(crate) use peer::ForwardEnd;
+pub(crate) use forwarded::{ChosenRegion, ForwardTarget};
 pub(crate) use peer_table::PeerTable;
-pub(crate) use target::{ChosenRegion, ForwardTarget};

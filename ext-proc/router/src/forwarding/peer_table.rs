@@ -3,17 +3,20 @@
 use core::time::Duration;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use isotherm_fingerprint::BlockHash;
 
+use super::forwarded::{ForwardTarget, ForwardedRequest, ForwardedTable};
 use super::peer::{ForwardEnd, Peer};
-use crate::index::{PredictionRecord, PrefixIndex, PrefixMatch};
-use crate::replica::BreakerPermit;
+use crate::index::PrefixIndex;
+use crate::queue::{Band, QueueSeq, QueuedRequest};
+use crate::replica::Evidence;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
 use crate::ring::Ring;
 use crate::{
-    IndexLimits, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerStatus, RegionRules,
-    Request, Time,
+    End, IndexLimits, PeerAvailability, PeerCandidate, PeerId, PeerReport, PeerStatus, RegionRules,
+    Request, RequestId, ServedBy, Time,
 };
 
 #[derive(Debug)]
@@ -24,6 +27,7 @@ pub(crate) struct PeerTable {
     /// The prompts that were forwarded to each peer.
     pub(crate) index: PrefixIndex,
     pub(super) ring: Ring,
+    pub(crate) forwarded: ForwardedTable,
     available: ReplicaSet,
     /// Time at which the availability of a peer changes without an event.
     next_change: Option<Time>,
@@ -37,6 +41,7 @@ impl PeerTable {
             slots: BTreeMap::new(),
             index: PrefixIndex::new(limits, seed),
             ring: Ring::default(),
+            forwarded: ForwardedTable::default(),
             available: ReplicaSet::default(),
             next_change: None,
         }
@@ -152,35 +157,97 @@ impl PeerTable {
         self.change(id, now, |peer| peer.on_return(now)).is_some()
     }
 
-    /// Handles a request of so many tokens, maybe batch work, that is forwarded to the peer at `slot`, which holds the `matched` blocks.
+    /// Handles a request that leaves for a peer. Returns whether the peer is known.
     pub(crate) fn on_forward(
         &mut self,
-        slot: ReplicaIndex,
-        matched: &PrefixMatch,
-        blocks: &[BlockHash],
-        (tokens, is_batch): (u32, bool),
+        queued: &QueuedRequest,
+        target: &ForwardTarget,
         now: Time,
-    ) -> Option<(BreakerPermit, PredictionRecord)> {
-        let id = self.get(slot)?.id;
-        let permit = self.change(id, now, |peer| peer.on_forward(tokens, is_batch, now))?;
-        Some((permit, self.index.record(blocks, slot, matched)))
+    ) -> bool {
+        let (request, tokens) = (&queued.request, queued.request.prompt_tokens);
+        let is_batch = queued.band == Band::Held;
+        let forward = |peer: &mut Peer| peer.on_forward(tokens, is_batch, now);
+        let Some(permit) = self.change(target.peer, now, forward) else {
+            return false;
+        };
+        let blocks = request.fingerprint.blocks();
+        let recorded = self.index.record(blocks, target.slot, &target.matched);
+        self.forwarded.insert(
+            request.id,
+            ForwardedRequest {
+                peer: target.peer,
+                permit,
+                forwarded_at: now,
+                seq: queued.seq,
+                arrived: queued.arrived,
+                entered: queued.entered,
+                fingerprint: Arc::clone(&request.fingerprint),
+                session: request.session,
+                recorded,
+                has_returned: false,
+            },
+        );
+        true
     }
 
-    /// Handles the end of a forwarded request.
-    pub(crate) fn on_end(&mut self, id: PeerId, permit: BreakerPermit, end: ForwardEnd, now: Time) {
-        self.change(id, now, |peer| peer.on_end(permit, end, now));
-    }
-
-    /// Removes the index entries of a request that did not reach the peer.
-    pub(crate) fn retract(
+    /// Recognises a request that a peer returned. Returns its position, its first arrival, and the start of its waits.
+    pub(crate) fn take_returned(
         &mut self,
-        id: PeerId,
-        blocks: &[BlockHash],
-        recorded: &PredictionRecord,
-    ) {
-        if let Some(slot) = self.slots.get(&id) {
-            self.index.retract(blocks, *slot, recorded);
+        peer: PeerId,
+        request: &Request,
+    ) -> Option<(QueueSeq, Time, Time)> {
+        let forwarded = self.forwarded.take_returned(peer, request)?;
+        if let Some(slot) = self.slots.get(&peer) {
+            let blocks = forwarded.fingerprint.blocks();
+            self.index.retract(blocks, *slot, &forwarded.recorded);
         }
+        Some((forwarded.seq, forwarded.arrived, forwarded.entered))
+    }
+
+    /// Handles the end of a forwarded request. Returns whether it ended at the peer. The end of a request that returned counts under
+    /// its new id.
+    pub(crate) fn on_end(
+        &mut self,
+        request: &ForwardedRequest,
+        served_by: ServedBy,
+        end: End,
+        now: Time,
+    ) -> bool {
+        // A report of another server means that the request returned, perhaps to a sibling.
+        let is_elsewhere = served_by != ServedBy::Unreported || request.has_returned;
+        let forward_end = if is_elsewhere {
+            let forwarded_at = request.forwarded_at;
+            ForwardEnd::ServedElsewhere { forwarded_at }
+        } else {
+            ForwardEnd::Ended(Evidence::of(end))
+        };
+        let permit = request.permit;
+        self.change(request.peer, now, |peer| {
+            peer.on_end(permit, forward_end, now);
+        });
+        // The entries of a request that returned went then.
+        let is_at_peer = !is_elsewhere && end == End::Answered;
+        if !is_at_peer
+            && !request.has_returned
+            && let Some(slot) = self.slots.get(&request.peer)
+        {
+            let blocks = request.fingerprint.blocks();
+            self.index.retract(blocks, *slot, &request.recorded);
+        }
+        !is_elsewhere
+    }
+
+    /// Handles the abort of a request. Returns whether it was forwarded.
+    pub(crate) fn on_abort(&mut self, id: RequestId, now: Time) -> bool {
+        let Some(request) = self.forwarded.remove(id) else {
+            return false;
+        };
+        let has_returned = request.has_returned;
+        let end = ForwardEnd::Aborted { has_returned };
+        self.change(request.peer, now, |peer| {
+            peer.on_end(request.permit, end, now);
+        });
+        true
     }
 
     /// Handles a request that a sibling forwarded. Returns whether the index could attach its blocks.

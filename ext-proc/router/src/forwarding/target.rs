@@ -3,8 +3,8 @@
 //! `docs/design/forwarding.md` has the order of the candidates and the rejected rules.
 
 use core::cmp::Reverse;
-use core::time::Duration;
 
+use super::forwarded::ForwardTarget;
 use super::peer_table::PeerTable;
 use crate::constant::constants;
 use crate::index::PrefixMatch;
@@ -14,24 +14,6 @@ use crate::{PeerId, PromptCost, Reason, RegionChoice, Request};
 constants! {
     /// Smallest matched share of the prompt that selects a peer by its prefix.
     MATCH_SHARE_MIN: f64 = 0.5;
-}
-
-/// The selected peer of a request.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct ForwardTarget {
-    pub(crate) slot: ReplicaIndex,
-    pub(crate) peer: PeerId,
-    pub(crate) reason: Reason,
-    /// The longest prefix of the prompt that was forwarded to the peer before.
-    pub(crate) matched: PrefixMatch,
-    pub(crate) estimated_ttft: Duration,
-}
-
-/// Region that a request goes to.
-#[derive(Debug)]
-pub(crate) enum ChosenRegion {
-    Own,
-    Peer(ForwardTarget),
 }
 
 impl PeerTable {

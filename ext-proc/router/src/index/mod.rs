@@ -8,9 +8,12 @@
 mod answers;
 mod attach;
 mod cached_share;
+mod caches;
+mod claims;
 mod correct;
 mod depths;
 mod evict;
+mod forget;
 mod node;
 mod order;
 mod prefetch;
@@ -22,13 +25,16 @@ mod shard;
 mod slab;
 mod stored;
 mod table;
+mod token_length;
 mod unshared;
 
 pub(crate) use answers::{AnswerKey, Answers};
 pub(crate) use cached_share::CachedShare;
+pub(crate) use caches::{Caches, index_limits};
 use isotherm_fingerprint::BlockHash;
 pub(crate) use sessions::Sessions;
 pub(crate) use stored::StoredResponses;
+pub(crate) use token_length::TokenLength;
 
 use self::evict::{EVICTED_PER_EVENT_MAX, Excess};
 use self::node::{Entry, Node, NodeId, Nodes, SPAN_BYTES};

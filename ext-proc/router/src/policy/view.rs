@@ -143,27 +143,30 @@ impl View<'_> {
     #[must_use]
     pub fn longest_match(&self, request: &Request, among: &ReplicaSet) -> PrefixMatch {
         let blocks = request.fingerprint.blocks();
-        self.pool.index.deepest(blocks, among)
+        self.pool.caches.index.deepest(blocks, among)
     }
 
     /// The longest prefix of a prompt that a replica holds.
     #[must_use]
     pub fn match_on(&self, request: &Request, replica: ReplicaIndex) -> PrefixMatch {
         let blocks = request.fingerprint.blocks();
-        self.pool.index.deepest_of(blocks, replica)
+        self.pool.caches.index.deepest_of(blocks, replica)
     }
 
     /// The least loaded candidate that holds a prefix.
     #[must_use]
     pub fn least_loaded_holder(&self, matched: &PrefixMatch) -> Option<ReplicaIndex> {
-        let holders = self.pool.index.targets(matched, self.candidates);
+        let holders = self.pool.caches.index.targets(matched, self.candidates);
         holders.min_by_key(|replica| self.rank(*replica))
     }
 
     /// Calls `show` with each candidate and its longest match, the longest first. Costs one walk along the prompt for all candidates.
     pub fn each_match(&self, request: &Request, show: impl FnMut(ReplicaIndex, &PrefixMatch)) {
         let blocks = request.fingerprint.blocks();
-        self.pool.index.each_deepest(blocks, self.candidates, show);
+        self.pool
+            .caches
+            .index
+            .each_deepest(blocks, self.candidates, show);
     }
 
     /// The candidate of the least cost for its uncached tokens, and the prefix that it holds; among equals the least loaded.
@@ -203,13 +206,13 @@ impl View<'_> {
     /// Length of the prompts that a replica holds, as far as the index knows, in bytes.
     #[must_use]
     pub fn held_bytes(&self, replica: ReplicaIndex) -> u64 {
-        self.pool.index.held_bytes(replica)
+        self.pool.caches.index.held_bytes(replica)
     }
 
     /// Whether the pool has served a request of this session.
     #[must_use]
     pub fn knows_session(&self, session: SessionKey) -> bool {
-        self.pool.sessions.last(session).is_some()
+        self.pool.caches.sessions.last(session).is_some()
     }
 }
 
@@ -261,9 +264,9 @@ impl<'a> View<'a> {
         let pool = self.pool;
         pool.in_flight.values().filter_map(|request| {
             Some(InFlight {
-                replica: pool.replicas.slot_of(request.replica)?,
-                prompt_tokens: request.prompt_tokens,
-                uncached_tokens: request.uncached_tokens,
+                replica: pool.replicas.slot_of(request.claim.replica)?,
+                prompt_tokens: request.predicted.prompt_tokens,
+                uncached_tokens: request.predicted.uncached_tokens,
                 has_begun: request.has_begun,
             })
         })

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::PoolConfig;
-use crate::tenants::TenantSlot;
+use crate::tenants::{TenantCharge, TenantSlot};
 use crate::{QueueOrder, Request, Scope, Tier, TierRules};
 
 const REPLICAS: u16 = 3;
@@ -235,7 +235,10 @@ fn blank() -> QueuedRequest {
         estimated_tokens: 0,
         arrived: Time::ZERO,
         entered: Time::ZERO,
-        tenant: TenantSlot::UNTRACKED,
+        charge: TenantCharge {
+            slot: TenantSlot::UNTRACKED,
+            tokens: 0,
+        },
         has_returned: false,
         is_promoted: false,
         is_long_prompt: false,
@@ -244,7 +247,6 @@ fn blank() -> QueuedRequest {
         pinned: None,
         preferred: None,
         delayed_since: None,
-        tokens: 0,
     }
 }
 

@@ -247,6 +247,7 @@ mod line_tests;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tenants::{TenantCharge, TenantSlot};
     use crate::{Request, Scope, Tier};
     use isotherm_fingerprint::Fingerprint;
     use std::sync::Arc;
@@ -276,7 +277,10 @@ mod tests {
             entered: Time::from_nanos(id),
             place: LinePlace::LAST,
             band: Band::Waiting,
-            tenant: crate::tenants::TenantSlot::UNTRACKED,
+            charge: TenantCharge {
+                slot: TenantSlot::UNTRACKED,
+                tokens: 0,
+            },
             has_returned: false,
             is_promoted: false,
             is_long_prompt: false,
@@ -286,7 +290,6 @@ mod tests {
             preferred: None,
             delayed_since: None,
             estimated_tokens: 0,
-            tokens: 0,
         }
     }
 

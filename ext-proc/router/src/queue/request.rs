@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::{LinePlace, QueueSeq};
 use crate::replica_index::ReplicaIndex;
-use crate::tenants::TenantSlot;
+use crate::tenants::TenantCharge;
 use crate::{Request, Tier, Time, WorkClass};
 
 /// Time from arrival to the deadline of batch work without a deadline of its own: a day, as of the batch API.
@@ -33,9 +33,7 @@ pub struct QueuedRequest {
     pub(crate) arrived: Time,
     /// The time from which the request's waits count: its arrival, or its promotion.
     pub(crate) entered: Time,
-    pub(crate) tenant: TenantSlot,
-    /// Tokens that count for the tenant: those of the prompt and of the expected answer.
-    pub(crate) tokens: u64,
+    pub(crate) charge: TenantCharge,
     /// Whether the request returned from a peer. A full queue does not reject it.
     pub(crate) has_returned: bool,
     /// Whether the request is batch work that was held, and was promoted. A full queue does not reject it.

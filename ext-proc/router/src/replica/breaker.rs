@@ -9,8 +9,8 @@
 
 use core::time::Duration;
 
-use crate::Time;
 use crate::constant::constants;
+use crate::{End, Time};
 
 constants! {
     /// Failures in a row that open a breaker. Source: Envoy's outlier detection, `consecutive_5xx`, which is 5 by default.
@@ -35,6 +35,17 @@ pub(crate) enum Evidence {
     Error(u64),
     /// No verdict: the client disconnected, or the request was bad.
     None,
+}
+
+impl Evidence {
+    /// Verdict of a response that ended so.
+    pub(crate) const fn of(end: End) -> Self {
+        match end {
+            End::Answered => Self::Success,
+            End::Refused | End::TimedOut | End::Unsent => Self::None,
+            End::Errored | End::Failed | End::Broke => Self::Failure,
+        }
+    }
 }
 
 /// Permit of a dispatched request: its epoch, and whether it is a trial.

@@ -1,194 +1,318 @@
-//! Arrivals: the decision on a new request, applied.
+//! Arrivals, and the ways into the queue and out of it.
+
+use core::time::Duration;
 
 use super::Router;
-use super::decide::RoutingDecision;
-use super::forward::whole_tokens;
-use crate::policy::{Dispatch, PolicyEvent};
+use super::decide::{decide_at_once, decide_on_wait, pinned};
+use super::dispatch::whole_tokens;
+use super::entitled::is_long_prompt;
+use super::hold::{batch_credit, batch_rules, decide_held};
+use super::routing::{AvailableTargets, RoutingDecision};
+use crate::policy::PolicyEvent;
+use crate::pool_state::PoolState;
 use crate::queue::{Band, LinePlace, QueueSeq, QueuedRequest};
-use crate::tenants::TenantSlot;
-use crate::{RejectReason, ReleaseReason, Request, RequestId, TenantStatus};
+use crate::tenants::TenantCharge;
+use crate::{
+    RejectReason, ReleaseReason, ReplicaId, Request, ResponseKey, Scope, TenantId, Tier, Time,
+};
+
+/// Shortest time after which a client is told to retry a rejected request.
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
+/// Longest time after which a client is told to retry a rejected request.
+const RETRY_AFTER_MAX: Duration = Duration::from_secs(30);
+/// Limit of expired requests that one event rejects; the next event rejects more.
+const EXPIRED_PER_EVENT_MAX: usize = 1_024;
 
 impl Router {
     pub(super) fn arrived(&mut self, request: Request) {
-        if self.is_known(request.id) {
+        let (pool, outbox) = (&mut self.pool, &mut self.outbox);
+        let (id, now) = (request.id, pool.now);
+        if pool.queue.contains(id)
+            || pool.in_flight.contains_key(&id)
+            || pool.peers.forwarded.contains(id)
+        {
             return;
         }
-        self.counters.arrived += 1;
-        let tier = self.tier_of(request.tier);
-        self.tier_counts.of(tier).arrived += 1;
+        let tier = pool.config.tier_of(request.tier);
+        let counters = &mut outbox.counters;
+        counters.arrived += 1;
+        outbox.tiers.of(tier).arrived += 1;
+        let mut returned = None;
+        match &request.scope {
+            Scope::Local => {}
+            Scope::Forwarded => counters.forwarded_in += 1,
+            Scope::Regions { tried } => {
+                if let Some(peer) = tried.last() {
+                    counters.returned += u64::from(pool.peers.on_return(*peer, now));
+                    returned = pool.peers.take_returned(*peer, &request);
+                }
+            }
+        }
+        let limits = pool.config.tenants.as_ref();
+        let slot = pool.tenants.track(request.tenant, limits);
+        if returned.is_none() {
+            // A request that a peer returned counts already.
+            pool.tenants.change(slot, |tenant| tenant.requests += 1);
+        }
+        let quarantine = pool.config.quarantine;
+        if let Some(rest) = pool.quarantine.rest_of(&request, quarantine, now) {
+            return outbox.reject(id, tier, RejectReason::Quarantined, rest);
+        }
+        let has_returned = returned.is_some();
         // A request that a peer returned gets its old place in the order of arrival.
-        let returned = self.receive(&request);
-        let tenant = self.track_tenant(&request, returned.is_some());
-        if self.reject_quarantined(&request) {
-            return;
-        }
-        let now = self.pool.now;
-        let (seq, arrived, entered) =
-            returned.unwrap_or_else(|| (self.pool.queue.next_seq(), now, now));
-        let mut queued = self.queued(request, seq, arrived, returned.is_some());
+        let (seq, arrived, entered) = returned.unwrap_or_else(|| (pool.queue.next_seq(), now, now));
+        let mut queued = queued(pool, request, seq, arrived, has_returned);
         queued.entered = entered;
-        queued.tenant = tenant;
+        queued.charge.slot = slot;
         if queued.band == Band::Held {
-            let routing = self.decide_held(&queued, self.available_targets());
-            self.apply(queued, routing);
-            return;
+            let at = AvailableTargets::of(&self.pool, self.service.is_pending());
+            let routing = decide_held(&self.pool, &*self.policy, &queued, at);
+            return self.apply(queued, routing);
         }
         if queued.is_promoted {
-            self.count_release(ReleaseReason::Promoted);
+            self.pool.gate.count_release(ReleaseReason::Promoted);
         }
         self.admit(queued);
     }
 
     /// Routes a request of the first band, or lets it wait.
-    pub(super) fn admit(&mut self, mut queued: QueuedRequest) {
-        let mut routing = self.decide_at_once(&queued, self.available_targets());
+    fn admit(&mut self, mut queued: QueuedRequest) {
+        let (pool, is_serving) = (&self.pool, self.service.is_pending());
+        let at = AvailableTargets::of(pool, is_serving);
+        let mut routing = decide_at_once(pool, &*self.policy, &queued, at);
         if let RoutingDecision::Dispatch(_) | RoutingDecision::Wait(_) = routing {
             // The policy hears of the request afterwards, so that an explanation in advance is what happens.
-            let view = self.pool.view(self.pool.replicas.available());
+            let view = pool.view(at.replicas);
             let event = PolicyEvent::Arrival(&queued.request, &view);
             self.policy.on_event(event);
         }
         if let RoutingDecision::Wait(preferred) = routing {
             queued.preferred = preferred;
-            queued.delayed_since = preferred.map(|_| self.pool.now);
-            routing = self.decide_on_wait(&queued, preferred, self.available_targets());
+            queued.delayed_since = preferred.map(|_| pool.now);
+            routing = decide_on_wait(pool, &*self.policy, &queued, preferred, at);
         }
         self.apply(queued, routing);
     }
 
-    fn apply(&mut self, queued: QueuedRequest, routing: RoutingDecision) {
+    fn apply(&mut self, mut queued: QueuedRequest, routing: RoutingDecision) {
+        let pool = &mut self.pool;
         match routing {
             RoutingDecision::Dispatch(dispatch) => {
                 if queued.band == Band::Held {
-                    let (_, reason) = self.batch_credit();
-                    self.count_release(reason);
+                    let (_, reason) = batch_credit(pool);
+                    pool.gate.count_release(reason);
                 }
                 self.dispatch(queued, dispatch);
             }
-            RoutingDecision::Forward(target) => self.forward(queued, &target),
+            RoutingDecision::Forward(target) => self.forward(&queued, &target),
             RoutingDecision::Reject(reason) => {
                 if reason == RejectReason::RegionFull {
-                    self.counters.forwarded_in_rejected += 1;
+                    self.outbox.counters.forwarded_in_rejected += 1;
                 }
                 if reason == RejectReason::TenantLimit {
-                    let refuse = |tenant: &mut TenantStatus| tenant.refused += 1;
-                    self.pool.tenants.change(queued.tenant, refuse);
+                    let slot = queued.charge.slot;
+                    pool.tenants.change(slot, |tenant| tenant.refused += 1);
                 }
-                let tier = self.tier_of(queued.request.tier);
-                self.tier_counts.of(tier).rejected += 1;
-                self.reject(queued.request.id, reason);
+                self.reject(&queued.request, reason);
             }
             RoutingDecision::Wait(_) => {
-                if !queued.is_promoted {
-                    self.counters.queued += 1;
+                self.outbox.counters.queued += u64::from(!queued.is_promoted);
+                // The last held request gives way to one of the first band, if the queue is full.
+                if pool.queue.len() >= pool.config.queue.length_max
+                    && queued.band == Band::Waiting
+                    && !queued.is_requeued()
+                    && let Some(last) = pool.queue.last_held()
+                {
+                    self.reject_queued(last, RejectReason::QueueFull);
                 }
-                self.give_way(&queued);
-                self.enqueue(queued);
+                let pool = &mut self.pool;
+                if queued.band == Band::Waiting {
+                    let view = pool.view(pool.replicas.available());
+                    let rules = self.policy.rules();
+                    queued.is_long_prompt = is_long_prompt(pool, rules, &queued.request);
+                    self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
+                }
+                pool.tenants.enter(queued.charge, |of| &mut of.waiting);
+                pool.queue.push(queued);
             }
         }
     }
 
-    /// Lets the last held request give way to one of the first band, if the queue is full.
-    fn give_way(&mut self, arriving: &QueuedRequest) {
-        let is_full = self.pool.queue.len() >= self.pool.config.queue.length_max;
-        if is_full
-            && arriving.band == Band::Waiting
-            && !arriving.is_requeued()
-            && let Some(last) = self.pool.queue.last_held()
-        {
-            self.reject_queued(last, RejectReason::QueueFull);
+    /// Lets a held request join the first band, as if it arrived now.
+    pub(super) fn promote(&mut self, seq: QueueSeq) {
+        if let Some(mut queued) = self.dequeue(seq) {
+            queued.band = Band::Waiting;
+            queued.entered = self.pool.now;
+            queued.is_promoted = true;
+            queued.seq = self.pool.queue.next_seq();
+            self.pool.gate.count_release(ReleaseReason::Promoted);
+            self.admit(queued);
         }
-    }
-
-    /// The entry of an arriving request's tenant. A request that a peer returned counts already.
-    fn track_tenant(&mut self, request: &Request, has_returned: bool) -> TenantSlot {
-        let tenant = self.pool.track_tenant(request.tenant);
-        if !has_returned {
-            let count = |tenant: &mut TenantStatus| tenant.requests += 1;
-            self.pool.tenants.change(tenant, count);
-        }
-        tenant
-    }
-
-    fn is_known(&self, id: RequestId) -> bool {
-        let pool = &self.pool;
-        pool.queue.contains(id) || pool.in_flight.contains_key(&id) || pool.forwarded.contains(id)
-    }
-
-    /// A request before it waits, with its prompt in tokens of the learned length.
-    pub(super) fn queued(
-        &self,
-        mut request: Request,
-        seq: QueueSeq,
-        arrived: crate::Time,
-        has_returned: bool,
-    ) -> QueuedRequest {
-        self.keep_to_response(&mut request);
-        let band = self.band_of(&request);
-        let estimated_tokens = request.prompt_tokens;
-        request.prompt_tokens = self.token_length.tokens(estimated_tokens);
-        QueuedRequest {
-            seq,
-            place: LinePlace::LAST,
-            band,
-            estimated_tokens,
-            arrived,
-            entered: arrived,
-            tenant: self.pool.tenants.slot_of(request.tenant),
-            tokens: self.tokens_of(&request),
-            overtaken: 0,
-            asked_in: 0,
-            pinned: self.pinned(&request),
-            has_returned,
-            is_promoted: band == Band::Waiting && self.is_batch(&request),
-            is_long_prompt: false,
-            preferred: None,
-            delayed_since: None,
-            request,
-        }
-    }
-
-    /// Estimated tokens of a request that count for its tenant: the prompt and the answer. A prompt that the filter has not read counts as
-    /// the mean request of the pool.
-    fn tokens_of(&self, request: &Request) -> u64 {
-        let expected = whole_tokens(self.pool.replicas.output_tokens());
-        let answer = request.output_tokens_max.unwrap_or(u32::MAX).min(expected);
-        match (request.prompt_tokens, self.pool.tenants.mean_tokens()) {
-            (0, Some(mean)) => mean,
-            (prompt, _) => u64::from(prompt) + u64::from(answer),
-        }
-    }
-
-    /// Dispatches a queued request.
-    pub(super) fn dispatch_queued(&mut self, seq: QueueSeq, dispatch: Dispatch) {
-        self.count_past_slo(seq, dispatch);
-        if let Some(queued) = self.dequeue(seq) {
-            self.dispatch(queued, dispatch);
-        }
-    }
-
-    fn enqueue(&mut self, mut queued: QueuedRequest) {
-        if queued.band == Band::Waiting {
-            let view = self.pool.view(self.pool.replicas.available());
-            queued.is_long_prompt = self.is_long_prompt(&queued.request);
-            self.policy.on_event(PolicyEvent::Enqueue(&queued, &view));
-        }
-        let (tenant, tokens) = (queued.tenant, queued.tokens);
-        self.pool
-            .tenants
-            .enter(tenant, tokens, |of| &mut of.waiting);
-        self.pool.queue.push(queued);
     }
 
     pub(super) fn dequeue(&mut self, seq: QueueSeq) -> Option<QueuedRequest> {
         let queued = self.pool.queue.remove(seq)?;
-        let (tenant, tokens) = (queued.tenant, queued.tokens);
-        self.pool
-            .tenants
-            .leave(tenant, tokens, |of| &mut of.waiting);
+        let tenants = &mut self.pool.tenants;
+        tenants.leave(queued.charge, |of| &mut of.waiting);
         if queued.band == Band::Waiting {
             self.policy.on_event(PolicyEvent::Dequeue(seq));
         }
         Some(queued)
+    }
+
+    /// Rejects the requests that have waited too long, and during a shutdown all others, oldest first.
+    pub(super) fn reject_expired(&mut self) {
+        for _ in 0..EXPIRED_PER_EVENT_MAX {
+            let pool = &self.pool;
+            let next = next_rejection(pool).filter(|(expires, _)| *expires <= pool.now);
+            let Some((_, seq)) = next else {
+                return;
+            };
+            let was_held = || {
+                let queued = pool.queue.get(seq);
+                queued.is_some_and(|queued| queued.band == Band::Held)
+            };
+            let reason = if pool.is_shutting_down {
+                RejectReason::ShuttingDown
+            } else if pool.replicas.staying().is_empty() {
+                RejectReason::NoReplica
+            } else if !pool.replicas.any_healthy() {
+                RejectReason::NoHealthyReplica
+            } else if was_held() {
+                RejectReason::NoSpareCapacity
+            } else {
+                RejectReason::WaitedTooLong
+            };
+            self.reject_queued(seq, reason);
+        }
+    }
+
+    pub(super) fn reject_queued(&mut self, seq: QueueSeq, reason: RejectReason) {
+        if let Some(queued) = self.dequeue(seq) {
+            self.reject(&queued.request, reason);
+        }
+    }
+
+    fn reject(&mut self, request: &Request, reason: RejectReason) {
+        let pool = &self.pool;
+        let tier = pool.config.tier_of(request.tier);
+        let retry_after = match reason {
+            RejectReason::Quarantined => pool.config.quarantine,
+            _ => retry_after(pool),
+        };
+        self.outbox.reject(request.id, tier, reason, retry_after);
+    }
+}
+
+/// Time after which the client of a rejected request may try again: a new request has to expect the wait of the oldest one, which is a
+/// held one where requests are held.
+fn retry_after(pool: &PoolState) -> Duration {
+    let oldest = pool.queue.oldest();
+    let waited = oldest.map_or(Duration::ZERO, |(_, queued)| pool.now.since(queued.arrived));
+    waited.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
+}
+
+/// The queued request that is rejected next, and when.
+pub(super) fn next_rejection(pool: &PoolState) -> Option<(Time, QueueSeq)> {
+    if pool.is_shutting_down {
+        return pool.queue.oldest().map(|(seq, _)| (pool.now, seq));
+    }
+    pool.next_expiry()
+}
+
+/// A request before it waits, with its prompt in tokens of the learned length.
+pub(super) fn queued(
+    pool: &PoolState,
+    mut request: Request,
+    seq: QueueSeq,
+    arrived: Time,
+    has_returned: bool,
+) -> QueuedRequest {
+    keep_to_response(pool, &mut request);
+    let band = band_of(pool, &request);
+    let estimated_tokens = request.prompt_tokens;
+    request.prompt_tokens = pool.caches.token_length.tokens(estimated_tokens);
+    QueuedRequest {
+        seq,
+        place: LinePlace::LAST,
+        band,
+        estimated_tokens,
+        arrived,
+        entered: arrived,
+        charge: TenantCharge {
+            slot: pool.tenants.slot_of(request.tenant),
+            tokens: tokens_of(pool, &request),
+        },
+        overtaken: 0,
+        asked_in: 0,
+        pinned: pinned(pool, &request),
+        has_returned,
+        is_promoted: band == Band::Waiting
+            && batch_rules(pool).is_some()
+            && request.tier == Tier::NonInteractive,
+        is_long_prompt: false,
+        preferred: None,
+        delayed_since: None,
+        request,
+    }
+}
+
+/// The band of a request that arrives now.
+fn band_of(pool: &PoolState, request: &Request) -> Band {
+    let is_near = |left, deadline: Time| deadline.before(left) <= pool.now;
+    match batch_rules(pool) {
+        Some(rules)
+            if request.tier == Tier::NonInteractive
+                && !request
+                    .deadline
+                    .is_some_and(|deadline| is_near(rules.promote_left, deadline)) =>
+        {
+            Band::Held
+        }
+        Some(_) | None => Band::Waiting,
+    }
+}
+
+/// Estimated tokens of a request that count for its tenant: the prompt and the answer. A prompt that the filter has not read counts as
+/// the mean request of the pool.
+fn tokens_of(pool: &PoolState, request: &Request) -> u64 {
+    let expected = whole_tokens(pool.replicas.output_tokens());
+    let answer = request.output_tokens_max.unwrap_or(u32::MAX).min(expected);
+    match (request.prompt_tokens, pool.tenants.mean_tokens()) {
+        (0, Some(mean)) => mean,
+        (prompt, _) => u64::from(prompt) + u64::from(answer),
+    }
+}
+
+/// The replica that may have a stored response of a tenant, if it is still in the pool.
+pub(super) fn replica_of_response(
+    pool: &PoolState,
+    tenant: TenantId,
+    response: ResponseKey,
+) -> Option<ReplicaId> {
+    let replica = pool.caches.stored.replica_of(tenant, response)?;
+    pool.replicas.slot_of(replica).map(|_| replica)
+}
+
+/// Restricts a request to the replica that has the response which it continues. A request is routed as any other if no replica is
+/// known to have it, or if that replica takes no new requests or may not serve this one.
+fn keep_to_response(pool: &PoolState, request: &mut Request) {
+    let response = request.previous_response;
+    let replica = response.and_then(|key| replica_of_response(pool, request.tenant, key));
+    let Some(replica) = replica else {
+        return;
+    };
+    let subset = request.subset.as_deref();
+    let listers = pool.adapters.listers(request);
+    let may_serve = pool.replicas.slot_of(replica).is_some_and(|index| {
+        pool.replicas.staying().contains(index)
+            && listers.is_none_or(|listers| listers.contains(index))
+            && subset.is_none_or(|subset| subset.contains(&replica))
+    });
+    if may_serve {
+        request.subset = Some([replica].into());
+        if let Scope::Regions { .. } = request.scope {
+            request.scope = Scope::Local;
+        }
     }
 }

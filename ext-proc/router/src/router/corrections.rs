@@ -11,11 +11,12 @@
 //! since the last prediction that was right. Rejected: to believe several of them without a sign, since one client can send
 //! them; to believe none, since an engine without counters that restarts would be asked for each lost prompt once.
 
-use super::Router;
 use super::learning::CacheHit;
+use crate::Counters;
 use crate::constant::constants;
-use crate::pool_state::InFlightRequest;
-use crate::replica::FalseHits;
+use crate::in_flight::InFlightRequest;
+use crate::index::Caches;
+use crate::replica::{FalseHits, Replicas};
 use crate::replica_index::ReplicaIndex;
 
 constants! {
@@ -31,57 +32,61 @@ constants! {
     FALSE_HITS_MAX: u32 = 5;
 }
 
-impl Router {
-    /// Compares the measured cache hit with the prediction, and corrects the index where the engine had less.
-    pub(super) fn compare_prediction(&mut self, request: &InFlightRequest, hit: CacheHit) {
-        let counters = &mut self.counters;
-        counters.predicted_cached_tokens += u64::from(hit.predicted_tokens);
-        counters.measured_cached_tokens += u64::from(hit.cached_tokens);
-        counters.prediction_error_tokens +=
-            u64::from(hit.predicted_tokens.abs_diff(hit.cached_tokens));
-        counters.measured_prompt_tokens += u64::from(hit.prompt_tokens);
-        let Some(replica) = self.pool.replicas.slot_of(request.replica) else {
-            return;
-        };
-        if request.matched_bytes == 0 {
-            return;
-        }
-        if is_false_hit(request.matched_bytes, hit.cached_bytes) {
-            self.counters.false_hits += 1;
-            self.correct(request, replica, hit);
-        } else {
-            if let Some(replica) = self.pool.replicas.get_mut(replica) {
-                replica.false_hits = FalseHits::default();
-            }
-        }
+/// Compares the measured cache hit with the prediction, and corrects the index where the engine had less.
+pub(super) fn compare_prediction(
+    replicas: &mut Replicas,
+    caches: &mut Caches,
+    counters: &mut Counters,
+    request: &InFlightRequest,
+    hit: CacheHit,
+) {
+    counters.predicted_cached_tokens += u64::from(hit.predicted_tokens);
+    counters.measured_cached_tokens += u64::from(hit.cached_tokens);
+    counters.prediction_error_tokens += u64::from(hit.predicted_tokens.abs_diff(hit.cached_tokens));
+    counters.measured_prompt_tokens += u64::from(hit.prompt_tokens);
+    let Some(slot) = replicas.slot_of(request.claim.replica) else {
+        return;
+    };
+    let matched_bytes = request.predicted.matched_bytes;
+    if matched_bytes == 0 {
+        return;
     }
+    if is_false_hit(matched_bytes, hit.cached_bytes) {
+        counters.false_hits += 1;
+        correct(replicas, caches, request, slot, hit);
+    } else if let Some(replica) = replicas.get_mut(slot) {
+        replica.false_hits = FalseHits::default();
+    }
+}
 
-    /// Corrects the index after a false hit.
-    #[inline(never)]
-    fn correct(&mut self, request: &InFlightRequest, replica: ReplicaIndex, hit: CacheHit) {
-        let recorded = &request.recorded;
-        if self.forgetting.has_forgotten(replica, recorded.stamp) {
-            // The prediction is older than the correction.
-            return;
+/// Corrects the index after a false hit.
+#[inline(never)]
+fn correct(
+    replicas: &mut Replicas,
+    caches: &mut Caches,
+    request: &InFlightRequest,
+    replica: ReplicaIndex,
+    hit: CacheHit,
+) {
+    let recorded = &request.claim.recorded;
+    if caches.forgetting.has_forgotten(replica, recorded.stamp) {
+        // The prediction is older than the correction.
+        return;
+    }
+    let (index, forgetting) = (&mut caches.index, &mut caches.forgetting);
+    let bytes_max = hit.computed_bytes(&request.fingerprint);
+    index.missed(replica, recorded, bytes_max);
+    let false_hits = replicas.count_false_hit(replica, recorded.stamp);
+    if false_hits.has_failed && false_hits.in_a_row >= FALSE_HITS_CONFIRMED.get() {
+        forgetting.add(replica, recorded.used_before);
+    }
+    if false_hits.in_a_row >= FALSE_HITS_MAX.get() {
+        if false_hits.has_failed {
+            forgetting.add_empty(replica, false_hits.first, index.last_tick());
         }
-        let pool = &mut self.pool;
-        let bytes_max = hit.computed_bytes(&request.fingerprint);
-        pool.index.missed(replica, recorded, bytes_max);
-        let false_hits = pool.replicas.count_false_hit(replica, recorded.stamp);
-        if false_hits.has_failed && false_hits.in_a_row >= FALSE_HITS_CONFIRMED.get() {
-            self.forgetting.add(replica, recorded.used_before);
-        }
-        if false_hits.in_a_row >= FALSE_HITS_MAX.get() {
-            if false_hits.has_failed {
-                let tick = pool.index.last_tick();
-                self.forgetting.add_empty(replica, false_hits.first, tick);
-            }
-            let blocks = request.fingerprint.blocks();
-            let kept =
-                blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
-            pool.index
-                .forget_past(blocks, (replica, recorded.owner), kept);
-        }
+        let blocks = request.fingerprint.blocks();
+        let kept = blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
+        index.forget_past(blocks, (replica, recorded.owner), kept);
     }
 }
 

@@ -1,245 +1,315 @@
-//! Dispatch: a request goes to its replica, with fallbacks for Envoy's retries.
+//! Departures: a request goes to its replica, with fallbacks for Envoy's retries, or to a peer.
 
-use core::time::Duration;
-
+use isotherm_fingerprint::BlockHash;
 use smallvec::SmallVec;
 
 use super::Router;
 use super::decide::allowed;
-use super::prefill::Prefiller;
+use super::prefill::{Prefiller, select_prefiller};
+use crate::forwarding::ForwardTarget;
+use crate::in_flight::{Claim, InFlightRequest, Prediction, PrefillClaim, TierObjective};
 use crate::index::{AnswerKey, Owner, PredictionRecord, PrefixMatch};
-use crate::policy::{Dispatch, PolicyEvent};
-use crate::pool_state::InFlightRequest;
-use crate::queue::QueuedRequest;
+use crate::policy::{Dispatch, Policy, PolicyEvent};
+use crate::pool_state::PoolState;
+use crate::queue::{Band, QueuedRequest};
 use crate::replica::{PushedPrompt, Replica};
-use crate::replica_index::{ReplicaIndex, ReplicaSet};
-use crate::{Decision, Effect, ReplicaId, Request, Target, WorkClass};
+use crate::replica_index::ReplicaIndex;
+use crate::{
+    AdapterState, Counters, Decision, Effect, ForwardDecision, Placement, ReplicaId, Request,
+    Target,
+};
 
 /// The part of a prompt that its replica caches, and the rest.
-struct PromptCoverage {
+pub(super) struct PromptCoverage {
     matched: PrefixMatch,
     /// Estimated tokens of an earlier answer behind the match.
     remembered: f64,
     /// Estimated tokens that are in no cache of the replica.
-    uncached: f64,
+    pub(super) uncached: f64,
 }
 
 impl Router {
+    /// Sends a request to a replica.
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
-        let (class, due) = (queued.class(), self.due(&queued));
-        let (request, index) = (queued.request, selected.replica);
-        self.prefetch_dispatch(index);
-        let Some(replica) = self.pool.replicas.id_of(index) else {
+        let (pool, index) = (&mut self.pool, selected.replica);
+        let objective = objective_of(pool, &queued);
+        let (request, now) = (&queued.request, pool.now);
+        pool.caches.index.prefetch_target(index);
+        pool.replicas.prefetch(index);
+        let Some(replica) = pool.replicas.id_of(index) else {
             return;
         };
-        let work = self.prompt_coverage(&request, &selected, replica);
-        let pinned = queued.pinned.as_deref();
-        let mut decision = self.decision(&request, pinned, &selected, (replica, &work));
-        (decision.class, decision.queued_for) = (class, self.pool.now.since(queued.arrived));
-        let (prefiller, prompt) = self.split_prefill(&request, work.uncached);
-        let (now, pool) = (self.pool.now, &mut self.pool);
+        let work = prompt_coverage(pool, request, &selected, replica);
+        let mut decision = decision(pool, &*self.policy, &queued, &selected, replica, &work);
+        let prefiller = select_prefiller(pool, request, work.uncached, pool.replicas.prefillers());
+        let prompt = PushedPrompt {
+            tokens: if prefiller.is_some() {
+                0.0
+            } else {
+                work.uncached
+            },
+            memory_tokens: work.uncached + pool.replicas.output_tokens(),
+            is_stream: request.wants_stream,
+        };
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
         let Some((permit, row)) = pool.replicas.on_dispatch(index, prompt, now) else {
             return;
         };
-        let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(&request, prefiller));
-        let followed_session = self.record_session(&request, replica);
-        let is_behind_load = self.use_adapter(index, request.adapter);
-        let outstanding = self.pool.replicas.get(index).map_or(1, Replica::requests);
-        let recorded = self.record_prompt(&request, index, replica, &work.matched, prompt.tokens);
-        let matched_bytes = decision.matched_bytes;
-        decision.prefiller = prefill.as_ref().map(|prefill| prefill.replica);
-        self.announce(&request, decision);
-        let (tenant, tokens, tenants) = (queued.tenant, queued.tokens, &mut self.pool.tenants);
-        tenants.enter(tenant, tokens, |of| &mut of.in_flight);
-        let in_flight = InFlightRequest {
-            replica,
-            permit,
-            row,
-            dispatched_at: now,
-            has_begun: false,
-            is_streamed: false,
-            tier: self.tier_of(request.tier),
-            due,
-            tells_start: request.tells_start,
-            is_abandoned: false,
-            fingerprint: request.fingerprint,
-            session: request.session,
-            api: request.api,
-            tenant_id: request.tenant,
-            tenant,
-            tokens,
-            matched_bytes,
-            recorded,
+        let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(request, prefiller));
+        let pool = &mut self.pool;
+        let sessions = &mut pool.caches.sessions;
+        let record_session = |session| sessions.record(session, replica);
+        let followed_session = request.session.and_then(record_session);
+        let is_behind_load = use_adapter(pool, &mut self.outbox.counters, index, request);
+        let outstanding = pool.replicas.get(index).map_or(1, Replica::requests);
+        let recorded = self.record(request, index, replica, &work.matched, prompt.tokens);
+        self.policy.on_event(PolicyEvent::Dispatch(index));
+        let predicted = Prediction {
             estimated_tokens: queued.estimated_tokens,
             prompt_tokens: request.prompt_tokens,
-            ahead_tokens,
-            outstanding,
+            matched_bytes: decision.matched_bytes,
             answer_tokens: work.remembered,
             uncached_tokens: work.uncached,
             followed_session,
-            prefill,
-            adapter: request.adapter,
+            outstanding,
             is_behind_load,
         };
-        self.pool.in_flight.insert(request.id, in_flight);
-    }
-
-    /// Prefetches the data of a replica that a dispatch changes.
-    #[inline]
-    fn prefetch_dispatch(&self, index: ReplicaIndex) {
-        self.pool.index.prefetch_target(index);
-        self.pool.replicas.prefetch(index);
-    }
-
-    /// Selects the prefill replica of a request. Returns it, and the prompt that the request's own replica computes: no tokens, if
-    /// another one computes them.
-    #[inline]
-    fn split_prefill(&self, request: &Request, uncached: f64) -> (Option<Prefiller>, PushedPrompt) {
-        let prefillers = self.pool.replicas.prefillers();
-        let prefiller = self.select_prefiller(request, uncached, prefillers);
-        let prompt = PushedPrompt {
-            tokens: if prefiller.is_some() { 0.0 } else { uncached },
-            memory_tokens: uncached + self.pool.replicas.output_tokens(),
-            is_stream: request.wants_stream,
+        decision.prefiller = prefill.as_ref().map(|prefill| prefill.claim.replica);
+        self.outbox.dispatch(request.id, objective.tier, decision);
+        let tenants = &mut self.pool.tenants;
+        tenants.enter(queued.charge, |of| &mut of.in_flight);
+        let id = request.id;
+        let claim = Claim {
+            replica,
+            permit,
+            row,
+            recorded,
+            ahead_tokens,
         };
-        (prefiller, prompt)
+        let in_flight = InFlightRequest::new(queued, claim, prefill, predicted, objective, now);
+        self.pool.in_flight.insert(id, in_flight);
     }
 
-    /// Records that the replica gets a prompt of which it holds a part and computes `computed` tokens, for the siblings and the
-    /// policy, too.
-    fn record_prompt(
+    /// Claims the prefill replica of a request that is dispatched now.
+    #[cold]
+    fn claim_prefiller(
+        &mut self,
+        request: &Request,
+        Prefiller { replica, matched }: Prefiller,
+    ) -> Option<Box<PrefillClaim>> {
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        let (index, replica) = (replica, pool.replicas.id_of(replica)?);
+        let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
+        let uncached = request.uncached_tokens(matched.depth);
+        // The response begins on the request's own replica.
+        let prompt = PushedPrompt {
+            tokens: uncached,
+            memory_tokens: 0.0,
+            is_stream: false,
+        };
+        let (permit, row) = pool.replicas.claim(index, prompt, now)?;
+        let recorded = self.record(request, index, replica, &matched, uncached);
+        self.outbox.counters.prefills += 1;
+        Some(Box::new(PrefillClaim {
+            claim: Claim {
+                replica,
+                permit,
+                row,
+                recorded,
+                ahead_tokens,
+            },
+            uncached_share: 1.0 - request.fingerprint.share_at(matched.depth).clamp(0.0, 1.0),
+            is_computed: false,
+        }))
+    }
+
+    /// Records in the index, and for the siblings, that a replica gets a prompt of which it holds a part and computes `uncached` tokens.
+    fn record(
         &mut self,
         request: &Request,
         index: ReplicaIndex,
         replica: ReplicaId,
         matched: &PrefixMatch,
-        computed: f64,
+        uncached: f64,
     ) -> PredictionRecord {
         let blocks = request.fingerprint.blocks();
-        let owner = Owner::of(request.tenant);
-        let recorded = self.pool.index.claim_of(owner, blocks, index, matched);
-        let target = Target::Replica(replica);
-        self.share(target, blocks, matched.depth, Some(computed));
-        self.policy.on_event(PolicyEvent::Dispatch(index));
+        let (owner, prefixes) = (Owner::of(request.tenant), &mut self.pool.caches.index);
+        let recorded = prefixes.claim_of(owner, blocks, index, matched);
+        self.share(
+            Target::Replica(replica),
+            blocks,
+            matched.depth,
+            Some(uncached),
+        );
         recorded
     }
 
-    /// Remembers the replica of a session. Returns whether the session was there last; `None` for a new one.
-    fn record_session(&mut self, request: &Request, replica: ReplicaId) -> Option<bool> {
-        let sessions = &mut self.pool.sessions;
-        sessions.record(request.session?, replica)
+    /// Sends a request to a peer.
+    pub(super) fn forward(&mut self, queued: &QueuedRequest, target: &ForwardTarget) {
+        let (request, now) = (&queued.request, self.pool.now);
+        if !self.pool.peers.on_forward(queued, target, now) {
+            return;
+        }
+        let (fingerprint, depth) = (&request.fingerprint, target.matched.depth);
+        self.outbox.counters.forwarded += 1;
+        self.share(Target::Peer(target.peer), fingerprint.blocks(), depth, None);
+        let decision = ForwardDecision {
+            peer: target.peer,
+            reason: target.reason,
+            matched_bytes: fingerprint.bytes_at(depth),
+            matched_tokens: share_of(request.prompt_tokens, fingerprint.share_at(depth)),
+            queued_for: now.since(queued.arrived),
+            estimated_ttft: target.estimated_ttft,
+        };
+        let effect = Effect::Forward(request.id, decision);
+        self.outbox.effects.push_back(effect);
     }
 
-    /// The decision to send a request to a replica, before its class and its wait are known.
-    fn decision(
-        &self,
-        request: &Request,
-        pinned: Option<&[ReplicaIndex]>,
-        selected: &Dispatch,
-        (replica, work): (ReplicaId, &PromptCoverage),
-    ) -> Decision {
-        let share = request.fingerprint.share_at(work.matched.depth);
-        Decision {
-            replica,
-            fallbacks: self.fallbacks(request, pinned, selected),
-            prefiller: None,
-            reason: selected.reason,
-            matched_bytes: request.fingerprint.bytes_at(work.matched.depth),
-            matched_tokens: share_of(request.prompt_tokens, share),
-            queued_for: Duration::ZERO,
-            class: WorkClass::default(),
+    /// Queues a placement for the siblings, whose indexes and counts then agree. The target held the first `depth` blocks, and
+    /// has to compute `uncached` tokens. Each service corrects its own index by its own requests.
+    fn share(&mut self, target: Target, blocks: &[BlockHash], depth: usize, uncached: Option<f64>) {
+        if self.pool.config.region.share {
+            let (known, new) = blocks.split_at_checked(depth).unwrap_or((&[], blocks));
+            self.outbox.share(Placement {
+                target,
+                parent: known.last().copied(),
+                blocks: new.into(),
+                uncached_tokens: uncached.map(whole_tokens),
+            });
         }
     }
+}
 
-    fn announce(&mut self, request: &Request, decision: Decision) {
-        let tier = self.tier_of(request.tier);
-        self.tier_counts.of(tier).dispatched += 1;
-        *self.counters.decisions.entry(decision.reason).or_default() += 1;
-        self.effects
-            .push_back(Effect::Dispatch(request.id, decision));
+/// The tier under which a request counts, and the time by which its first token is due: by its budget, or by the deadline of batch work.
+fn objective_of(pool: &PoolState, queued: &QueuedRequest) -> TierObjective {
+    TierObjective {
+        tier: pool.config.tier_of(queued.request.tier),
+        due: match queued.band {
+            Band::Waiting => queued.entered.after(pool.ttft_slo_of(&queued.request)),
+            Band::Held => queued.deadline(),
+        },
     }
+}
 
-    /// The prefill replica that a dispatch would name, for explanations.
-    pub(super) fn prefiller_of(
-        &self,
-        request: &Request,
-        selected: &Dispatch,
-        prefillers: &ReplicaSet,
-    ) -> Option<ReplicaIndex> {
-        let replica = self.pool.replicas.id_of(selected.replica)?;
-        let work = self.prompt_coverage(request, selected, replica);
-        let prefiller = self.select_prefiller(request, work.uncached, prefillers)?;
-        Some(prefiller.replica)
+/// The decision to send a request to a replica, before its prefill replica is known.
+fn decision(
+    pool: &PoolState,
+    policy: &dyn Policy,
+    queued: &QueuedRequest,
+    selected: &Dispatch,
+    replica: ReplicaId,
+    work: &PromptCoverage,
+) -> Decision {
+    let (request, depth) = (&queued.request, work.matched.depth);
+    let share = request.fingerprint.share_at(depth);
+    Decision {
+        replica,
+        fallbacks: fallbacks(pool, policy, queued, selected.replica),
+        prefiller: None,
+        reason: selected.reason,
+        matched_bytes: request.fingerprint.bytes_at(depth),
+        matched_tokens: share_of(request.prompt_tokens, share),
+        queued_for: pool.now.since(queued.arrived),
+        class: queued.class(),
     }
+}
 
-    /// The part of a prompt that the selected replica holds, and the part that is left.
-    fn prompt_coverage(
-        &self,
-        request: &Request,
-        selected: &Dispatch,
-        replica: ReplicaId,
-    ) -> PromptCoverage {
-        let blocks = request.fingerprint.blocks();
-        let matched = selected
-            .matched
-            .unwrap_or_else(|| self.pool.index.deepest_of(blocks, selected.replica));
-        let (remembered, uncached) = self.uncached(request, matched.depth, replica);
-        let share = request.fingerprint.share_at(matched.depth);
-        let held = f64::from(share_of(request.prompt_tokens, share));
-        let replicas = &self.pool.replicas;
-        let uncached = replicas.uncached_on(selected.replica, uncached, held);
-        PromptCoverage {
-            matched,
-            remembered,
-            uncached,
+/// The part of a prompt that the selected replica holds, and the part that is left.
+pub(super) fn prompt_coverage(
+    pool: &PoolState,
+    request: &Request,
+    selected: &Dispatch,
+    replica: ReplicaId,
+) -> PromptCoverage {
+    let (caches, fingerprint) = (&pool.caches, &request.fingerprint);
+    let deepest = || {
+        caches
+            .index
+            .deepest_of(fingerprint.blocks(), selected.replica)
+    };
+    let matched = selected.matched.unwrap_or_else(deepest);
+    let unmatched = request.uncached_tokens(matched.depth);
+    let remembered = AnswerKey::matched(request, matched.depth).map_or(0.0, |key| {
+        caches.answers.remembered(key, replica, unmatched)
+    });
+    let uncached = unmatched - caches.answers.expected(remembered);
+    let share = fingerprint.share_at(matched.depth);
+    let held = f64::from(share_of(request.prompt_tokens, share));
+    PromptCoverage {
+        matched,
+        remembered,
+        uncached: pool.replicas.uncached_on(selected.replica, uncached, held),
+    }
+}
+
+/// The replicas to try when the chosen one fails: available ones, best first, then busy ones, since a replica that queues
+/// is better than an error. Failing replicas and replicas on trial are left out.
+fn fallbacks(
+    pool: &PoolState,
+    policy: &dyn Policy,
+    queued: &QueuedRequest,
+    chosen: ReplicaIndex,
+) -> SmallVec<[ReplicaId; 3]> {
+    let (request, pinned) = (&queued.request, queued.pinned.as_deref());
+    let (replicas, period) = (&pool.replicas, pool.config.quarantine);
+    let restriction = pool.quarantine.restriction_of(request, period, pool.now);
+    if restriction.is_some() {
+        return SmallVec::new();
+    }
+    let wanted = pool.config.fallbacks_max.saturating_add(1);
+    let candidates = &*allowed(pinned, replicas.available());
+    let view = pool.view(candidates);
+    let mut named: SmallVec<[ReplicaIndex; 4]> = SmallVec::new();
+    named.push(chosen);
+    while named.len() < wanted.min(candidates.len()) {
+        let Some(next) = policy.select_fallback(request, &view, &named) else {
+            break;
+        };
+        named.push(next);
+    }
+    let trusted = &*allowed(pinned, replicas.trusted());
+    named.retain(|index| *index == chosen || trusted.contains(*index));
+    let next = |last: &ReplicaIndex| trusted.next_round(ReplicaIndex(last.0.wrapping_add(1)));
+    let in_turn = core::iter::successors(next(&chosen), next);
+    for index in in_turn.take(trusted.len().min(2 * wanted)) {
+        if named.len() < wanted && !named.contains(&index) {
+            named.push(index);
         }
     }
+    let ids = named.iter().skip(1);
+    ids.filter_map(|index| replicas.id_of(*index)).collect()
+}
 
-    /// Estimated tokens of an earlier answer on the replica, and the tokens that it has to compute.
-    fn uncached(&self, request: &Request, depth: usize, replica: ReplicaId) -> (f64, f64) {
-        let (unmatched, answers) = (request.uncached_tokens(depth), &self.pool.answers);
-        let remembered = AnswerKey::matched(request, depth)
-            .map_or(0.0, |key| answers.remembered(key, replica, unmatched));
-        (remembered, unmatched - answers.expected(remembered))
+/// Registers a dispatched request with its adapter; returns whether its replica loads an adapter first.
+fn use_adapter(
+    pool: &mut PoolState,
+    counters: &mut Counters,
+    replica: ReplicaIndex,
+    request: &Request,
+) -> bool {
+    let (load_s, now, adapters) = (pool.adapter_load_s(), pool.now, &mut pool.adapters);
+    let is_loading = adapters.loading_s(replica, now) > 0.0;
+    let Some(adapter) = request.adapter else {
+        return is_loading;
+    };
+    counters.adapter_requests += 1;
+    match adapters.on_dispatch(replica, adapter, load_s, now) {
+        AdapterState::Loaded => is_loading,
+        AdapterState::Waiting => true,
+        AdapterState::FreeSlot | AdapterState::Evicts | AdapterState::Full => {
+            counters.adapter_loads += 1;
+            true
+        }
     }
+}
 
-    /// The replicas to try when the chosen one fails: available ones, best first, then busy ones, since a replica that queues
-    /// is better than an error. Failing replicas and replicas on trial are left out.
-    fn fallbacks(
-        &self,
-        request: &Request,
-        pinned: Option<&[ReplicaIndex]>,
-        selected: &Dispatch,
-    ) -> SmallVec<[ReplicaId; 3]> {
-        if self.restriction_of(request).is_some() {
-            return SmallVec::new();
-        }
-        let chosen = selected.replica;
-        let wanted = self.pool.config.fallbacks_max.saturating_add(1);
-        let candidates = &*allowed(pinned, self.pool.replicas.available());
-        let view = self.pool.view(candidates);
-        let mut named: SmallVec<[ReplicaIndex; 4]> = SmallVec::new();
-        named.push(chosen);
-        while named.len() < wanted.min(candidates.len()) {
-            let Some(next) = self.policy.select_fallback(request, &view, &named) else {
-                break;
-            };
-            named.push(next);
-        }
-        let trusted = &*allowed(pinned, self.pool.replicas.trusted());
-        named.retain(|index| *index == chosen || trusted.contains(*index));
-        let next = |last: &ReplicaIndex| trusted.next_round(ReplicaIndex(last.0.wrapping_add(1)));
-        let in_turn = core::iter::successors(next(&chosen), next);
-        for index in in_turn.take(trusted.len().min(2 * wanted)) {
-            if named.len() < wanted && !named.contains(&index) {
-                named.push(index);
-            }
-        }
-        let ids = named.iter().skip(1);
-        ids.filter_map(|index| self.pool.replicas.id_of(*index))
-            .collect()
-    }
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a positive number of tokens; saturates"
+)]
+pub(super) const fn whole_tokens(tokens: f64) -> u32 {
+    tokens.round() as u32
 }
 
 /// A share of a number of tokens, rounded down.

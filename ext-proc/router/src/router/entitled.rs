@@ -8,14 +8,14 @@
 //! would be the one class that is rejected. After half of the longest wait, such prompts therefore get a share of the
 //! replicas' time.
 
-use super::Router;
 use crate::constant::constants;
-use crate::policy::Dispatch;
-use crate::queue::{QueueSeq, QueuedRequest};
+use crate::policy::PolicyRules;
+use crate::pool_state::PoolState;
+use crate::queue::QueuedRequest;
 use crate::{Request, Time};
 
 constants! {
-    /// Limit of [`Router::overtakes_max`] for each replica, as if there were eight at least. Guards: no request starves, no replica idles beside
+    /// Limit of [`overtakes_max`] for each replica, as if there were eight at least. Guards: no request starves, no replica idles beside
     /// a long queue, and the limit means the same time in pools of all sizes.
     OVERTAKES_PER_REPLICA: u32 = 8;
     /// Divisor of the longest wait: a request that has waited for the quotient goes next.
@@ -40,66 +40,60 @@ impl PastSloCredit {
         self.seconds = (self.seconds + earned).min(PAST_SLO_S_MAX.get());
         self.as_of = now;
     }
+
+    /// Takes the time of a dispatched prompt.
+    pub(super) fn spend(&mut self, seconds: f64) {
+        self.seconds -= seconds;
+    }
+
+    /// Whether a long prompt past the SLO goes next.
+    pub(super) fn entitles(&self, pool: &PoolState, queued: &QueuedRequest) -> bool {
+        self.seconds > 0.0 && waits_past_slo(pool, queued)
+    }
+
+    /// Whether a queued request goes to any replica that it may use, rather than wait for a particular one.
+    pub(super) fn must_go(
+        &self,
+        pool: &PoolState,
+        rules: PolicyRules,
+        queued: &QueuedRequest,
+    ) -> bool {
+        is_crowded(pool, rules)
+            || !pool.queue.is_late(queued) && has_waited(pool, queued)
+            || self.entitles(pool, queued)
+    }
 }
 
-impl Router {
-    /// Whether a prompt takes longer to compute than the SLO, even on the fastest replica behind the longest known prefix, where a
-    /// policy puts requests past the SLO last.
-    pub(super) fn is_long_prompt(&self, request: &Request) -> bool {
-        if !self.policy.rules().past_slo_last {
-            return false;
-        }
-        let pool = &self.pool;
-        let known = pool.index.known(request.fingerprint.blocks());
+/// Whether a prompt takes longer to compute than the SLO, even on the fastest replica behind the longest known prefix, where a
+/// policy puts requests past the SLO last.
+pub(super) fn is_long_prompt(pool: &PoolState, rules: PolicyRules, request: &Request) -> bool {
+    rules.past_slo_last && {
+        let known = pool.caches.index.known(request.fingerprint.blocks());
         let tokens = request.uncached_tokens(known.depth);
         let takes_s = tokens * pool.replicas.fastest().each_s;
         takes_s > pool.ttft_slo_of(request).as_secs_f64()
     }
+}
 
-    /// Whether a request has waited for so long that it goes next.
-    fn has_waited(&self, queued: &QueuedRequest) -> bool {
-        let after = self.pool.config.wait_max(queued.waits_as()) / ENTITLED_DIVISOR.get();
-        queued.entered.after(after) <= self.pool.now
-    }
+/// Whether a queued request has a long prompt, is past the SLO, and has waited half of the longest wait.
+pub(super) fn waits_past_slo(pool: &PoolState, queued: &QueuedRequest) -> bool {
+    queued.is_long_prompt && pool.queue.is_late(queued) && has_waited(pool, queued)
+}
 
-    /// Whether a long prompt past the SLO goes next, by the share of such prompts.
-    pub(super) fn is_due(&self, queued: &QueuedRequest) -> bool {
-        self.past_slo_credit.seconds > 0.0 && self.waits_past_slo(queued)
-    }
+/// Whether a request has waited for so long that it goes next.
+fn has_waited(pool: &PoolState, queued: &QueuedRequest) -> bool {
+    let after = pool.config.wait_max(queued.waits_as()) / ENTITLED_DIVISOR.get();
+    queued.entered.after(after) <= pool.now
+}
 
-    /// Whether a queued request has a long prompt, is past the SLO, and has waited half of the longest wait.
-    fn waits_past_slo(&self, queued: &QueuedRequest) -> bool {
-        queued.is_long_prompt && self.pool.queue.is_late(queued) && self.has_waited(queued)
-    }
+/// Whether so many requests wait for particular replicas that other replicas would idle beside a long queue.
+pub(super) fn is_crowded(pool: &PoolState, rules: PolicyRules) -> bool {
+    pool.queue.delayed() >= overtakes_max(pool) as usize && !rules.is_bound_to_candidates
+}
 
-    /// Counts the dispatch of a queued request for the share of long prompts past the SLO.
-    pub(super) fn count_past_slo(&mut self, seq: QueueSeq, dispatch: Dispatch) {
-        let queued = self.pool.queue.get(seq);
-        let Some(queued) = queued.filter(|queued| self.waits_past_slo(queued)) else {
-            return;
-        };
-        let depth = dispatch.matched.map_or(0, |matched| matched.depth);
-        let tokens = queued.request.uncached_tokens(depth);
-        let takes_s = self.pool.replicas.prefill_s(dispatch.replica, tokens);
-        self.past_slo_credit.seconds -= takes_s;
-    }
-
-    /// Whether a queued request goes to any replica that it may use, rather than wait for a particular one.
-    pub(super) fn must_go(&self, queued: &QueuedRequest) -> bool {
-        let has_waited = || !self.pool.queue.is_late(queued) && self.has_waited(queued);
-        self.is_crowded() || has_waited() || self.is_due(queued)
-    }
-
-    /// Whether so many requests wait for particular replicas that other replicas would idle beside a long queue.
-    pub(super) fn is_crowded(&self) -> bool {
-        self.pool.queue.delayed() >= self.overtakes_max() as usize
-            && !self.policy.rules().is_bound_to_candidates
-    }
-
-    /// Limit of the requests that wait for particular replicas, and of the requests that overtake one. It grows
-    /// with the pool, which serves more requests in the same time.
-    pub(super) fn overtakes_max(&self) -> u32 {
-        let replicas = u32::try_from(self.pool.replicas.staying().len()).unwrap_or(u32::MAX);
-        replicas.max(8).saturating_mul(OVERTAKES_PER_REPLICA.get())
-    }
+/// Limit of the requests that wait for particular replicas, and of the requests that overtake one. It grows
+/// with the pool, which serves more requests in the same time.
+pub(super) fn overtakes_max(pool: &PoolState) -> u32 {
+    let replicas = u32::try_from(pool.replicas.staying().len()).unwrap_or(u32::MAX);
+    replicas.max(8).saturating_mul(OVERTAKES_PER_REPLICA.get())
 }

@@ -9,10 +9,12 @@
 
 use core::time::Duration;
 
-use super::Router;
-use crate::replica::{HANG_TIMEOUT_FACTOR, Silence};
+use std::collections::BTreeMap;
+
+use crate::in_flight::InFlightRequest;
+use crate::replica::{HANG_TIMEOUT_FACTOR, Replicas, Silence};
 use crate::replica_index::ReplicaIndex;
-use crate::{Effect, ReplicaId, RequestId, Time};
+use crate::{RequestId, Time};
 
 /// Shortest silence between two checks of a replica's requests.
 const CHECK_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -30,89 +32,79 @@ struct SilentRequests {
     unbegun: Vec<RequestId>,
 }
 
-impl Router {
-    /// Registers a probe that a replica answered without metrics.
-    pub(super) fn answered_without_metrics(&mut self, id: ReplicaId, sent: Time) {
-        self.pool.on_probe(id, None, sent);
-        self.observe_silence(id);
-    }
+/// The result of a check of a silent replica.
+pub(super) enum Verdict {
+    /// The replica may be alive. It is checked again after a silence of this length.
+    CheckAfter(Duration),
+    /// The replica hangs, and these requests get no response there.
+    Hangs { abandoned: Vec<RequestId> },
+}
 
-    /// Observes the silence of a replica, after a probe of it.
-    pub(super) fn observe_silence(&mut self, id: ReplicaId) {
-        let now = self.pool.now;
-        if let Some(replica) = self.pool.replicas.slot_of(id)
-            && let Some(silence) = self.pool.replicas.observe_silence(replica, now)
-        {
-            self.judge_silence(id, replica, &silence);
+/// Judges a replica by its silence and its requests.
+#[cold]
+pub(super) fn judge_silence(
+    replicas: &Replicas,
+    in_flight: &BTreeMap<RequestId, InFlightRequest>,
+    replica: ReplicaIndex,
+    silence: &Silence,
+    now: Time,
+) -> Verdict {
+    let requests = silent_requests(replicas, in_flight, replica);
+    let is_unsure = requests.is_writing && !silence.is_certain;
+    let prompt_s = replicas.prefill_s(replica, requests.tokens_max);
+    let prompt = Duration::try_from_secs_f64(prompt_s).unwrap_or_default();
+    let timeout = replicas
+        .hang_timeout(replica, is_unsure)
+        .max(prompt.saturating_mul(HANG_TIMEOUT_FACTOR.get()));
+    // Frozen counters show that answers stall. Without them, only a request without a response shows a hang.
+    let heard_for = match requests.oldest_unbegun {
+        _ if silence.are_counters_frozen => silence.lasts,
+        Some(oldest) => silence.lasts.min(now.since(oldest)),
+        None => Duration::ZERO,
+    };
+    if heard_for < timeout {
+        let left = timeout.saturating_sub(heard_for);
+        Verdict::CheckAfter(left.max(CHECK_PAUSE_MIN))
+    } else if replicas.are_others_alive(replica, timeout / 2, now) {
+        let abandoned = requests.unbegun;
+        Verdict::Hangs {
+            abandoned: if silence.is_certain {
+                abandoned
+            } else {
+                Vec::new()
+            },
+        }
+    } else {
+        Verdict::CheckAfter(CHECK_PAUSE_MIN)
+    }
+}
+
+fn silent_requests(
+    replicas: &Replicas,
+    in_flight: &BTreeMap<RequestId, InFlightRequest>,
+    index: ReplicaIndex,
+) -> SilentRequests {
+    let mut found = SilentRequests::default();
+    let Some(replica) = replicas.get(index) else {
+        return found;
+    };
+    let of_replica = in_flight.iter();
+    for (number, request) in of_replica.filter(|(_, r)| r.claim.replica == replica.id) {
+        // Another replica may be at fault for a prompt that is computed there.
+        if request.has_begun || !request.tells_start || request.prefill.is_some() {
+            found.is_writing = true;
+            continue;
+        }
+        if request.is_abandoned {
+            continue;
+        }
+        found.unbegun.push(*number);
+        if replica.breaker.is_of_epoch(request.claim.permit) {
+            let oldest = found.oldest_unbegun.unwrap_or(request.dispatched_at);
+            found.oldest_unbegun = Some(oldest.min(request.dispatched_at));
+            let tokens = request.predicted.uncached_tokens;
+            found.tokens_max = found.tokens_max.max(tokens);
         }
     }
-
-    #[cold]
-    fn judge_silence(&mut self, id: ReplicaId, replica: ReplicaIndex, silence: &Silence) {
-        let now = self.pool.now;
-        let requests = self.silent_requests(id, replica);
-        let is_unsure = requests.is_writing && !silence.is_certain;
-        let replicas = &mut self.pool.replicas;
-        let prompt_s = replicas.prefill_s(replica, requests.tokens_max);
-        let prompt = Duration::try_from_secs_f64(prompt_s).unwrap_or_default();
-        let timeout = replicas
-            .hang_timeout(replica, is_unsure)
-            .max(prompt.saturating_mul(HANG_TIMEOUT_FACTOR.get()));
-        // Frozen counters show that answers stall. Without them, only a request without a response shows a hang.
-        let heard_for = match requests.oldest_unbegun {
-            _ if silence.are_counters_frozen => silence.lasts,
-            Some(oldest) => silence.lasts.min(now.since(oldest)),
-            None => Duration::ZERO,
-        };
-        let pause = if heard_for < timeout {
-            timeout.saturating_sub(heard_for)
-        } else if replicas.are_others_alive(replica, timeout / 2, now) {
-            replicas.on_hang(replica, now);
-            self.counters.hung_replicas += 1;
-            return self.abandon(id, requests.unbegun, silence.is_certain);
-        } else {
-            CHECK_PAUSE_MIN
-        };
-        if let Some(replica) = replicas.get_mut(replica) {
-            replica.signs.check_after(pause.max(CHECK_PAUSE_MIN));
-        }
-    }
-
-    fn silent_requests(&self, id: ReplicaId, replica: ReplicaIndex) -> SilentRequests {
-        let mut found = SilentRequests::default();
-        let in_flight = self.pool.in_flight.iter();
-        for (number, request) in in_flight.filter(|(_, request)| request.replica == id) {
-            // Another replica may be at fault for a prompt that is computed there.
-            if request.has_begun || !request.tells_start || request.prefill.is_some() {
-                found.is_writing = true;
-                continue;
-            }
-            if request.is_abandoned {
-                continue;
-            }
-            found.unbegun.push(*number);
-            let judged = self.pool.replicas.get(replica);
-            if judged.is_some_and(|judged| judged.breaker.is_of_epoch(request.permit)) {
-                let oldest = found.oldest_unbegun.unwrap_or(request.dispatched_at);
-                found.oldest_unbegun = Some(oldest.min(request.dispatched_at));
-                found.tokens_max = found.tokens_max.max(request.uncached_tokens);
-            }
-        }
-        found
-    }
-
-    /// Reports a hung replica, and the requests that get no response there.
-    fn abandon(&mut self, replica: ReplicaId, unbegun: Vec<RequestId>, is_certain: bool) {
-        let requests = if is_certain { unbegun } else { Vec::new() };
-        for id in &requests {
-            if let Some(request) = self.pool.in_flight.get_mut(id) {
-                request.is_abandoned = true;
-            }
-        }
-        self.counters.abandoned += requests.len() as u64;
-        self.effects.push_back(Effect::Hung {
-            replica,
-            abandoned: requests.into(),
-        });
-    }
+    found
 }

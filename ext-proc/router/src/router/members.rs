@@ -1,142 +1,184 @@
-//! Members of a pool: replicas and peers that join, leave, change or are probed.
-
-use core::time::Duration;
+//! Members of a pool: replicas and peers that join, leave, change, are probed, or hang.
 
 use super::Router;
-use super::reject::UnpinReason;
+use super::hang::{Verdict, judge_silence};
+use super::unpin::UnpinReason;
 use crate::policy::PolicyEvent;
-use crate::replica::Replica;
+use crate::replica::{CounterEvent, Replica};
 use crate::replica_index::ReplicaIndex;
-use crate::{Load, PeerId, PeerReport, ReplicaId, Role, Time};
+use crate::{
+    Effect, EngineCounters, Load, Placement, RejectReason, ReplicaId, Role, Source, Target, Time,
+};
 
 impl Router {
-    pub(super) fn on_probe(&mut self, id: ReplicaId, load: Load, sent: Time) {
-        let news = self.pool.on_probe(id, Some(load), sent);
-        if news && let Some(tokens) = load.kv_capacity_tokens {
-            self.budget(id, tokens);
-        }
-        if news
+    /// Applies a probe: the load that it showed, or none if the replica answered it without metrics.
+    pub(super) fn on_probe(&mut self, id: ReplicaId, load: Option<Load>, sent: Time) {
+        let is_news = self.pool.on_probe(id, load, sent);
+        if is_news
+            && let Some(load) = load
             && let Some(index) = self.pool.replicas.slot_of(id)
-            && let Some(load) = self.pool.replicas.get(index).and_then(Replica::load)
         {
-            let sent = sent.min(self.pool.now);
-            self.policy.on_event(PolicyEvent::Probed(index, load, sent));
+            if let Some(tokens) = load.kv_capacity_tokens {
+                self.pool.caches.set_budget(index, tokens);
+            }
+            if let Some(load) = self.pool.replicas.get(index).and_then(Replica::load) {
+                let sent = sent.min(self.pool.now);
+                self.policy.on_event(PolicyEvent::Probed(index, load, sent));
+            }
         }
         self.observe_silence(id);
-    }
-
-    /// Tells the policy when a replica had a first token.
-    pub(super) fn on_first_token(&mut self, index: Option<ReplicaIndex>, at: Time) {
-        if let Some(index) = index {
-            self.policy.on_event(PolicyEvent::FirstToken(index, at));
-        }
     }
 
     pub(super) fn probe_failed(&mut self, id: ReplicaId) {
-        let now = self.pool.now;
-        self.pool.replicas.change(id, now, |replica| {
+        let pool = &mut self.pool;
+        pool.replicas.change(id, pool.now, |replica| {
             replica.has_probe_failed = true;
             replica.false_hits.has_failed = true;
         });
-        if let Some(replica) = self.pool.replicas.slot_of(id) {
-            self.pool.adapters.forget_loaded(replica);
+        if let Some(replica) = pool.replicas.slot_of(id) {
+            pool.adapters.forget_loaded(replica);
         }
         self.observe_silence(id);
     }
 
-    pub(super) fn add(&mut self, id: ReplicaId, name: String, role: Role) {
-        if self.pool.replicas.slot_of(id).is_some() {
-            return;
-        }
-        let Some(index) = self.pool.index.join() else {
-            self.counters.replicas_refused += 1;
+    /// Observes the silence of a replica, after a probe of it.
+    fn observe_silence(&mut self, id: ReplicaId) {
+        let (pool, counters) = (&mut self.pool, &mut self.outbox.counters);
+        let now = pool.now;
+        let Some(index) = pool.replicas.slot_of(id) else {
             return;
         };
-        let event = PolicyEvent::ReplicaAdded(index, &name);
-        self.policy.on_event(event);
-        self.pool
-            .replicas
-            .add(index, Replica::new(id, name, role), self.pool.now);
+        let Some(silence) = pool.replicas.observe_silence(index, now) else {
+            return;
+        };
+        match judge_silence(&pool.replicas, &pool.in_flight, index, &silence, now) {
+            Verdict::CheckAfter(pause) => {
+                if let Some(replica) = pool.replicas.get_mut(index) {
+                    replica.signs.check_after(pause);
+                }
+            }
+            Verdict::Hangs { abandoned } => {
+                pool.replicas.on_hang(index, now);
+                counters.hung_replicas += 1;
+                counters.abandoned += abandoned.len() as u64;
+                for id in &abandoned {
+                    if let Some(request) = pool.in_flight.get_mut(id) {
+                        request.is_abandoned = true;
+                    }
+                }
+                self.outbox.effects.push_back(Effect::Hung {
+                    replica: id,
+                    abandoned: abandoned.into(),
+                });
+            }
+        }
     }
 
-    pub(super) fn change_role(&mut self, id: ReplicaId, role: Role) {
+    pub(super) fn report_counters(&mut self, id: ReplicaId, counters: &EngineCounters, sent: Time) {
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        let Some(index) = pool.replicas.slot_of(id) else {
+            return;
+        };
+        match pool.replicas.on_counters(index, counters, sent.min(now)) {
+            Some(CounterEvent::Restarted) => {
+                pool.replicas.on_restart(id, now);
+                pool.adapters.forget_loaded(index);
+                pool.caches.on_restart(id, index);
+                self.outbox.counters.engine_restarts += 1;
+            }
+            Some(CounterEvent::Grown(grown)) => {
+                let (replicas, caches) = (&mut pool.replicas, &mut pool.caches);
+                replicas.learn_counters(index, &grown, now);
+                if let Some(ratio) = replicas.counter_sums().tokens_per_estimate()
+                    && replicas.signals.token_length.teach(Source::Counters, now)
+                {
+                    caches.token_length.learn_counted(ratio);
+                }
+                if let Some(share) = replicas.counter_sums().answer_hit_share()
+                    && !replicas.signals.cache_hits.is_recent(Source::Usage, now)
+                {
+                    caches.answers.learn_counted(share);
+                }
+            }
+            Some(CounterEvent::SeveralFound) => pool.replicas.forget_counters(index),
+            None => {}
+        }
+    }
+
+    pub(super) fn add(&mut self, id: ReplicaId, name: String, role: Role) {
+        let pool = &mut self.pool;
+        if pool.replicas.slot_of(id).is_some() {
+            return;
+        }
+        let Some(index) = pool.caches.index.join() else {
+            self.outbox.counters.replicas_refused += 1;
+            return;
+        };
+        self.policy
+            .on_event(PolicyEvent::ReplicaAdded(index, &name));
+        pool.replicas
+            .add(index, Replica::new(id, name, role), pool.now);
+    }
+
+    /// Changes a replica, which gets new requests afterwards or does not.
+    pub(super) fn assign(
+        &mut self,
+        id: ReplicaId,
+        gets_requests: bool,
+        change: impl FnOnce(&mut Replica),
+    ) {
         let Some(index) = self.pool.replicas.slot_of(id) else {
             return;
         };
-        self.finish_unpin(index);
-        let now = self.pool.now;
-        self.pool
-            .replicas
-            .change(id, now, |replica| replica.role = role);
-        if !role.has_requests() {
-            self.forget_preferred(index);
-            self.unpin(index, UnpinReason::Unavailable);
+        // The queued requests that the replica lost must not go to it.
+        while gets_requests && self.unpinning.contains(index) {
+            self.unpin(index);
         }
-    }
-
-    pub(super) fn add_peer(&mut self, peer: PeerId, name: String) {
-        self.pool.peers.add(peer, name, self.pool.now);
-        self.divide_index_memory();
-    }
-
-    pub(super) fn remove_peer(&mut self, peer: PeerId) {
-        self.pool.peers.remove(peer, self.pool.now);
-        self.divide_index_memory();
-    }
-
-    pub(super) fn drain(&mut self, id: ReplicaId) {
-        if let Some(index) = self.pool.replicas.slot_of(id) {
-            self.set_draining(id, true);
-            self.forget_preferred(index);
-            self.unpin(index, UnpinReason::Unavailable);
+        self.pool.replicas.change(id, self.pool.now, change);
+        if !gets_requests {
+            self.withdraw(index, UnpinReason::Unavailable);
         }
-    }
-
-    pub(super) fn resume(&mut self, id: ReplicaId) {
-        if let Some(index) = self.pool.replicas.slot_of(id) {
-            self.finish_unpin(index);
-            self.set_draining(id, false);
-        }
-    }
-
-    fn set_draining(&mut self, id: ReplicaId, draining: bool) {
-        let now = self.pool.now;
-        self.pool
-            .replicas
-            .change(id, now, |replica| replica.draining = draining);
     }
 
     pub(super) fn remove(&mut self, id: ReplicaId) {
-        let Some(index) = self.pool.replicas.slot_of(id) else {
-            return;
-        };
-        self.policy.on_event(PolicyEvent::ReplicaRemoved(index));
-        self.pool.replicas.remove(id, self.pool.now);
-        self.pool.answers.removed(id);
-        self.pool.sessions.removed(id);
-        self.pool.stored.removed(id);
-        self.forgetting.remove(index);
-        self.claims.remove(index);
-        self.pool.adapters.remove(index);
-        self.forget_preferred(index);
-        self.unpin(index, UnpinReason::Removed);
+        let pool = &mut self.pool;
+        if let Some(index) = pool.replicas.slot_of(id) {
+            self.policy.on_event(PolicyEvent::ReplicaRemoved(index));
+            pool.replicas.remove(id, pool.now);
+            pool.caches.remove(id, index);
+            pool.adapters.remove(index);
+            self.withdraw(index, UnpinReason::Removed);
+        }
     }
 
-    /// Clears this replica as a preferred one; the requests that waited for it are offered the others again.
-    fn forget_preferred(&mut self, index: ReplicaIndex) {
+    /// Removes a replica from the preferences and the restrictions of queued requests. The requests that waited for it are offered the
+    /// others again.
+    fn withdraw(&mut self, index: ReplicaIndex, reason: UnpinReason) {
         self.service.needs_review |= self.pool.queue.forget_preferred(index);
+        self.unpinning.add(index, reason);
+        self.unpin(index);
     }
 
-    pub(super) fn peer_reported(
-        &mut self,
-        peer: PeerId,
-        report: PeerReport,
-        as_of: Time,
-        round_trip: Duration,
-    ) {
-        let now = self.pool.now;
-        self.pool
-            .peers
-            .on_report(peer, report, as_of, round_trip, now);
+    /// Removes a replica from more restrictions of queued requests.
+    pub(super) fn unpin(&mut self, index: ReplicaIndex) {
+        let (queue, prefixes) = (&mut self.pool.queue, &mut self.pool.caches.index);
+        for seq in self.unpinning.unpin(index, queue, prefixes) {
+            self.reject_queued(seq, RejectReason::EmptySubset);
+        }
+    }
+
+    /// Applies a placement of a sibling.
+    pub(super) fn shared(&mut self, placement: &Placement) {
+        let (pool, counters) = (&mut self.pool, &mut self.outbox.counters);
+        let (parent, blocks) = (placement.parent, &placement.blocks);
+        counters.placements_received += 1;
+        let is_attached = match placement.target {
+            Target::Replica(id) => pool.replicas.slot_of(id).is_some_and(|slot| {
+                pool.on_sibling_push(slot, placement.uncached_tokens);
+                pool.caches.index.attach(slot, parent, blocks)
+            }),
+            Target::Peer(id) => pool.peers.on_shared(id, parent, blocks, pool.now),
+        };
+        counters.placements_unattached += u64::from(!is_attached);
     }
 }

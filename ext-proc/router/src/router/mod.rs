@@ -1,56 +1,38 @@
 //! The router of one pool: events in, effects out.
 //!
-//! [`PoolState`] holds what decisions read: replicas, index, queue and peers. `decide` reads it
-//! without a change, `arrive` and `serve` apply decisions, `dispatch` and `forward` send requests away, and `feedback`
-//! learns from the end of each.
+//! [`PoolState`] holds what decisions read: replicas, caches, queue and peers. Decisions are functions that borrow it: `decide`, `regions`
+//! between regions, `hold` for batch work. `arrive` and `serve` apply them, `dispatch` sends requests away, and `finish` learns from the end of
+//! each. The [`Router`] owns the parts, and turns what happened into effects.
 
-mod adapters;
 mod arrive;
-mod claims;
 mod corrections;
-mod counters;
 mod decide;
 mod dispatch;
 mod entitled;
-mod estimates;
-mod explain;
-mod feedback;
-mod forward;
-mod forward_queued;
-mod gate;
+mod finish;
 mod hang;
+mod hold;
 mod learning;
 mod members;
+mod outbox;
 mod plausibility;
 mod prefill;
-mod quarantine;
-mod reconfigure;
-mod region_choice;
-mod reject;
-mod restart;
+mod regions;
+mod routing;
 mod serve;
-mod stored;
-mod tiers;
-mod token_length;
+mod status;
+mod unpin;
 
-use std::collections::VecDeque;
-
-use self::claims::Claims;
-use self::entitled::PastSloCredit;
-use self::feedback::ResponseUsage;
-use self::gate::BatchGate;
-use self::reject::UnpinQueue;
-use self::restart::ForgetQueue;
+use self::arrive::next_rejection;
+use self::hold::next_at_gate;
+use self::learning::ResponseUsage;
+use self::outbox::Outbox;
 use self::serve::Service;
-use self::tiers::TierCounts;
-use self::token_length::TokenLength;
-use crate::policy::Policy;
+use self::unpin::UnpinQueue;
+use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
-use crate::quarantine::Quarantine;
-use crate::{
-    Counters, Effect, Event, Placement, PolicyFactory, ReplicaId, ReplicaStatus, RouterConfig,
-    Stats, TenantStatus, Time,
-};
+use crate::queue::LineRules;
+use crate::{Effect, Event, Placement, PolicyFactory, RouterConfig, Time};
 
 /// Routes the requests of one pool.
 #[derive(Debug)]
@@ -61,20 +43,8 @@ pub struct Router {
     factory: PolicyFactory,
     seed: u64,
     service: Service,
-    /// Whether the last event forwarded as many requests as one event may.
-    has_more_to_forward: bool,
-    past_slo_credit: PastSloCredit,
-    /// Placements that the driver has not taken yet, oldest first.
-    placements: VecDeque<Placement>,
-    effects: VecDeque<Effect>,
-    counters: Counters,
-    token_length: TokenLength,
-    forgetting: ForgetQueue,
-    claims: Claims,
     unpinning: UnpinQueue,
-    quarantine: Quarantine,
-    gate: BatchGate,
-    tier_counts: TierCounts,
+    outbox: Outbox,
 }
 
 impl Router {
@@ -88,18 +58,8 @@ impl Router {
             pool: PoolState::new(config.with_policy(()), seed),
             seed,
             service: Service::default(),
-            has_more_to_forward: false,
-            past_slo_credit: PastSloCredit::default(),
-            placements: VecDeque::new(),
-            effects: VecDeque::new(),
-            counters: Counters::default(),
-            token_length: TokenLength::default(),
-            forgetting: ForgetQueue::default(),
-            claims: Claims::default(),
             unpinning: UnpinQueue::default(),
-            quarantine: Quarantine::default(),
-            gate: BatchGate::default(),
-            tier_counts: TierCounts::default(),
+            outbox: Outbox::default(),
         };
         router.set_line_rules();
         router
@@ -108,7 +68,11 @@ impl Router {
     /// Handles an event. A time before the last one counts as the last one. Events about unknown ids are ignored.
     pub fn handle(&mut self, now: Time, event: Event) {
         self.advance(now);
-        if self.next_service().is_some_and(|due| due <= self.pool.now) {
+        if self
+            .service
+            .next_due(&self.pool)
+            .is_some_and(|due| due <= self.pool.now)
+        {
             // A request that arrives comes after the requests whose review is due.
             self.serve_queue();
         }
@@ -117,6 +81,7 @@ impl Router {
     }
 
     fn apply_event(&mut self, event: Event) {
+        let (now, pool) = (self.pool.now, &mut self.pool);
         match event {
             Event::Arrived(request) => self.arrived(request),
             Event::Finished {
@@ -132,74 +97,78 @@ impl Router {
                 self.on_finish(id, served_by, end, &ResponseUsage::new(ttft_us, tokens));
             }
             Event::Began(id) => self.on_begin(id),
-            Event::Stored(id, served_by, response) => self.on_stored(id, served_by, response),
+            Event::Stored(id, served_by, response) => pool.on_stored(id, served_by, response),
             Event::Aborted(id) => self.on_abort(id),
             Event::Probed {
                 replica,
                 load,
                 sent,
-            } => self.on_probe(replica, load, sent),
-            Event::AdaptersListed { replica, adapters } => self.list_adapters(replica, adapters),
+            } => self.on_probe(replica, Some(load), sent),
+            Event::AnsweredWithoutMetrics { replica, sent } => self.on_probe(replica, None, sent),
+            Event::ProbeFailed(replica) => self.probe_failed(replica),
+            Event::AdaptersListed { replica, adapters } => pool.list_adapters(replica, adapters),
             Event::AdaptersReported {
                 replica,
                 report,
                 sent,
-            } => self.report_adapters(replica, &report, sent),
+            } => pool.report_adapters(replica, &report, sent),
             Event::CountersReported {
                 replica,
                 counters,
                 sent,
             } => self.report_counters(replica, &counters, sent),
-            Event::AnsweredWithoutMetrics { replica, sent } => {
-                self.answered_without_metrics(replica, sent);
-            }
-            Event::ProbeFailed(replica) => self.probe_failed(replica),
             Event::Added {
                 replica,
                 name,
                 role,
             } => self.add(replica, name, role),
-            Event::RoleChanged(replica, role) => self.change_role(replica, role),
-            Event::Draining(replica) => self.drain(replica),
-            Event::Resumed(replica) => self.resume(replica),
-            Event::CacheEmptied(replica) => self.on_cache_emptied(replica),
+            Event::RoleChanged(id, role) => self.assign(id, role.has_requests(), |r| r.role = role),
+            Event::Draining(id) => self.assign(id, false, |r| r.draining = true),
+            Event::Resumed(id) => self.assign(id, true, |r| r.draining = false),
+            Event::CacheEmptied(replica) => pool.on_cache_emptied(replica),
             Event::Removed(replica) => self.remove(replica),
-            Event::PeerAdded { peer, name } => self.add_peer(peer, name),
-            Event::PeerRemoved(peer) => self.remove_peer(peer),
+            Event::PeerAdded { peer, name } => pool.add_peer(peer, name),
+            Event::PeerRemoved(peer) => pool.remove_peer(peer),
             Event::PeerReported {
                 peer,
                 report,
                 as_of,
                 round_trip,
-            } => self.peer_reported(peer, report, as_of, round_trip),
-            Event::PeerLost(peer) => self.pool.peers.on_loss(peer, self.pool.now),
+            } => pool.peers.on_report(peer, report, as_of, round_trip, now),
+            Event::PeerLost(peer) => pool.peers.on_loss(peer, now),
             Event::Shared(placement) => self.shared(&placement),
-            Event::Shutdown => self.shutdown(),
+            Event::Shutdown => self.shut_down(),
         }
     }
 
     /// The next effect that the driver must carry out, oldest first; called until it returns `None`.
     pub fn poll_effect(&mut self) -> Option<Effect> {
-        self.effects.pop_front()
+        self.outbox.effects.pop_front()
+    }
+
+    /// Takes the oldest placement that the driver has not sent to the siblings. There is none unless [`crate::RegionRules::share`] is set.
+    pub fn poll_placement(&mut self) -> Option<Placement> {
+        let placement = self.outbox.placements.pop_front()?;
+        self.outbox.counters.placements_sent += 1;
+        Some(placement)
     }
 
     /// The time of the next call of [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
-        let changes = [
-            self.pool.replicas.next_expiry(),
-            self.pool.peers.next_change(),
+        let pool = &self.pool;
+        let is_pending = self.unpinning.first().is_some()
+            || self.service.has_more_to_forward()
+            || pool.caches.is_pending()
+            || pool.peers.index.has_excess();
+        let times = [
+            next_rejection(pool).map(|(time, _)| time),
+            pool.replicas.next_expiry(),
+            pool.peers.next_change(),
+            next_at_gate(pool),
+            self.service.next_due(pool),
+            is_pending.then_some(pool.now),
         ];
-        let changes = changes.into_iter().flatten();
-        let service = self.next_service();
-        let is_pending = self.forgetting.is_pending()
-            || self.unpinning.is_pending()
-            || self.has_more_to_forward
-            || self.pool.index.has_excess()
-            || self.pool.peers.index.has_excess();
-        let rest = is_pending.then_some(self.pool.now);
-        let due = self.next_rejection().into_iter().chain(changes);
-        let due = due.chain(self.next_at_gate());
-        due.chain(service).chain(rest).min()
+        times.into_iter().flatten().min()
     }
 
     /// Handles the time that [`Self::poll_timeout`] named. An early call does no harm.
@@ -208,67 +177,74 @@ impl Router {
         self.serve_queue();
     }
 
-    /// Statistics as of `now`.
-    pub fn stats(&self, now: Time) -> Stats {
-        let oldest = self.pool.queue.oldest();
-        Stats {
-            queue_length: self.pool.queue.len(),
-            oldest_wait: oldest
-                .map(|(_, queued)| now.since(queued.arrived))
-                .unwrap_or_default(),
-            in_flight: self.pool.in_flight.len(),
-            available_replicas: self.pool.replicas.available().len(),
-            available_prefillers: self.pool.replicas.prefillers().len(),
-            forwarded_in_flight: self.pool.forwarded.len(),
-            peer_index: self.pool.peers.index.stats(),
-            index: self.pool.index.stats(),
-            counters: self.counters.clone(),
+    /// Lets time pass, in which probes become stale and queued requests expire.
+    fn advance(&mut self, now: Time) {
+        self.pool.advance(now);
+        let (size, now) = (self.pool.replicas.size(), self.pool.now);
+        self.service.past_slo.advance(size, now);
+        if let Some(replica) = self.unpinning.first() {
+            self.unpin(replica);
+        }
+        self.reject_expired();
+        let pool = &mut self.pool;
+        if let Some(rules) = pool.config.tiers.map(|tiers| tiers.batch)
+            && pool.gate.next_signal(&rules) <= now
+        {
+            // An interval without the end of a request is a signal, too.
+            pool.gate.signal(now);
         }
     }
 
-    /// Figures of the tenants, in no order: those with an entry of their own, then all others together.
-    pub fn tenants(&self) -> impl Iterator<Item = &TenantStatus> {
-        self.pool.tenants.all()
-    }
-
-    /// Every replica, in order of identity.
-    pub fn replicas(&self, now: Time) -> impl Iterator<Item = ReplicaStatus> + '_ {
-        self.pool.replicas.all().filter_map(move |index| {
-            let status = self.pool.replicas.status(index, now)?;
-            Some(ReplicaStatus {
-                prefix_bytes: self.pool.index.held_bytes(index),
-                adapters: self.pool.adapters.status(index),
-                ..status
-            })
-        })
-    }
-
-    /// Whether a replica has no request, as far as this router and its siblings know.
-    #[must_use]
-    pub fn is_idle(&self, replica: ReplicaId) -> bool {
-        let slot = self.pool.replicas.slot_of(replica);
-        let replica = slot.and_then(|slot| self.pool.replicas.get(slot));
-        replica.is_some_and(|replica| replica.requests() == 0)
-    }
-
-    /// Lets time pass, in which probes become stale and queued requests expire.
-    fn advance(&mut self, now: Time) {
-        self.pool.now = self.pool.now.max(now);
-        self.pool.queue.set_now(self.pool.now);
-        let replicas = self.pool.replicas.size();
-        self.past_slo_credit.advance(replicas, self.pool.now);
-        self.pool.replicas.expire(self.pool.now);
-        self.pool.peers.expire(self.pool.now);
-        self.forget_more();
-        self.pool.evict_excess();
-        self.unpin_more();
-        self.reject_expired();
-        self.advance_gate();
-    }
-
-    fn shutdown(&mut self) {
+    fn shut_down(&mut self) {
         self.pool.is_shutting_down = true;
         self.reject_expired();
+    }
+
+    /// Replaces the configuration; replicas, queue and index stay. A policy of another name decides from now on.
+    pub fn reconfigure(&mut self, now: Time, config: RouterConfig) {
+        let is_new = config.policy != self.factory;
+        self.factory = config.policy.clone();
+        let pool = &mut self.pool;
+        pool.config = config.with_policy(());
+        pool.adapters.presume_slots(pool.config.adapter_slots);
+        pool.set_now(now);
+        if is_new {
+            // The new policy hears of no request that waits: each one counts as an arrival when it is next asked, so a reload does no
+            // work for a long queue.
+            self.policy = self.factory.build(self.seed);
+            pool.queue.forget_preferences();
+            // A draining replica may resume.
+            for index in pool.replicas.all() {
+                if let Some(replica) = pool.replicas.get(index) {
+                    let event = PolicyEvent::ReplicaAdded(index, &replica.name);
+                    self.policy.on_event(event);
+                }
+            }
+        }
+        self.set_line_rules();
+        let pool = &mut self.pool;
+        pool.tenants.set_weights(pool.config.tenants.as_ref());
+        if pool.config.tiers.is_none() {
+            // No gate holds requests any more.
+            self.promote_due(usize::MAX);
+        }
+        self.advance(now);
+        let pool = &mut self.pool;
+        pool.divide_index_memory();
+        if !pool.config.region.share {
+            self.outbox.placements.clear();
+        }
+        let (push, stale_after) = (pool.config.push, pool.config.probe_stale_after);
+        pool.replicas.set_rules(push, stale_after, pool.now);
+        self.serve_queue();
+    }
+
+    /// Applies the order of service of the configuration and the policy.
+    fn set_line_rules(&mut self) {
+        let config = &self.pool.config;
+        let rules = LineRules::new(config, self.policy.rules().past_slo_last);
+        let has_tiers = config.tiers.is_some();
+        self.pool.queue.set_rules(rules, has_tiers);
     }
 }
 

@@ -60,7 +60,7 @@ impl CandidateSearch<'_> {
     /// Prices the least loaded holders of the longest prefix; returns the other replicas, unless none of them can cost less.
     fn price_holders(&mut self) -> Option<Unseen> {
         let (query, view) = (self.query, self.cost_model.view);
-        let (blocks, index) = (query.request.fingerprint.blocks(), &view.pool.index);
+        let (blocks, index) = (query.request.fingerprint.blocks(), &view.pool.caches.index);
         let mut replicas = view.candidates.clone();
         let mut longest = index.deepest_within(blocks, &query.known, &replicas);
         if longest.depth > 0 {
@@ -90,7 +90,7 @@ impl CandidateSearch<'_> {
 
     /// Whether none of these replicas can cost less, since none holds even the landmark. Cheaper than a search for the next match.
     fn is_settled_for(&self, unseen: &ReplicaSet) -> bool {
-        let index = &self.cost_model.view.pool.index;
+        let index = &self.cost_model.view.pool.caches.index;
         self.query.landmark.is_some_and(|landmark| {
             self.is_settled(landmark.depth.saturating_sub(1)) && !index.any_has(&landmark, unseen)
         })
@@ -105,6 +105,7 @@ impl CandidateSearch<'_> {
             let blocks = query.request.fingerprint.blocks();
             let matched = view
                 .pool
+                .caches
                 .index
                 .deepest_of_within(blocks, &query.known, replica);
             self.price(replica, &MatchCost::of(matched, query, view));
@@ -123,10 +124,11 @@ impl CandidateSearch<'_> {
             .cost_model
             .load_of_prompt(query.request.uncached_tokens(unseen.longest.depth));
         for replica in load.least_loaded(unseen_holders.iter(), view).replicas() {
-            let matched = view
-                .pool
-                .index
-                .deepest_of_within(blocks, &unseen.longest, replica);
+            let matched =
+                view.pool
+                    .caches
+                    .index
+                    .deepest_of_within(blocks, &unseen.longest, replica);
             self.price(replica, &MatchCost::of(matched, query, view));
         }
     }
@@ -145,10 +147,11 @@ impl CandidateSearch<'_> {
             least_loaded = load.least_loaded(unseen.replicas.iter().take(COMPARED_MAX), view);
         }
         for replica in least_loaded.replicas() {
-            let matched = view
-                .pool
-                .index
-                .deepest_of_within(blocks, &unseen.longest, replica);
+            let matched =
+                view.pool
+                    .caches
+                    .index
+                    .deepest_of_within(blocks, &unseen.longest, replica);
             let same = match_cost.filter(|match_cost| match_cost.matched == matched);
             let match_cost =
                 match_cost.insert(same.unwrap_or_else(|| MatchCost::of(matched, query, view)));
@@ -176,7 +179,7 @@ fn some_holders<'a>(
 ) -> impl Iterator<Item = ReplicaIndex> + 'a {
     let last = request.fingerprint.blocks().last();
     let start = last.map_or(0, |block| block.hash);
-    let holders = view.pool.index.targets_from(matched, start, among);
+    let holders = view.pool.caches.index.targets_from(matched, start, among);
     holders.take(COMPARED_MAX)
 }
 
@@ -191,7 +194,7 @@ pub(super) fn affinity_replica(
     let view = cost_model.view;
     let busy = &*view.eligible(query.request, &cost_model.busy);
     let blocks = query.request.fingerprint.blocks();
-    let matched = view.pool.index.deepest_within(blocks, longest, busy);
+    let matched = view.pool.caches.index.deepest_within(blocks, longest, busy);
     if cost_model.lower_bound(query, matched.depth) >= cost_max {
         return None;
     }
@@ -214,7 +217,11 @@ pub(super) fn affinity_replica(
             .least_loaded(holders.intersection(busy).iter(), view)
             .replicas()
         {
-            let matched = view.pool.index.deepest_of_within(blocks, &matched, replica);
+            let matched = view
+                .pool
+                .caches
+                .index
+                .deepest_of_within(blocks, &matched, replica);
             price(replica, &MatchCost::of(matched, query, view));
         }
     }

@@ -70,7 +70,7 @@ impl<'a> CostModel<'a> {
             busy: view.pool.replicas.trusted().without(view.candidates),
             waiting_per_replica: view.pool.queue.waiting_len() as f64
                 / view.pool.replicas.staying().len().max(1) as f64,
-            affinity_weight: affinity_weight(view.pool.cached_share.computed_per_cached()),
+            affinity_weight: affinity_weight(view.pool.caches.cached_share.computed_per_cached()),
         }
     }
 
@@ -113,6 +113,7 @@ impl<'a> CostModel<'a> {
         let matched = self
             .view
             .pool
+            .caches
             .index
             .deepest_within(blocks, &query.known, on);
         let work = query.work(query.request.uncached_tokens(matched.depth));
@@ -123,7 +124,7 @@ impl<'a> CostModel<'a> {
     /// Prices a replica, after a lookup of the prefix that it holds.
     pub(super) fn price(&self, query: &CandidateQuery<'_>, replica: ReplicaIndex) -> CandidateCost {
         let blocks = query.request.fingerprint.blocks();
-        let index = &self.view.pool.index;
+        let index = &self.view.pool.caches.index;
         let matched = index.deepest_of_within(blocks, &query.known, replica);
         let match_cost = MatchCost::of(matched, query, self.view);
         let tokens = match_cost.uncached_on(replica, query, self.view);

@@ -93,16 +93,16 @@ impl<'a> CandidateQuery<'a> {
         let blocks = request.fingerprint.blocks();
         // These lookups wait for memory, but not for each other. Most requests return to the last replica of their session.
         if let Some(session) = request.session {
-            view.pool.sessions.prefetch(session);
+            view.pool.caches.sessions.prefetch(session);
         }
-        view.pool.index.prefetch_known(blocks);
+        view.pool.caches.index.prefetch_known(blocks);
         let session_at = last_of_session(request, view);
         if let Some(replica) = session_at {
             view.pool.replicas.prefetch(replica);
-            view.pool.index.prefetch_target(replica);
+            view.pool.caches.index.prefetch_target(replica);
         }
-        let landmark = view.pool.index.landmark(blocks);
-        let known = view.pool.index.find_known(blocks);
+        let landmark = view.pool.caches.index.landmark(blocks);
+        let known = view.pool.caches.index.find_known(blocks);
         Self {
             request,
             timing: view.timing,
@@ -148,14 +148,14 @@ impl<'a> CandidateQuery<'a> {
         let uncached = self.request.uncached_tokens(depth);
         let unseen = self
             .session_at
-            .map_or(0.0, |_| view.pool.sessions.affinity_share());
-        (uncached - view.pool.answers.expected_at_most(uncached)) * (1.0 - unseen)
+            .map_or(0.0, |_| view.pool.caches.sessions.affinity_share());
+        (uncached - view.pool.caches.answers.expected_at_most(uncached)) * (1.0 - unseen)
     }
 }
 
 /// The replica that served the request's session last.
 fn last_of_session(request: &Request, view: &View<'_>) -> Option<ReplicaIndex> {
-    let replica = view.pool.sessions.last(request.session?)?;
+    let replica = view.pool.caches.sessions.last(request.session?)?;
     view.pool.replicas.slot_of(replica)
 }
 
@@ -175,11 +175,11 @@ impl MatchCost {
     pub(super) fn of(matched: PrefixMatch, query: &CandidateQuery<'_>, view: &View<'_>) -> Self {
         let uncached = query.request.uncached_tokens(matched.depth);
         let answer = AnswerKey::matched(query.request, matched.depth)
-            .and_then(|key| view.pool.answers.at(key, uncached))
+            .and_then(|key| view.pool.caches.answers.at(key, uncached))
             .and_then(|(at, held)| {
                 Some((
                     view.pool.replicas.slot_of(at)?,
-                    view.pool.answers.expected(held),
+                    view.pool.caches.answers.expected(held),
                 ))
             });
         Self {
@@ -200,7 +200,7 @@ impl MatchCost {
         let answer = self.answer.filter(|(at, _)| *at == replica);
         let answer = answer.map_or(0.0, |(_, expected)| expected);
         let unseen = if query.session_at == Some(replica) {
-            view.pool.sessions.affinity_share()
+            view.pool.caches.sessions.affinity_share()
         } else {
             0.0
         };

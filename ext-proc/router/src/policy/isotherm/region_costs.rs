@@ -43,6 +43,7 @@ impl RegionCosts for Isotherm {
         let blocks = request.fingerprint.blocks();
         let matched = view
             .pool
+            .caches
             .index
             .deepest_of_within(blocks, &query.known, replica);
         let tokens = MatchCost::of(matched, &query, view).uncached_on(replica, &query, view);

@@ -77,7 +77,7 @@ impl Pool {
         let decodes = (0..replicas).map(|id| (id, Role::Both));
         let prefills = (0..prefillers).map(|id| (replicas + id, Role::Prefill));
         for (id, role) in decodes.chain(prefills) {
-            let index = pool.index.join().unwrap();
+            let index = pool.caches.index.join().unwrap();
             let replica = Replica::new(ReplicaId(id), id.to_string(), role);
             pool.replicas.add(index, replica, pool.now);
         }
@@ -87,7 +87,7 @@ impl Pool {
     /// Lets the pool answer so many cold prompts that it expects nothing else.
     fn expect_cold_prompts(&mut self) {
         for _ in 0..2_000 {
-            self.0.cached_share.add(1_000.0, 1_000.0);
+            self.0.caches.cached_share.add(1_000.0, 1_000.0);
         }
     }
 
@@ -102,16 +102,16 @@ impl Pool {
             } => {
                 let request = request(conversation, blocks);
                 let chain = request.fingerprint.blocks();
-                let matched = pool.index.deepest_of(chain, replica);
+                let matched = pool.caches.index.deepest_of(chain, replica);
                 pool.replicas
                     .on_dispatch(replica, streamed(f64::from(blocks) * 50.0), pool.now);
-                pool.index.record(chain, replica, &matched);
+                pool.caches.index.record(chain, replica, &matched);
                 if let Some(adapter) = request.adapter {
                     pool.adapters.on_dispatch(replica, adapter, 0.3, pool.now);
                 }
-                pool.sessions.record(request.session.unwrap(), id);
+                pool.caches.sessions.record(request.session.unwrap(), id);
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
-                pool.answers.record(key, id, blocks * 20);
+                pool.caches.answers.record(key, id, blocks * 20);
             }
             Op::Measured { slow, answer } => {
                 let (slow, tokens) = (f64::from(slow), f64::from(answer));
@@ -128,8 +128,8 @@ impl Pool {
                     },
                     pool.now,
                 );
-                pool.answers.learn(100.0, 90.0);
-                pool.sessions.learn(true, 0.5);
+                pool.caches.answers.learn(100.0, 90.0);
+                pool.caches.sessions.learn(true, 0.5);
             }
             Op::Reported { adapter, slots } => {
                 let report = AdapterReport {
@@ -223,11 +223,11 @@ fn a_prompt_finds_the_shortest_queue_of_prefill_though_other_replicas_have_fewer
         for _ in 0..requests {
             let state = &mut pool.0;
             let chain = prompt.fingerprint.blocks();
-            let matched = state.index.deepest_of(chain, replica);
+            let matched = state.caches.index.deepest_of(chain, replica);
             state
                 .replicas
                 .on_dispatch(replica, streamed(tokens), state.now);
-            state.index.record(chain, replica, &matched);
+            state.caches.index.record(chain, replica, &matched);
         }
     }
     let request = request(0, 200);

@@ -4,7 +4,7 @@ use core::hint::black_box;
 use core::time::Duration;
 
 use super::{CostInputs, Rank, Replicas};
-use crate::pool_state::InFlightRequest;
+use crate::in_flight::InFlightRequest;
 use crate::replica::latency::ReplicaLatency;
 use crate::replica::{
     BreakerPermit, ComputedShare, CounterEvent, Evidence, FalseHits, PushedPrompt, Replica, RowId,
@@ -162,23 +162,25 @@ impl Replicas {
     }
 
     /// Registers the end of a request and its verdict. `computed` says what became of the prompt if the response had not
-    /// begun.
+    /// begun, and `is_streamed` whether the response began with its first token, and told when that came.
     pub(crate) fn on_release(
         &mut self,
         request: &InFlightRequest,
         evidence: Evidence,
         computed: ComputedShare,
+        is_streamed: bool,
         now: Time,
     ) {
-        self.change(request.replica, now, |replica| {
-            let ended = replica.on_end(request.row, computed, now);
-            replica.breaker.on_end(request.permit, evidence, now);
+        let claim = &request.claim;
+        self.change(claim.replica, now, |replica| {
+            let ended = replica.on_end(claim.row, computed, now);
+            replica.breaker.on_end(claim.permit, evidence, now);
             if let Some(ended) = ended
                 && evidence == Evidence::Success
             {
                 replica.ends.add(false);
                 if ended.prompt.is_stream {
-                    replica.on_answer(request.is_streamed);
+                    replica.on_answer(is_streamed);
                 }
                 if ended.has_begun {
                     replica.signs.add_sign(now);

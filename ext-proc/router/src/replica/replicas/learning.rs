@@ -77,6 +77,7 @@ impl Replicas {
         let Some(Some(replica)) = self.replicas.get_mut(slot.index()) else {
             return;
         };
+        replica.signs.on_counters(grown, now);
         let counted = replica.counted.get_or_insert_default();
         counted.on_counters(grown, now);
         let hit_discount = 1.0 - counted.hit_credit(now);

@@ -237,9 +237,9 @@ impl Run {
         let waiting = pool
             .queue
             .all()
-            .map(|queued| (queued.tenant, queued.tokens));
+            .map(|queued| (queued.charge.slot, queued.charge.tokens));
         let in_flight = pool.in_flight.values();
-        let in_flight = in_flight.map(|request| (request.tenant, request.tokens));
+        let in_flight = in_flight.map(|request| (request.charge.slot, request.charge.tokens));
         let all: Vec<(TenantSlot, u64)> = waiting.chain(in_flight).collect();
         let mut sums: BTreeMap<TenantSlot, (usize, u64)> = BTreeMap::new();
         for (tenant, tokens) in &all {

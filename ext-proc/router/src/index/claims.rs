@@ -11,12 +11,9 @@
 
 use std::collections::BTreeMap;
 
-use isotherm_fingerprint::{BlockHash, Fingerprint};
+use isotherm_fingerprint::BlockHash;
 
-use super::Router;
-use crate::ReplicaId;
-use crate::index::PredictionRecord;
-use crate::pool_state::InFlightRequest;
+use super::{PredictionRecord, PrefixIndex};
 use crate::replica_index::ReplicaIndex;
 
 /// Limit of orphans. One orphan beyond the limit replaces another, whose claim stays.
@@ -33,11 +30,11 @@ struct OrphanClaim {
 
 /// Orphans, each by its replica and its deepest block.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
+pub(crate) struct OrphanClaims {
     orphans: BTreeMap<(ReplicaIndex, u64), OrphanClaim>,
 }
 
-impl Claims {
+impl OrphanClaims {
     /// Forgets what a removed replica held.
     pub(super) fn remove(&mut self, replica: ReplicaIndex) {
         self.orphans.retain(|(index, _), _| *index != replica);
@@ -58,17 +55,8 @@ impl Claims {
         orphan.stamp = orphan.stamp.max(claim.stamp);
     }
 
-    /// Whether no ended request has left a claim.
-    pub(super) fn is_empty(&self) -> bool {
-        self.orphans.is_empty()
-    }
-
-    /// Confirms the claims on a prompt that a replica has computed.
-    pub(super) fn confirm(&mut self, replica: ReplicaIndex, prompt: &Fingerprint) {
-        self.remove_blocks(replica, prompt.blocks());
-    }
-
-    fn remove_blocks(&mut self, replica: ReplicaIndex, blocks: &[BlockHash]) {
+    /// Removes the orphans of a prompt.
+    pub(crate) fn remove_blocks(&mut self, replica: ReplicaIndex, blocks: &[BlockHash]) {
         if self.orphans.is_empty() {
             return;
         }
@@ -77,56 +65,15 @@ impl Claims {
         }
     }
 
-    fn take(&mut self, replica: ReplicaIndex, hash: u64) -> Option<OrphanClaim> {
-        self.orphans.remove(&(replica, hash))
-    }
-}
-
-impl Router {
-    /// Takes back the claims of a request whose replicas have computed nothing, or something else.
-    #[inline(never)]
-    pub(super) fn take_back_claims(&mut self, request: &InFlightRequest) {
-        let fingerprint = &request.fingerprint;
-        self.take_back(request.replica, fingerprint, &request.recorded);
-        if let Some(prefill) = &request.prefill {
-            self.take_back(prefill.replica, fingerprint, &prefill.recorded);
-        }
-    }
-
-    /// Ends the claims of a request whose response has not begun, after what it added was taken back. `is_computed` says that it
-    /// was not: the replica may hold the prompt.
-    pub(super) fn end_claims(&mut self, request: &InFlightRequest, is_computed: bool) {
-        if request.has_begun {
-            return;
-        }
-        let pool = &mut self.pool;
-        let prefill = request.prefill.as_ref();
-        let prefill = prefill.map(|prefill| (prefill.replica, &prefill.recorded));
-        for (replica, recorded) in [(request.replica, &request.recorded)]
-            .into_iter()
-            .chain(prefill)
-        {
-            match pool.replicas.slot_of(replica) {
-                Some(slot) if is_computed => pool.index.confirm(slot, recorded),
-                Some(slot) => pool.index.unclaim(slot, recorded),
-                None => {}
-            }
-        }
-    }
-
     /// Takes back what a dispatch recorded for a replica, and the orphans that only this request used.
     #[inline(never)]
     pub(super) fn take_back(
         &mut self,
-        replica: ReplicaId,
-        fingerprint: &Fingerprint,
+        index: &mut PrefixIndex,
+        replica: ReplicaIndex,
+        blocks: &[BlockHash],
         recorded: &PredictionRecord,
     ) {
-        let Some(replica) = self.pool.replicas.slot_of(replica) else {
-            return;
-        };
-        let (index, claims) = (&mut self.pool.index, &mut self.claims);
-        let blocks = fingerprint.blocks();
         let mut depth = blocks.len();
         let mut claim = OrphanClaim {
             first_depth: recorded.depth_before,
@@ -135,20 +82,20 @@ impl Router {
         let adds_nothing = claim.first_depth == depth;
         loop {
             let chain = blocks.get(..depth).unwrap_or_default();
-            let last_use = |hash| claims.stamp_of(replica, hash).max(claim.stamp);
+            let last_use = |hash| self.stamp_of(replica, hash).max(claim.stamp);
             let first_depth = claim.first_depth;
             if let Some(hash) =
                 index.retract_down_to(chain, (replica, recorded.owner), first_depth, last_use)
             {
-                claims.add(replica, hash, claim);
+                self.add(replica, hash, claim);
                 return;
             }
-            claims.remove_blocks(replica, chain.get(first_depth..).unwrap_or_default());
+            self.remove_blocks(replica, chain.get(first_depth..).unwrap_or_default());
             depth = first_depth;
             let Some(deepest) = deepest_of(blocks, depth) else {
                 return;
             };
-            let orphan = claims.take(replica, deepest);
+            let orphan = self.orphans.remove(&(replica, deepest));
             let stamp = claim.stamp.max(orphan.map_or(0, |orphan| orphan.stamp));
             match orphan {
                 Some(orphan) if orphan.first_depth < depth => {
@@ -158,7 +105,7 @@ impl Router {
                 None if !adds_nothing => return,
                 _ => {
                     let first_depth = depth;
-                    claims.add(replica, deepest, OrphanClaim { first_depth, stamp });
+                    self.add(replica, deepest, OrphanClaim { first_depth, stamp });
                     return;
                 }
             }

@@ -6,11 +6,11 @@
 use crate::constant::constants;
 
 constants! {
-    /// Bytes in a token by the filter's estimate.
+    /// Bytes in a token. Source: the filter's estimate.
     ESTIMATED_BYTES: f64 = 4.0;
     /// Factor by which the weight of earlier prompts shrinks with each prompt.
     DECAY: f64 = 0.98;
-    /// Weight of the filter's estimate, in prompts.
+    /// Weight of the filter's estimate, in prompts. Guards: one odd prompt does not set the length of a token.
     PRESUMED_PROMPTS: f64 = 2.0;
 }
 /// Bounds of the ratio of tokens to estimated ones, whatever an engine counts (images).
@@ -18,7 +18,7 @@ const RATIO: core::ops::RangeInclusive<f64> = 0.25..=4.0;
 
 /// Learned number of tokens for each estimated one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct TokenLength {
+pub(crate) struct TokenLength {
     /// Decaying sums of tokens and of estimated tokens.
     sums: [f64; 2],
     ratio: f64,
@@ -35,7 +35,7 @@ impl Default for TokenLength {
 
 impl TokenLength {
     /// Learns the tokens of a prompt.
-    pub(super) fn learn(&mut self, tokens: f64, estimated: f64) {
+    pub(crate) fn learn(&mut self, tokens: f64, estimated: f64) {
         if estimated < 1.0 {
             return;
         }
@@ -54,7 +54,7 @@ impl TokenLength {
     }
 
     /// Takes over the ratio that counters show.
-    pub(super) const fn learn_counted(&mut self, ratio: f64) {
+    pub(crate) const fn learn_counted(&mut self, ratio: f64) {
         self.ratio = ratio.clamp(*RATIO.start(), *RATIO.end());
     }
 
@@ -64,12 +64,12 @@ impl TokenLength {
         clippy::cast_sign_loss,
         reason = "a positive number of tokens; saturates"
     )]
-    pub(super) fn tokens(&self, estimated: u32) -> u32 {
+    pub(crate) fn tokens(&self, estimated: u32) -> u32 {
         (f64::from(estimated) * self.ratio).round() as u32
     }
 
     /// Prompt bytes in a token.
-    pub(super) fn bytes(&self) -> f64 {
+    pub(crate) fn bytes(&self) -> f64 {
         ESTIMATED_BYTES.get() / self.ratio
     }
 }

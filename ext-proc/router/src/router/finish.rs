@@ -1,0 +1,427 @@
+//! Feedback: what the beginning and the end of a response change. `learning.rs` has what an answer teaches.
+
+use isotherm_fingerprint::Api;
+
+use super::Router;
+use super::corrections::compare_prediction;
+use super::learning::{self, ResponseUsage};
+use super::plausibility::Plausibility;
+use crate::constant::constants;
+use crate::in_flight::{InFlightRequest, PrefillClaim};
+use crate::policy::PolicyEvent;
+use crate::pool_state::PoolState;
+use crate::quarantine::{PromptVerdict, key_of};
+use crate::queue::QueueSeq;
+use crate::replica::{ComputedShare, Evidence, Replicas};
+use crate::{End, RejectReason, ReplicaId, RequestId, ServedBy, Time};
+
+constants! {
+    /// Weight of a finished request in the learned service time.
+    SERVICE_LEARNING_RATE: f64 = 0.05;
+}
+
+impl Router {
+    /// Registers that the response to a request begins: its replica has admitted it, and its prefill replica has computed the
+    /// prompt.
+    pub(super) fn on_begin(&mut self, id: RequestId) {
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        let Some(request) = pool.in_flight.get_mut(&id) else {
+            return;
+        };
+        if core::mem::replace(&mut request.has_begun, true) {
+            return;
+        }
+        let (objective, claim) = (request.objective, &request.claim);
+        let is_in_time = now <= objective.due;
+        self.outbox.tiers.first_token(objective.tier, is_in_time);
+        let replicas = &mut pool.replicas;
+        replicas.on_begin(claim.replica, claim.row, claim.permit, now);
+        if let Some(replica) = replicas.slot_of(claim.replica) {
+            self.policy.on_event(PolicyEvent::FirstToken(replica, now));
+            pool.caches.index.confirm(replica, &claim.recorded);
+            let blocks = request.fingerprint.blocks();
+            pool.caches.orphans.remove_blocks(replica, blocks);
+        }
+        if let Some(prefill) = &mut request.prefill {
+            prefill.is_computed = true;
+            let claim = &prefill.claim;
+            if let Some(replica) = replicas.slot_of(claim.replica) {
+                pool.caches.index.confirm(replica, &claim.recorded);
+            }
+            replicas.change(claim.replica, now, |replica| {
+                replica.on_end(claim.row, ComputedShare::Whole, now);
+            });
+        }
+    }
+
+    pub(super) fn on_finish(
+        &mut self,
+        id: RequestId,
+        served_by: ServedBy,
+        end: End,
+        usage: &ResponseUsage,
+    ) {
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        if let Some(request) = pool.peers.forwarded.remove(id) {
+            if pool.peers.on_end(&request, served_by, end, now) {
+                self.outbox.count_end(end);
+                // The estimate of the filter, and with it the number of media, is not kept for forwarded requests.
+                let verdict = usage.plausibility(&request.fingerprint, u32::MAX);
+                if end == End::Answered
+                    && verdict == Plausibility::Plausible
+                    && let Some((prompt, cached)) = usage.prompt_tokens.zip(usage.cached_tokens)
+                {
+                    let counters = &mut self.outbox.counters;
+                    counters.forwarded_prompt_tokens += u64::from(prompt);
+                    counters.forwarded_cached_tokens += u64::from(cached);
+                }
+            }
+            return;
+        }
+        let Some(request) = pool.in_flight.remove(&id) else {
+            return;
+        };
+        let deviation = Deviation::of(request.claim.replica, served_by);
+        pool.gate.signal(now);
+        leave(pool, &request);
+        let period = pool.config.quarantine;
+        let prompt = pool
+            .quarantine
+            .on_end(&request, served_by, end, period, now);
+        if let PromptVerdict::Quarantined(key) = prompt {
+            self.outbox.counters.quarantines += 1;
+            self.reject_prompt(key);
+        }
+        let is_streamed = request.has_begun && usage.ttft.is_some();
+        let pool = &mut self.pool;
+        release(
+            &mut pool.replicas,
+            &request,
+            end,
+            prompt,
+            deviation,
+            is_streamed,
+            now,
+        );
+        self.outbox.count_end(end);
+        let counters = &mut self.outbox.counters;
+        counters.overridden += u64::from(deviation.is_overridden);
+        counters.retried_elsewhere += u64::from(deviation.is_retry());
+        correct_index(&mut self.pool, &request, end, deviation);
+        if end == End::Answered {
+            learn_service_time(&mut self.pool, &request);
+            self.on_answer(&request, usage, deviation.is_elsewhere);
+        }
+    }
+
+    /// Learns from an answer. `is_elsewhere` says that another replica than the selected one gave it.
+    fn on_answer(&mut self, request: &InFlightRequest, usage: &ResponseUsage, is_elsewhere: bool) {
+        let (now, pool, outbox) = (self.pool.now, &mut self.pool, &mut self.outbox);
+        let usage = &usage.possible(&pool.replicas, request, now);
+        if let Some(ttft) = usage.ttft.filter(|_| !request.has_begun) {
+            let (due, first_token) = (request.objective.due, request.dispatched_at.after(ttft));
+            let tier = request.objective.tier;
+            outbox.tiers.first_token(tier, first_token <= due);
+        }
+        let estimated = request.predicted.estimated_tokens;
+        let verdict = usage.plausibility(&request.fingerprint, estimated);
+        // The engine adds the history that it stores, which the router has not read.
+        let has_history = verdict == Plausibility::TooLong && request.api == Some(Api::Responses);
+        if verdict != Plausibility::Plausible && !has_history {
+            // A replica that computed less than the prompt does not hold it.
+            outbox.counters.implausible_usage += 1;
+            if verdict == Plausibility::TooShort && !is_elsewhere {
+                take_back_claims(pool, request);
+            }
+            return;
+        }
+        pool.tenants.change(request.charge.slot, |tenant| {
+            tenant.prompt_tokens += u64::from(usage.prompt_tokens.unwrap_or_default());
+            tenant.cached_tokens += u64::from(usage.cached_tokens.unwrap_or_default());
+        });
+        if !has_history {
+            let length = &mut pool.caches.token_length;
+            learning::learn_token_length(&mut pool.replicas, length, request, usage, now);
+        }
+        if let Some(tokens) = usage.completion {
+            pool.replicas.learn_answer_length(f64::from(tokens), now);
+        }
+        if !has_history && !is_elsewhere {
+            self.learn(request, usage);
+        }
+    }
+
+    /// Learns from an answer of the selected replica.
+    fn learn(&mut self, request: &InFlightRequest, usage: &ResponseUsage) {
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        let (replicas, caches) = (&mut pool.replicas, &mut pool.caches);
+        let (fingerprint, predicted) = (&request.fingerprint, &request.predicted);
+        let slot = replicas.slot_of(request.claim.replica);
+        if let Some(replica) = slot {
+            caches.orphans.remove_blocks(replica, fingerprint.blocks());
+        }
+        // A prompt that was not read is not known to be cold.
+        if fingerprint.total_bytes() > 0 {
+            let tokens = f64::from(predicted.prompt_tokens);
+            caches.cached_share.add(tokens, predicted.uncached_tokens);
+        }
+        let hit = learning::measure_hit(replicas, caches, request, slot, usage, now);
+        if request.prefill.is_none() {
+            // With a prefill replica, the engine counts what that one computed as cached, too.
+            if let Some(hit) = hit {
+                learning::learn_hidden_hits(caches, request, hit);
+                compare_prediction(replicas, caches, &mut self.outbox.counters, request, hit);
+                caches.forget_more();
+            }
+            learning::count_prompt(replicas, request, slot, now);
+        }
+        learning::remember_answer(replicas, caches, request, usage, now);
+        // An answer without a stream has its first token by now.
+        let first_token = usage
+            .ttft
+            .map_or(now, |ttft| request.dispatched_at.after(ttft));
+        let prefill = learning::learn_latency(replicas, request, slot, hit, usage, now);
+        for index in slot.into_iter().chain(prefill) {
+            self.policy
+                .on_event(PolicyEvent::FirstToken(index, first_token));
+        }
+    }
+
+    /// Rejects the queued requests with a prompt that came into quarantine.
+    fn reject_prompt(&mut self, key: u64) {
+        let queued = self.pool.queue.all().filter(|queued| {
+            key_of(&queued.request.fingerprint, queued.request.session) == Some(key)
+        });
+        let seqs: Vec<QueueSeq> = queued.map(|queued| queued.seq).collect();
+        for seq in seqs {
+            self.reject_queued(seq, RejectReason::Quarantined);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn on_abort(&mut self, id: RequestId) {
+        let (now, pool) = (self.pool.now, &mut self.pool);
+        if let Some(seq) = pool.queue.seq_of(id) {
+            self.dequeue(seq);
+            self.outbox.counters.aborted_waiting += 1;
+            return;
+        }
+        if let Some(request) = pool.in_flight.remove(&id) {
+            leave(pool, &request);
+            let evidence = abort_evidence(pool, &request);
+            // A gateway that does not show responses closes its stream when the request has been sent.
+            if request.tells_start && !request.has_begun {
+                take_back_claims(pool, &request);
+            }
+            end_claims(pool, &request, !request.tells_start);
+            let (replicas, computed) = (&mut pool.replicas, ComputedShare::Partly);
+            replicas.on_release(&request, evidence, computed, false, now);
+            if let Some(prefill) = &request.prefill {
+                end_prefill(replicas, prefill, Evidence::None, computed, now);
+            }
+        } else if !pool.peers.on_abort(id, now) {
+            return;
+        }
+        self.outbox.counters.aborted_in_flight += 1;
+    }
+}
+
+/// Learns how long a request occupied its replica.
+fn learn_service_time(pool: &mut PoolState, request: &InFlightRequest) {
+    let took_s = pool.now.since(request.dispatched_at).as_secs_f64();
+    let learned = |known: f64| known + SERVICE_LEARNING_RATE.get() * (took_s - known);
+    pool.service_s = Some(pool.service_s.map_or(took_s, learned));
+}
+
+/// Counts a request out of those of its adapter, and of its tenant.
+fn leave(pool: &mut PoolState, request: &InFlightRequest) {
+    let (load_s, now) = (pool.adapter_load_s(), pool.now);
+    if let Some(adapter) = request.adapter
+        && let Some(replica) = pool.replicas.slot_of(request.claim.replica)
+    {
+        pool.adapters.on_release(replica, adapter, load_s, now);
+    }
+    pool.tenants.leave(request.charge, |of| &mut of.in_flight);
+}
+
+/// Tells the replicas how a request ended: the chosen one, which failed if Envoy retried, and the one that served.
+fn release(
+    replicas: &mut Replicas,
+    request: &InFlightRequest,
+    end: End,
+    prompt: PromptVerdict,
+    deviation: Deviation,
+    is_streamed: bool,
+    now: Time,
+) {
+    let Deviation {
+        is_elsewhere,
+        is_overridden,
+        other,
+    } = deviation;
+    let evidence = match end {
+        End::Errored => Evidence::Error(request.identity()),
+        End::Refused if !is_elsewhere => judge_refusal(replicas, request),
+        _ if prompt != PromptVerdict::Innocent => Evidence::None,
+        _ => Evidence::of(end),
+    };
+    let of_chosen = match end {
+        // The chosen replica has not seen the request.
+        _ if is_overridden => Evidence::None,
+        // Its first attempt may have ended by a timeout as well.
+        End::TimedOut => judge_timeout(replicas, request),
+        End::Broke if evidence == Evidence::None => evidence,
+        _ if is_elsewhere => Evidence::Failure,
+        _ => evidence,
+    };
+    let computed = match end {
+        End::Unsent => ComputedShare::Nothing,
+        _ if is_overridden => ComputedShare::Nothing,
+        _ if is_elsewhere => ComputedShare::Partly,
+        End::Answered => ComputedShare::Whole,
+        End::Refused => ComputedShare::Nothing,
+        End::Errored | End::Failed | End::Broke | End::TimedOut => ComputedShare::Partly,
+    };
+    replicas.on_release(request, of_chosen, computed, is_streamed, now);
+    if let Some(other) = other {
+        replicas.served_retry(other, evidence, now);
+    }
+    if let Some(prefill) = &request.prefill {
+        end_prefill(replicas, prefill, evidence, computed, now);
+    }
+    let has_failed = deviation.is_retry() || matches!(end, End::Failed | End::Broke);
+    if let Some(slot) = replicas
+        .slot_of(request.claim.replica)
+        .filter(|_| has_failed)
+        && let Some(replica) = replicas.get_mut(slot)
+    {
+        replica.false_hits.has_failed = true;
+    }
+}
+
+/// Verdict of a refused request on its replica: an error, where a peer answers what the replica refuses. A client that follows its prefix
+/// to one replica counts once.
+fn judge_refusal(replicas: &mut Replicas, request: &InFlightRequest) -> Evidence {
+    let slot = replicas.slot_of(request.claim.replica);
+    if !slot.is_some_and(|slot| replicas.on_refusal(slot)) {
+        return Evidence::None;
+    }
+    let client = request
+        .session
+        .filter(|_| request.predicted.matched_bytes > 0);
+    Evidence::Error(client.map_or_else(|| request.identity(), |session| session.0))
+}
+
+/// Verdict of a request that a timeout of the gateway ended on its replica: none, where the replica has shown a sign of life
+/// since the dispatch. Otherwise a timeout counts as a refusal does.
+fn judge_timeout(replicas: &mut Replicas, request: &InFlightRequest) -> Evidence {
+    let (replica, sent) = (request.claim.replica, request.dispatched_at);
+    if request.has_begun || replicas.has_sign_since(replica, sent) {
+        return Evidence::None;
+    }
+    judge_refusal(replicas, request)
+}
+
+/// Verdict of an aborted request on its replica: a client that gave up past the SLO, without a first byte, was failed by
+/// a replica that has shown no sign of life since the dispatch.
+fn abort_evidence(pool: &PoolState, request: &InFlightRequest) -> Evidence {
+    let (sent, replica) = (request.dispatched_at, request.claim.replica);
+    let tells = request.tells_start && !request.has_begun && request.prefill.is_none();
+    let is_past_slo = pool.now.since(sent) > pool.config.ttft_slo;
+    if tells && is_past_slo && !pool.replicas.has_sign_since(replica, sent) {
+        Evidence::Failure
+    } else {
+        Evidence::None
+    }
+}
+
+/// Releases what is left of the claim on a prefill replica at the end of its request.
+#[cold]
+fn end_prefill(
+    replicas: &mut Replicas,
+    prefill: &PrefillClaim,
+    evidence: Evidence,
+    computed: ComputedShare,
+    now: Time,
+) {
+    let claim = &prefill.claim;
+    replicas.change(claim.replica, now, |replica| {
+        if !prefill.is_computed {
+            replica.on_end(claim.row, computed, now);
+        }
+        replica.breaker.on_end(claim.permit, evidence, now);
+    });
+}
+
+/// Moves the prompt in the index from the chosen replica to the one that computed it, if that is another one.
+fn correct_index(pool: &mut PoolState, request: &InFlightRequest, end: End, deviation: Deviation) {
+    if end != End::Answered {
+        take_back_claims(pool, request);
+        return end_claims(pool, request, false);
+    }
+    let (caches, replicas, claim) = (&mut pool.caches, &pool.replicas, &request.claim);
+    if deviation.is_elsewhere
+        && let Some(chosen) = replicas.slot_of(claim.replica)
+    {
+        caches.take_back(chosen, &request.fingerprint, &claim.recorded);
+    }
+    if let Some(other) = deviation.other.and_then(|id| replicas.slot_of(id)) {
+        let blocks = request.fingerprint.blocks();
+        let matched = caches.index.deepest_of(blocks, other);
+        let owner = claim.recorded.owner;
+        caches.index.record_of(owner, blocks, other, &matched);
+    }
+    end_claims(pool, request, !deviation.is_elsewhere);
+}
+
+/// Takes back the claims of a request whose replicas have computed nothing, or something else.
+#[inline(never)]
+fn take_back_claims(pool: &mut PoolState, request: &InFlightRequest) {
+    for claim in request.claims() {
+        if let Some(replica) = pool.replicas.slot_of(claim.replica) {
+            let (caches, recorded) = (&mut pool.caches, &claim.recorded);
+            caches.take_back(replica, &request.fingerprint, recorded);
+        }
+    }
+}
+
+/// Ends the claims of a request whose response has not begun, after what it added was taken back. `is_computed` says that it
+/// was not: the replica may hold the prompt.
+fn end_claims(pool: &mut PoolState, request: &InFlightRequest, is_computed: bool) {
+    let index = &mut pool.caches.index;
+    for claim in request.claims().filter(|_| !request.has_begun) {
+        match pool.replicas.slot_of(claim.replica) {
+            Some(slot) if is_computed => index.confirm(slot, &claim.recorded),
+            Some(slot) => index.unclaim(slot, &claim.recorded),
+            None => {}
+        }
+    }
+}
+
+/// Where a request ended, beside the replica that was selected for it.
+#[derive(Clone, Copy, Debug)]
+struct Deviation {
+    is_elsewhere: bool,
+    /// Whether the selected replica has not seen the request.
+    is_overridden: bool,
+    /// The replica that served instead, if a replica of the pool did.
+    other: Option<ReplicaId>,
+}
+
+impl Deviation {
+    fn of(selected: ReplicaId, served_by: ServedBy) -> Self {
+        let server = served_by.server(selected);
+        let is_overridden = matches!(served_by, ServedBy::Overridden(_));
+        let is_elsewhere = is_overridden || server != Some(selected);
+        Self {
+            is_elsewhere,
+            is_overridden,
+            other: server.filter(|_| is_elsewhere),
+        }
+    }
+
+    /// Whether the gateway tried the selected replica first.
+    const fn is_retry(self) -> bool {
+        self.is_elsewhere && !self.is_overridden
+    }
+}
