@@ -58,7 +58,7 @@ impl PoolState {
             now: Time::ZERO,
             is_shutting_down: false,
             replicas: Replicas::new(config.push, config.probe_stale_after),
-            adapters: Adapters::new(config.adapter_slots),
+            adapters: Adapters::new(config.adapter_slots, config.adapter_load),
             caches: Caches::new(config.index, seed),
             queue: Queue::default(),
             tenants: TenantTable::default(),
@@ -131,11 +131,6 @@ impl PoolState {
         (1.0 + PREFERRED_SHARE.get() * ahead) * turn
     }
 
-    /// Time in which a replica loads an adapter, in seconds.
-    pub(crate) fn adapter_load_s(&self) -> f64 {
-        self.config.adapter_load.as_secs_f64()
-    }
-
     /// Time that a request occupies a replica.
     fn service(&self) -> Duration {
         let service_s = self.service_s.unwrap_or(SERVICE_S.get());
@@ -184,10 +179,9 @@ impl PoolState {
 
     /// Applies a replica's report on its adapters.
     pub(crate) fn report_adapters(&mut self, id: ReplicaId, report: &AdapterReport, sent: Time) {
-        let (load_s, now) = (self.adapter_load_s(), self.now);
         if let Some(replica) = self.replicas.slot_of(id) {
-            let sent = sent.min(now);
-            self.adapters.report(replica, report, sent, load_s, now);
+            let (sent, now) = (sent.min(self.now), self.now);
+            self.adapters.report(replica, report, sent, now);
         }
     }
 
@@ -197,11 +191,10 @@ impl PoolState {
         replica: ReplicaIndex,
         adapter: Option<AdapterKey>,
     ) -> AdapterCost {
-        let load_s = self.adapter_load_s();
         let cost = adapter.map(|adapter| {
             let adapters = &self.adapters;
             let service_s = self.service_s.unwrap_or(SERVICE_S.get());
-            adapters.cost(replica, adapter, load_s, service_s)
+            adapters.cost(replica, adapter, service_s)
         });
         let mut cost = cost.unwrap_or_default();
         cost.wait_s += self.adapters.loading_s(replica, self.now);

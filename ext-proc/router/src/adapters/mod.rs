@@ -10,6 +10,7 @@
 
 mod slots;
 
+use core::time::Duration;
 use std::collections::BTreeMap;
 
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
@@ -88,19 +89,22 @@ pub(crate) struct Adapters {
     replicas: BTreeMap<ReplicaIndex, ReplicaAdapters>,
     /// Slots of a replica that reports none.
     slots_presumed: u32,
+    /// Time in which a replica loads an adapter.
+    load: Duration,
 }
 
 impl Adapters {
-    pub(crate) fn new(slots_presumed: u32) -> Self {
+    pub(crate) fn new(slots_presumed: u32, load: Duration) -> Self {
         Self {
             slots_presumed,
+            load,
             ..Self::default()
         }
     }
 
-    /// Replaces the number of slots of replicas that report none.
-    pub(crate) fn presume_slots(&mut self, slots: u32) {
-        self.slots_presumed = slots;
+    /// Replaces the number of slots of replicas that report none, and the time of a load.
+    pub(crate) fn configure(&mut self, slots: u32, load: Duration) {
+        (self.slots_presumed, self.load) = (slots, load);
         for place in self.replicas.values_mut() {
             place.slots.presume(slots);
         }
@@ -137,10 +141,10 @@ impl Adapters {
         replica: ReplicaIndex,
         report: &AdapterReport,
         sent: Time,
-        load_s: f64,
         now: Time,
     ) {
-        self.change(replica, |slots| slots.report(report, sent, load_s, now));
+        let load = self.load;
+        self.change(replica, |slots| slots.report(report, sent, load, now));
     }
 
     /// Registers a dispatched request; returns the state of its adapter before.
@@ -148,30 +152,25 @@ impl Adapters {
         &mut self,
         replica: ReplicaIndex,
         adapter: AdapterKey,
-        load_s: f64,
         now: Time,
     ) -> AdapterState {
+        let load = self.load;
         let before = self.state(replica, adapter);
         match self.replicas.get_mut(&replica) {
             // The sets of holders stay as they are.
             Some(place) if before == AdapterState::Loaded => place.slots.use_loaded(adapter, now),
-            _ => self.change(replica, |slots| slots.on_dispatch(adapter, load_s, now)),
+            _ => self.change(replica, |slots| slots.on_dispatch(adapter, load, now)),
         }
         before
     }
 
     /// Registers the end of a request.
-    pub(crate) fn on_release(
-        &mut self,
-        replica: ReplicaIndex,
-        adapter: AdapterKey,
-        load_s: f64,
-        now: Time,
-    ) {
+    pub(crate) fn on_release(&mut self, replica: ReplicaIndex, adapter: AdapterKey, now: Time) {
+        let load = self.load;
         if let Some(place) = self.replicas.get_mut(&replica)
             && place.slots.on_release(adapter)
         {
-            self.change(replica, |slots| slots.settle(load_s, now));
+            self.change(replica, |slots| slots.settle(load, now));
         }
     }
 
@@ -213,9 +212,9 @@ impl Adapters {
         &self,
         replica: ReplicaIndex,
         adapter: AdapterKey,
-        load_s: f64,
         service_s: f64,
     ) -> AdapterCost {
+        let load_s = self.load.as_secs_f64();
         let state = self.state(replica, adapter);
         let turn_s = || {
             let slots = self.replicas.get(&replica).map(|place| &place.slots);

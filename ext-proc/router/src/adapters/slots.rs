@@ -123,7 +123,7 @@ impl AdapterSlots {
     }
 
     /// Registers a request for an adapter.
-    pub(super) fn on_dispatch(&mut self, adapter: AdapterKey, load_s: f64, now: Time) {
+    pub(super) fn on_dispatch(&mut self, adapter: AdapterKey, load: Duration, now: Time) {
         let known = self.entries.iter().position(|e| e.adapter == adapter);
         if let Some(at) = known {
             self.use_at(at, now);
@@ -136,7 +136,7 @@ impl AdapterSlots {
                 dispatched: Some(now),
             });
         }
-        self.settle(load_s, now);
+        self.settle(load, now);
     }
 
     /// Registers the end of a request; returns whether an adapter that waits may take the slot.
@@ -150,7 +150,7 @@ impl AdapterSlots {
     }
 
     /// Gives the adapters that wait the slots that no running request uses, in order.
-    pub(super) fn settle(&mut self, load_s: f64, now: Time) {
+    pub(super) fn settle(&mut self, load: Duration, now: Time) {
         while let Some(waiting) = self.entries.iter().position(|e| !e.is_loaded()) {
             let mut at = waiting;
             if self.loaded() >= self.count() {
@@ -163,13 +163,12 @@ impl AdapterSlots {
             if let Some(entry) = self.entries.get_mut(at) {
                 entry.state = SlotState::Loaded;
             }
-            let load = Duration::try_from_secs_f64(load_s).unwrap_or_default();
             self.loading_until = self.loading_until.max(now).after(load);
         }
     }
 
     /// Corrects the belief by a report that was asked for at `sent`.
-    pub(super) fn report(&mut self, report: &AdapterReport, sent: Time, load_s: f64, now: Time) {
+    pub(super) fn report(&mut self, report: &AdapterReport, sent: Time, load: Duration, now: Time) {
         self.reported = report.slots.or(self.reported);
         // A request may wait for memory, too. It waits for a slot only while each slot has a running request.
         let queued = if report.running.len() < self.count() {
@@ -206,7 +205,7 @@ impl AdapterSlots {
                 _ => drop(self.entries.remove(at)),
             }
         }
-        self.settle(load_s, now);
+        self.settle(load, now);
     }
 
     pub(super) fn clear(&mut self) {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const LOAD_S: f64 = 0.5;
+const LOAD: Duration = Duration::from_millis(500);
 const REPLICA: ReplicaIndex = ReplicaIndex(3);
 
 fn at(ms: u64) -> Time {
@@ -22,7 +22,7 @@ impl World {
     /// A replica that has reported so many slots.
     fn with_slots(slots: u32) -> Self {
         let mut world = Self {
-            adapters: Adapters::default(),
+            adapters: Adapters::new(0, LOAD),
             now: at(0),
         };
         world.report(slots, &[], &[]);
@@ -39,23 +39,22 @@ impl World {
             running: keys(running),
             waiting: keys(waiting),
         };
-        self.adapters
-            .report(REPLICA, &report, sent, LOAD_S, self.now);
+        self.adapters.report(REPLICA, &report, sent, self.now);
     }
 
     fn dispatch(&mut self, adapter: u64) -> AdapterState {
         self.sleep(1);
         let key = AdapterKey(adapter);
-        self.adapters.on_dispatch(REPLICA, key, LOAD_S, self.now)
+        self.adapters.on_dispatch(REPLICA, key, self.now)
     }
 
     fn end(&mut self, adapter: u64) {
         let key = AdapterKey(adapter);
-        self.adapters.on_release(REPLICA, key, LOAD_S, self.now);
+        self.adapters.on_release(REPLICA, key, self.now);
     }
 
     fn sleep(&mut self, ms: u64) {
-        self.now = self.now.after(core::time::Duration::from_millis(ms));
+        self.now = self.now.after(Duration::from_millis(ms));
     }
 
     fn state(&self, adapter: u64) -> AdapterState {
@@ -63,8 +62,7 @@ impl World {
     }
 
     fn cost(&self, adapter: u64) -> AdapterCost {
-        self.adapters
-            .cost(REPLICA, AdapterKey(adapter), LOAD_S, 2.0)
+        self.adapters.cost(REPLICA, AdapterKey(adapter), 2.0)
     }
 
     fn loaded(&self) -> Vec<u64> {
@@ -87,7 +85,7 @@ fn a_dispatched_adapter_counts_as_loaded_at_once_and_loads_for_a_while() {
 #[test]
 fn a_replica_that_reports_no_slots_holds_as_many_adapters_as_presumed() {
     let mut world = World {
-        adapters: Adapters::new(2),
+        adapters: Adapters::new(2, LOAD),
         now: at(0),
     };
     for adapter in 1..=3 {
@@ -95,7 +93,7 @@ fn a_replica_that_reports_no_slots_holds_as_many_adapters_as_presumed() {
         world.end(adapter);
     }
     assert_eq!(world.loaded(), [2, 3]);
-    world.adapters.presume_slots(3);
+    world.adapters.configure(3, LOAD);
     assert_eq!(world.dispatch(1), AdapterState::FreeSlot);
     world.adapters.forget_loaded(REPLICA);
     world.dispatch(1);
@@ -233,16 +231,16 @@ fn the_number_of_adapters_is_bounded() {
 proptest::proptest! {
     #[test]
     fn the_sets_of_holders_agree_with_the_slots(ops in proptest::collection::vec((0_u16..3, 0_u64..6, 0_u8..4), 0..200)) {
-        let mut adapters = Adapters::default();
+        let mut adapters = Adapters::new(0, LOAD);
         for (i, (replica, adapter, op)) in (0..).zip(ops) {
             let (replica, adapter, now) = (ReplicaIndex(replica), AdapterKey(adapter), at(i));
             match op {
-                0 | 1 => drop(adapters.on_dispatch(replica, adapter, LOAD_S, now)),
-                2 => adapters.on_release(replica, adapter, LOAD_S, now),
+                0 | 1 => drop(adapters.on_dispatch(replica, adapter, now)),
+                2 => adapters.on_release(replica, adapter, now),
                 _ => {
                     let other = AdapterKey((adapter.0 + 1) % 6);
                     let report = AdapterReport { slots: Some(2), running: vec![adapter], waiting: vec![other] };
-                    adapters.report(replica, &report, at(u64::saturating_sub(i, 2)), LOAD_S, now);
+                    adapters.report(replica, &report, at(u64::saturating_sub(i, 2)), now);
                 }
             }
             for replica in (0..3).map(ReplicaIndex) {

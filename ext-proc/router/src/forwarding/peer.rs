@@ -44,25 +44,51 @@ pub(super) struct Peer {
     /// Time of the first return that refuted the report.
     refuted_at: Option<Time>,
     returned_at: Option<Time>,
-    /// Requests that this service and its siblings sent since the report was asked for.
-    sent: Pushes,
-    /// Number of requests in `sent`.
-    sent_since: u32,
-    /// Batch requests that this service sent since the report was asked for.
-    batch_sent: Pushes,
-    /// Tokens of the requests that this service sent since the report was asked for.
-    tokens_sent: Pushes,
+    since_report: SinceReport,
     window: ReportWindow,
-    /// Requests that this service sent, and that the peer may still reject ([`REJECTION_MAX`]).
-    own_sent: Pushes,
-    /// Requests of the same time that returned to this service.
-    own_returned: Pushes,
-    outstanding: u32,
-    /// Outstanding requests that have returned and are served elsewhere.
-    outstanding_returned: u32,
+    own: OwnRequests,
     breaker: Breaker,
     forwarded: u64,
     returned: u64,
+}
+
+/// Requests that were sent to the peer since its report was asked for.
+#[derive(Debug, Default)]
+struct SinceReport {
+    /// Requests of this service and of its siblings.
+    sent: Pushes,
+    /// Number of requests in `sent`.
+    count: u32,
+    /// Batch requests of this service.
+    batch: Pushes,
+    /// Tokens of the requests of this service.
+    tokens: Pushes,
+}
+
+impl SinceReport {
+    fn push(&mut self, now: Time) {
+        self.sent.push(now);
+        self.count = self.count.saturating_add(1);
+    }
+
+    fn forget_before(&mut self, as_of: Time) {
+        self.sent.forget_before(as_of);
+        self.count = self.sent.since(as_of);
+        self.batch.forget_before(as_of);
+        self.tokens.forget_before(as_of);
+    }
+}
+
+/// Requests of this service at the peer.
+#[derive(Debug, Default)]
+struct OwnRequests {
+    /// Requests that the peer may still reject ([`REJECTION_MAX`]).
+    sent: Pushes,
+    /// Requests of the same time that returned to this service.
+    returned: Pushes,
+    outstanding: u32,
+    /// Outstanding requests that have returned and are served elsewhere.
+    outstanding_returned: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +119,7 @@ impl Peer {
             return;
         }
         self.window
-            .on_report(self.sent_since, self.refuted_at.is_some());
+            .on_report(self.since_report.count, self.refuted_at.is_some());
         self.report = Some(LastReport {
             report,
             as_of,
@@ -103,13 +129,10 @@ impl Peer {
         if self.refuted_at.is_some_and(|at| as_of > at) {
             self.refuted_at = None;
         }
-        self.sent.forget_before(as_of);
-        self.sent_since = self.sent.since(as_of);
-        self.batch_sent.forget_before(as_of);
-        self.tokens_sent.forget_before(as_of);
+        self.since_report.forget_before(as_of);
         let rejected_by = self.rejected_by(now);
-        self.own_sent.forget_before(rejected_by);
-        self.own_returned.forget_before(rejected_by);
+        self.own.sent.forget_before(rejected_by);
+        self.own.returned.forget_before(rejected_by);
         if self.is_holding_requests(now) {
             self.breaker.reset();
         }
@@ -122,33 +145,32 @@ impl Peer {
     /// Handles a request that this service forwards to the peer, which needs memory for so many tokens at most.
     pub(super) fn on_forward(&mut self, tokens: u32, is_batch: bool, now: Time) -> BreakerPermit {
         self.on_send(now);
-        self.tokens_sent.add(now, tokens);
+        self.since_report.tokens.add(now, tokens);
         if is_batch {
-            self.batch_sent.push(now);
+            self.since_report.batch.push(now);
         }
-        self.own_sent.push(now);
-        self.outstanding = self.outstanding.saturating_add(1);
+        self.own.sent.push(now);
+        self.own.outstanding = self.own.outstanding.saturating_add(1);
         self.forwarded += 1;
         self.breaker.sent(now)
     }
 
     /// Handles a request that this service or a sibling sends to the peer.
     pub(super) fn on_send(&mut self, now: Time) {
-        self.sent.push(now);
-        self.sent_since = self.sent_since.saturating_add(1);
+        self.since_report.push(now);
     }
 
     pub(super) fn on_return(&mut self, now: Time) {
         self.returned += 1;
         self.returned_at = Some(now);
-        self.own_returned.push(now);
-        self.outstanding_returned = self.outstanding_returned.saturating_add(1);
+        self.own.returned.push(now);
+        self.own.outstanding_returned = self.own.outstanding_returned.saturating_add(1);
         self.refute(now);
     }
 
     /// Handles the end of a request that this service forwarded to the peer.
     pub(super) fn on_end(&mut self, permit: BreakerPermit, end: ForwardEnd, now: Time) {
-        self.outstanding = self.outstanding.saturating_sub(1);
+        self.own.outstanding = self.own.outstanding.saturating_sub(1);
         let (evidence, has_returned) = match end {
             ForwardEnd::Ended(evidence) => (evidence, false),
             ForwardEnd::Aborted { has_returned } => (Evidence::None, has_returned),
@@ -159,10 +181,10 @@ impl Peer {
         };
         self.breaker.on_end(permit, evidence, now);
         if has_returned {
-            self.outstanding_returned = self.outstanding_returned.saturating_sub(1);
+            self.own.outstanding_returned = self.own.outstanding_returned.saturating_sub(1);
         }
         if !matches!(end, ForwardEnd::ServedElsewhere { .. }) {
-            self.outstanding_returned = self.outstanding_returned.min(self.outstanding);
+            self.own.outstanding_returned = self.own.outstanding_returned.min(self.own.outstanding);
         } else if !has_returned {
             // The request returned to a sibling: its end is the first sign of the rejection here.
             self.refute(now);
@@ -191,7 +213,7 @@ impl Peer {
             PeerAvailability::Refused
         } else if last.report.available == 0 {
             PeerAvailability::NoReplica
-        } else if !self.window.admits(self.sent_since) {
+        } else if !self.window.admits(self.since_report.count) {
             PeerAvailability::Paced
         } else if self.queue() > rules.queue_max {
             PeerAvailability::LongQueue
@@ -206,7 +228,7 @@ impl Peer {
             return;
         }
         self.refuted_at = Some(now);
-        self.window.shrink(self.sent_since);
+        self.window.shrink(self.since_report.count);
         if !self.is_holding_requests(now) {
             self.breaker.on_return(now);
         }
@@ -215,9 +237,9 @@ impl Peer {
     /// Whether the peer has accepted a request of this service that is still outstanding.
     fn is_holding_requests(&self, now: Time) -> bool {
         let rejected_by = self.rejected_by(now);
-        let sent = self.own_sent.since(rejected_by);
-        let undecided = sent.saturating_sub(self.own_returned.since(rejected_by));
-        self.outstanding > self.outstanding_returned.saturating_add(undecided)
+        let sent = self.own.sent.since(rejected_by);
+        let undecided = sent.saturating_sub(self.own.returned.since(rejected_by));
+        self.own.outstanding > self.own.outstanding_returned.saturating_add(undecided)
     }
 
     /// The latest time of departure of a request whose rejection is known at `now`.
@@ -255,20 +277,20 @@ impl Peer {
     )]
     pub(super) fn prompt_cost(&self) -> Option<PromptCost> {
         let report = self.report?.report;
-        let sent_each = self.sent_since as f32 / report.replicas.max(1) as f32;
+        let sent_each = self.since_report.count as f32 / report.replicas.max(1) as f32;
         report.prompt_cost.map(|cost| cost.times(1.0 + sent_each))
     }
 
     /// Free capacity of the report, less the requests sent since.
     pub(super) fn free_capacity_left(&self) -> u32 {
         let free_capacity = self.report.map_or(0, |last| last.report.free_capacity);
-        free_capacity.saturating_sub(self.sent_since)
+        free_capacity.saturating_sub(self.since_report.count)
     }
 
     /// Batch requests that the peer would start now: the credit of the report, less the batch requests sent since.
     pub(super) fn batch_credit_left(&self) -> u32 {
         self.report.map_or(0, |last| {
-            let sent = self.batch_sent.since(last.as_of);
+            let sent = self.since_report.batch.since(last.as_of);
             last.report.batch_credit.saturating_sub(sent)
         })
     }
@@ -279,7 +301,7 @@ impl Peer {
         let last = self.report?;
         let capacity = last.report.kv_capacity_tokens;
         let reported = f64::from(last.report.utilisation?);
-        let sent = f64::from(self.tokens_sent.since(last.as_of));
+        let sent = f64::from(self.since_report.tokens.since(last.as_of));
         Some(if capacity > 0 {
             reported + sent / capacity as f64
         } else {
@@ -295,7 +317,10 @@ impl Peer {
     /// Queue of interactive requests of the report, plus the requests sent since that exceed its free capacity.
     fn queue(&self) -> u32 {
         self.report.map_or(0, |last| {
-            let beyond = self.sent_since.saturating_sub(last.report.free_capacity);
+            let beyond = self
+                .since_report
+                .count
+                .saturating_sub(last.report.free_capacity);
             let waiting = last.report.queue.saturating_sub(last.report.batch_queue);
             waiting.saturating_add(beyond)
         })
@@ -309,8 +334,8 @@ impl Peer {
             report: self.report.map(|last| last.report),
             as_of: self.report.map(|last| last.as_of),
             round_trip: self.report.map(|last| last.round_trip),
-            forwarded_since: self.sent_since,
-            outstanding: self.outstanding,
+            forwarded_since: self.since_report.count,
+            outstanding: self.own.outstanding,
             prefix_bytes,
             forwarded: self.forwarded,
             returned: self.returned,

@@ -26,8 +26,8 @@ pub(crate) use self::line::LineRules;
 
 pub(crate) use self::place::LinePlace;
 pub use self::place::QueueSeq;
-pub(crate) use self::request::Band;
 pub use self::request::QueuedRequest;
+pub(crate) use self::request::{Band, QueueEntry, QueueTurns};
 use self::requests::Requests;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
@@ -176,7 +176,8 @@ impl Queue {
     /// Counts a later request that a freed replica took instead of this one.
     pub(crate) fn count_overtake(&mut self, seq: QueueSeq) {
         if let Some(queued) = self.queued.get_mut(seq) {
-            queued.overtaken = queued.overtaken.saturating_add(1);
+            let overtaken = &mut queued.turns.overtaken;
+            *overtaken = overtaken.saturating_add(1);
         }
     }
 
@@ -281,11 +282,9 @@ mod tests {
                 slot: TenantSlot::UNTRACKED,
                 tokens: 0,
             },
-            has_returned: false,
-            is_promoted: false,
+            entry: QueueEntry::Arrived,
             is_long_prompt: false,
-            overtaken: 0,
-            asked_in: 0,
+            turns: QueueTurns::default(),
             pinned: pinned.map(|slots| slots.iter().map(|s| ReplicaIndex(*s)).collect()),
             preferred: None,
             delayed_since: None,

@@ -26,7 +26,7 @@ impl Queue {
         let Some(queued) = self.queued.get_mut(seq) else {
             return;
         };
-        queued.asked_in = round;
+        queued.turns.asked_in = round;
         if preferred.is_some() {
             queued.delayed_since.get_or_insert(now);
         }

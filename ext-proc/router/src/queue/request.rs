@@ -20,6 +20,25 @@ pub(crate) enum Band {
     Held,
 }
 
+/// Way of a request to its place in the line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueEntry {
+    Arrived,
+    /// A peer returned the request.
+    Returned,
+    /// The request is batch work whose deadline is near.
+    Promoted,
+}
+
+/// Rounds of service that a request has seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueTurns {
+    /// Number of later requests that a freed replica took instead.
+    pub(crate) overtaken: u32,
+    /// The last round that asked the request and let it wait.
+    pub(crate) asked_in: u64,
+}
+
 /// A request that waits in the pool's queue.
 #[derive(Clone, Debug)]
 pub struct QueuedRequest {
@@ -34,16 +53,10 @@ pub struct QueuedRequest {
     /// The time from which the request's waits count: its arrival, or its promotion.
     pub(crate) entered: Time,
     pub(crate) charge: TenantCharge,
-    /// Whether the request returned from a peer. A full queue does not reject it.
-    pub(crate) has_returned: bool,
-    /// Whether the request is batch work that was held, and was promoted. A full queue does not reject it.
-    pub(crate) is_promoted: bool,
+    pub(crate) entry: QueueEntry,
     /// Whether the prompt takes longer to compute than the SLO, so that the request is past it in any case.
     pub(crate) is_long_prompt: bool,
-    /// Number of later requests that a freed replica took instead.
-    pub(crate) overtaken: u32,
-    /// The last round of service that asked the request and let it wait.
-    pub(crate) asked_in: u64,
+    pub(crate) turns: QueueTurns,
     /// The replicas that may serve the request, where the gateway or its adapter restricts them.
     pub(crate) pinned: Option<Box<[ReplicaIndex]>>,
     /// The replica that the request waits for, although others may be free.
@@ -85,7 +98,7 @@ impl QueuedRequest {
 
     /// Whether the request has been in the queue before: a full queue does not reject it.
     pub(crate) const fn is_requeued(&self) -> bool {
-        self.has_returned || self.is_promoted
+        !matches!(self.entry, QueueEntry::Arrived)
     }
 
     /// The tier whose rules apply to the wait: a promoted batch request waits as an interactive one.

@@ -10,10 +10,11 @@ use super::hold::{batch_credit, batch_rules, decide_held};
 use super::routing::{AvailableTargets, RoutingDecision};
 use crate::policy::PolicyEvent;
 use crate::pool_state::PoolState;
-use crate::queue::{Band, LinePlace, QueueSeq, QueuedRequest};
+use crate::queue::{Band, LinePlace, QueueEntry, QueueSeq, QueueTurns, QueuedRequest};
 use crate::tenants::TenantCharge;
 use crate::{
-    RejectReason, ReleaseReason, ReplicaId, Request, ResponseKey, Scope, TenantId, Tier, Time,
+    BatchTier, RejectReason, ReleaseReason, ReplicaId, Request, ResponseKey, Scope, TenantId, Tier,
+    Time,
 };
 
 /// Shortest time after which a client is told to retry a rejected request.
@@ -58,10 +59,13 @@ impl Router {
         if let Some(rest) = pool.quarantine.rest_of(&request, quarantine, now) {
             return outbox.reject(id, tier, RejectReason::Quarantined, rest);
         }
-        let has_returned = returned.is_some();
+        let entry = match returned {
+            Some(_) => QueueEntry::Returned,
+            None => QueueEntry::Arrived,
+        };
         // A request that a peer returned gets its old place in the order of arrival.
         let (seq, arrived, entered) = returned.unwrap_or_else(|| (pool.queue.next_seq(), now, now));
-        let mut queued = queued(pool, request, seq, arrived, has_returned);
+        let mut queued = queued(pool, request, seq, arrived, entry);
         queued.entered = entered;
         queued.charge.slot = slot;
         if queued.band == Band::Held {
@@ -69,7 +73,7 @@ impl Router {
             let routing = decide_held(&self.pool, &*self.policy, &queued, at);
             return self.apply(queued, routing);
         }
-        if queued.is_promoted {
+        if queued.entry == QueueEntry::Promoted {
             self.pool.gate.count_release(ReleaseReason::Promoted);
         }
         self.admit(queued);
@@ -116,7 +120,7 @@ impl Router {
                 self.reject(&queued.request, reason);
             }
             RoutingDecision::Wait(_) => {
-                self.outbox.counters.queued += u64::from(!queued.is_promoted);
+                self.outbox.counters.queued += u64::from(queued.entry != QueueEntry::Promoted);
                 // The last held request gives way to one of the first band, if the queue is full.
                 if pool.queue.len() >= pool.config.queue.length_max
                     && queued.band == Band::Waiting
@@ -143,7 +147,7 @@ impl Router {
         if let Some(mut queued) = self.dequeue(seq) {
             queued.band = Band::Waiting;
             queued.entered = self.pool.now;
-            queued.is_promoted = true;
+            queued.entry = QueueEntry::Promoted;
             queued.seq = self.pool.queue.next_seq();
             self.pool.gate.count_release(ReleaseReason::Promoted);
             self.admit(queued);
@@ -226,10 +230,19 @@ pub(super) fn queued(
     mut request: Request,
     seq: QueueSeq,
     arrived: Time,
-    has_returned: bool,
+    entry: QueueEntry,
 ) -> QueuedRequest {
     keep_to_response(pool, &mut request);
-    let band = band_of(pool, &request);
+    let rules = batch_rules(pool).filter(|_| request.tier == Tier::NonInteractive);
+    let is_batch = rules.is_some();
+    let is_near = |rules: &BatchTier| {
+        let deadline = request.deadline;
+        deadline.is_some_and(|deadline| deadline.before(rules.promote_left) <= pool.now)
+    };
+    let band = match rules {
+        Some(rules) if !is_near(rules) => Band::Held,
+        Some(_) | None => Band::Waiting,
+    };
     let estimated_tokens = request.prompt_tokens;
     request.prompt_tokens = pool.caches.token_length.tokens(estimated_tokens);
     QueuedRequest {
@@ -243,33 +256,17 @@ pub(super) fn queued(
             slot: pool.tenants.slot_of(request.tenant),
             tokens: tokens_of(pool, &request),
         },
-        overtaken: 0,
-        asked_in: 0,
+        turns: QueueTurns::default(),
         pinned: pinned(pool, &request),
-        has_returned,
-        is_promoted: band == Band::Waiting
-            && batch_rules(pool).is_some()
-            && request.tier == Tier::NonInteractive,
+        entry: if is_batch && band == Band::Waiting {
+            QueueEntry::Promoted
+        } else {
+            entry
+        },
         is_long_prompt: false,
         preferred: None,
         delayed_since: None,
         request,
-    }
-}
-
-/// The band of a request that arrives now.
-fn band_of(pool: &PoolState, request: &Request) -> Band {
-    let is_near = |left, deadline: Time| deadline.before(left) <= pool.now;
-    match batch_rules(pool) {
-        Some(rules)
-            if request.tier == Tier::NonInteractive
-                && !request
-                    .deadline
-                    .is_some_and(|deadline| is_near(rules.promote_left, deadline)) =>
-        {
-            Band::Held
-        }
-        Some(_) | None => Band::Waiting,
     }
 }
 

@@ -287,13 +287,13 @@ fn use_adapter(
     replica: ReplicaIndex,
     request: &Request,
 ) -> bool {
-    let (load_s, now, adapters) = (pool.adapter_load_s(), pool.now, &mut pool.adapters);
+    let (now, adapters) = (pool.now, &mut pool.adapters);
     let is_loading = adapters.loading_s(replica, now) > 0.0;
     let Some(adapter) = request.adapter else {
         return is_loading;
     };
     counters.adapter_requests += 1;
-    match adapters.on_dispatch(replica, adapter, load_s, now) {
+    match adapters.on_dispatch(replica, adapter, now) {
         AdapterState::Loaded => is_loading,
         AdapterState::Waiting => true,
         AdapterState::FreeSlot | AdapterState::Evicts | AdapterState::Full => {

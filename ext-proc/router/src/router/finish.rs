@@ -235,11 +235,10 @@ fn learn_service_time(pool: &mut PoolState, request: &InFlightRequest) {
 
 /// Counts a request out of those of its adapter, and of its tenant.
 fn leave(pool: &mut PoolState, request: &InFlightRequest) {
-    let (load_s, now) = (pool.adapter_load_s(), pool.now);
     if let Some(adapter) = request.adapter
         && let Some(replica) = pool.replicas.slot_of(request.claim.replica)
     {
-        pool.adapters.on_release(replica, adapter, load_s, now);
+        pool.adapters.on_release(replica, adapter, pool.now);
     }
     pool.tenants.leave(request.charge, |of| &mut of.in_flight);
 }

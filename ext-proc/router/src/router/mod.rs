@@ -206,7 +206,8 @@ impl Router {
         self.factory = config.policy.clone();
         let pool = &mut self.pool;
         pool.config = config.with_policy(());
-        pool.adapters.presume_slots(pool.config.adapter_slots);
+        let (slots, load) = (pool.config.adapter_slots, pool.config.adapter_load);
+        pool.adapters.configure(slots, load);
         pool.set_now(now);
         if is_new {
             // The new policy hears of no request that waits: each one counts as an arrival when it is next asked, so a reload does no

@@ -147,7 +147,7 @@ impl Service {
         let (queue, freed, rules) = (&pool.queue, &*self.freed, policy.rules());
         let is_asked = |seq: &QueueSeq| {
             let queued = queue.get(*seq);
-            queued.is_some_and(|queued| queued.asked_in != self.round)
+            queued.is_some_and(|queued| queued.turns.asked_in != self.round)
         };
         let entitled = |seq: &QueueSeq| {
             let queued = queue.get(*seq);
@@ -190,7 +190,7 @@ impl Service {
         let weigh = |(place, seq): (usize, QueueSeq)| {
             let queued = pool.queue.get(seq)?;
             let view = pool.view_of(queued, available);
-            let worth = match queued.overtaken < overtakes_max {
+            let worth = match queued.turns.overtaken < overtakes_max {
                 true => policy.worth(&queued.request, replica, &view),
                 false => f64::INFINITY,
             };

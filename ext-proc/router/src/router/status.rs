@@ -11,7 +11,7 @@ use super::prefill::select_prefiller;
 use super::routing::{AvailableTargets, RoutingDecision};
 use crate::policy::Policy;
 use crate::pool_state::PoolState;
-use crate::queue::{Band, QueueSeq, QueuedRequest};
+use crate::queue::{Band, QueueEntry, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
 use crate::{
     BatchStatus, Candidate, Choice, Explanation, PeerReport, PeerStatus, PoolEstimates, PromptCost,
@@ -196,7 +196,13 @@ impl Router {
     pub fn explain(&self, now: Time, request: &Request) -> Explanation {
         let (pool, policy) = (&self.pool, &*self.policy);
         let now = pool.now.max(now);
-        let queued = queued(pool, request.clone(), QueueSeq::LAST, pool.now, false);
+        let queued = queued(
+            pool,
+            request.clone(),
+            QueueSeq::LAST,
+            pool.now,
+            QueueEntry::Arrived,
+        );
         let request = &queued.request;
         let replicas = pool.replicas.available_at(true, now);
         let at = AvailableTargets {

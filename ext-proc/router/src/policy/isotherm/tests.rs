@@ -107,7 +107,7 @@ impl Pool {
                     .on_dispatch(replica, streamed(f64::from(blocks) * 50.0), pool.now);
                 pool.caches.index.record(chain, replica, &matched);
                 if let Some(adapter) = request.adapter {
-                    pool.adapters.on_dispatch(replica, adapter, 0.3, pool.now);
+                    pool.adapters.on_dispatch(replica, adapter, pool.now);
                 }
                 pool.caches.sessions.record(request.session.unwrap(), id);
                 let key = AnswerKey::whole(&request.fingerprint, request.session).unwrap();
@@ -138,7 +138,7 @@ impl Pool {
                     waiting: Vec::new(),
                 };
                 let adapters = &mut pool.adapters;
-                adapters.report(replica, &report, pool.now, 0.3, pool.now);
+                adapters.report(replica, &report, pool.now, pool.now);
             }
             Op::Probed { usage } => {
                 let load = Load {
