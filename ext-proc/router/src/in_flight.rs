@@ -1,18 +1,14 @@
 //! Requests that were dispatched to a replica and have not ended.
 
-use std::sync::Arc;
-
-use isotherm_fingerprint::{Api, Fingerprint};
-
 use crate::index::PredictionRecord;
-use crate::queue::QueuedRequest;
 use crate::replica::{BreakerPermit, RowId};
 use crate::tenants::TenantCharge;
-use crate::{AdapterKey, ReplicaId, SessionKey, TenantId, Tier, Time};
+use crate::{ReplicaId, Request, Tier, Time};
 
 /// A request that was dispatched to a replica.
 #[derive(Debug)]
 pub(crate) struct InFlightRequest {
+    pub(crate) request: Request,
     /// The claim on the replica that writes the answer.
     pub(crate) claim: Claim,
     /// The claim on the prefill replica that computes the prompt, if one does.
@@ -21,17 +17,10 @@ pub(crate) struct InFlightRequest {
     pub(crate) dispatched_at: Time,
     /// Whether the response has begun.
     pub(crate) has_begun: bool,
-    /// Whether the driver tells when the response begins.
-    pub(crate) tells_start: bool,
     /// Whether the replica hangs, and the driver was told to end the request.
     pub(crate) is_abandoned: bool,
     pub(crate) objective: TierObjective,
-    pub(crate) fingerprint: Arc<Fingerprint>,
-    pub(crate) session: Option<SessionKey>,
-    pub(crate) api: Option<Api>,
-    pub(crate) tenant: TenantId,
     pub(crate) charge: TenantCharge,
-    pub(crate) adapter: Option<AdapterKey>,
 }
 
 /// The tier under which a request counts, and the time by which its first token is due.
@@ -67,8 +56,6 @@ pub(crate) struct PrefillClaim {
 pub(crate) struct Prediction {
     /// Prompt tokens, by the estimate of the filter.
     pub(crate) estimated_tokens: u32,
-    /// Prompt tokens, by the learned length of a token.
-    pub(crate) prompt_tokens: u32,
     /// Bytes of the prompt that the replica was predicted to hold.
     pub(crate) matched_bytes: u32,
     /// Estimated tokens of an earlier answer behind the match.
@@ -84,34 +71,6 @@ pub(crate) struct Prediction {
 }
 
 impl InFlightRequest {
-    /// A request that is dispatched now.
-    pub(crate) fn new(
-        queued: QueuedRequest,
-        claim: Claim,
-        prefill: Option<Box<PrefillClaim>>,
-        predicted: Prediction,
-        objective: TierObjective,
-        now: Time,
-    ) -> Self {
-        let request = queued.request;
-        Self {
-            claim,
-            prefill,
-            predicted,
-            dispatched_at: now,
-            has_begun: false,
-            tells_start: request.tells_start,
-            is_abandoned: false,
-            objective,
-            fingerprint: request.fingerprint,
-            session: request.session,
-            api: request.api,
-            tenant: request.tenant,
-            charge: queued.charge,
-            adapter: request.adapter,
-        }
-    }
-
     /// The claims on the replica and on the prefill replica.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {
         let prefill = self.prefill.as_ref().map(|prefill| &prefill.claim);
@@ -120,15 +79,15 @@ impl InFlightRequest {
 
     /// Identity of the prompt: equal prompts have equal ones. A prompt without a block has the one of its session.
     pub(crate) fn identity(&self) -> u64 {
-        let session = || self.session.map_or(0, |session| session.0);
-        let last = self.fingerprint.blocks().last();
+        let session = || self.request.session.map_or(0, |session| session.0);
+        let last = self.request.fingerprint.blocks().last();
         let hash = last.map_or_else(session, |block| block.hash);
-        hash ^ u64::from(self.fingerprint.total_bytes())
+        hash ^ u64::from(self.request.fingerprint.total_bytes())
     }
 
     /// Share of the prompt that the replica was predicted to hold.
     pub(crate) fn matched_share(&self) -> f64 {
-        let total = f64::from(self.fingerprint.total_bytes().max(1));
+        let total = f64::from(self.request.fingerprint.total_bytes().max(1));
         (f64::from(self.predicted.matched_bytes) / total).min(1.0)
     }
 }

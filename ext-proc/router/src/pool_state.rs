@@ -155,11 +155,11 @@ impl PoolState {
 
     /// Records the replica that may store the response to a request in flight.
     pub(crate) fn on_stored(&mut self, id: RequestId, served_by: ServedBy, response: ResponseKey) {
-        if let Some(request) = self.in_flight.get(&id)
-            && let Some(replica) = served_by.server(request.claim.replica)
+        if let Some(flight) = self.in_flight.get(&id)
+            && let Some(replica) = served_by.server(flight.claim.replica)
         {
             let stored = &mut self.caches.stored;
-            stored.record(request.tenant, response, replica);
+            stored.record(flight.request.tenant, response, replica);
         }
     }
 

@@ -132,15 +132,15 @@ impl Quarantine {
     /// Learns from the end of a request whether its prompt breaks replicas.
     pub(crate) fn on_end(
         &mut self,
-        request: &InFlightRequest,
+        flight: &InFlightRequest,
         served_by: ServedBy,
         end: End,
         period: Duration,
         now: Time,
     ) -> PromptVerdict {
-        let key = || key_of(&request.fingerprint, request.session);
+        let key = || key_of(&flight.request.fingerprint, flight.request.session);
         if end == End::Broke && !period.is_zero() {
-            let judge = |key| self.on_break(request, served_by, key, period, now);
+            let judge = |key| self.on_break(flight, served_by, key, period, now);
             return key().map_or(PromptVerdict::Innocent, judge);
         }
         if end == End::Answered
@@ -156,17 +156,17 @@ impl Quarantine {
     #[cold]
     fn on_break(
         &mut self,
-        request: &InFlightRequest,
+        flight: &InFlightRequest,
         served_by: ServedBy,
         key: u64,
         period: Duration,
         now: Time,
     ) -> PromptVerdict {
         let was_quarantined = self.remaining(key, period, now).is_some();
-        let chosen = request.claim.replica;
+        let chosen = flight.claim.replica;
         let last = served_by.server(chosen);
         if !self.suspects.contains_key(&key)
-            && let Some(client) = client_of(request.claim.recorded.owner, request.session)
+            && let Some(client) = client_of(flight.claim.recorded.owner, flight.request.session)
         {
             self.add_client(client, last.unwrap_or(chosen), period, now);
         }

@@ -262,12 +262,12 @@ impl<'a> View<'a> {
     /// The requests of this service that replicas have, in order of their ids.
     pub fn in_flight(&self) -> impl Iterator<Item = InFlight> + 'a {
         let pool = self.pool;
-        pool.in_flight.values().filter_map(|request| {
+        pool.in_flight.values().filter_map(|flight| {
             Some(InFlight {
-                replica: pool.replicas.slot_of(request.claim.replica)?,
-                prompt_tokens: request.predicted.prompt_tokens,
-                uncached_tokens: request.predicted.uncached_tokens,
-                has_begun: request.has_begun,
+                replica: pool.replicas.slot_of(flight.claim.replica)?,
+                prompt_tokens: flight.request.prompt_tokens,
+                uncached_tokens: flight.predicted.uncached_tokens,
+                has_begun: flight.has_begun,
             })
         })
     }

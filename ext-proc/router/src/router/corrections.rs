@@ -37,23 +37,23 @@ pub(super) fn compare_prediction(
     replicas: &mut Replicas,
     caches: &mut Caches,
     counters: &mut Counters,
-    request: &InFlightRequest,
+    flight: &InFlightRequest,
     hit: CacheHit,
 ) {
     counters.predicted_cached_tokens += u64::from(hit.predicted_tokens);
     counters.measured_cached_tokens += u64::from(hit.cached_tokens);
     counters.prediction_error_tokens += u64::from(hit.predicted_tokens.abs_diff(hit.cached_tokens));
     counters.measured_prompt_tokens += u64::from(hit.prompt_tokens);
-    let Some(slot) = replicas.slot_of(request.claim.replica) else {
+    let Some(slot) = replicas.slot_of(flight.claim.replica) else {
         return;
     };
-    let matched_bytes = request.predicted.matched_bytes;
+    let matched_bytes = flight.predicted.matched_bytes;
     if matched_bytes == 0 {
         return;
     }
     if is_false_hit(matched_bytes, hit.cached_bytes) {
         counters.false_hits += 1;
-        correct(replicas, caches, request, slot, hit);
+        correct(replicas, caches, flight, slot, hit);
     } else if let Some(replica) = replicas.get_mut(slot) {
         replica.false_hits = FalseHits::default();
     }
@@ -64,17 +64,17 @@ pub(super) fn compare_prediction(
 fn correct(
     replicas: &mut Replicas,
     caches: &mut Caches,
-    request: &InFlightRequest,
+    flight: &InFlightRequest,
     replica: ReplicaIndex,
     hit: CacheHit,
 ) {
-    let recorded = &request.claim.recorded;
+    let recorded = &flight.claim.recorded;
     if caches.forgetting.has_forgotten(replica, recorded.stamp) {
         // The prediction is older than the correction.
         return;
     }
     let (index, forgetting) = (&mut caches.index, &mut caches.forgetting);
-    let bytes_max = hit.computed_bytes(&request.fingerprint);
+    let bytes_max = hit.computed_bytes(&flight.request.fingerprint);
     index.missed(replica, recorded, bytes_max);
     let false_hits = replicas.count_false_hit(replica, recorded.stamp);
     if false_hits.has_failed && false_hits.in_a_row >= FALSE_HITS_CONFIRMED.get() {
@@ -84,7 +84,7 @@ fn correct(
         if false_hits.has_failed {
             forgetting.add_empty(replica, false_hits.first, index.last_tick());
         }
-        let blocks = request.fingerprint.blocks();
+        let blocks = flight.request.fingerprint.blocks();
         let kept = blocks.partition_point(|block| f64::from(block.end_bytes) <= hit.cached_bytes);
         index.forget_past(blocks, (replica, recorded.owner), kept);
     }

@@ -66,7 +66,6 @@ impl Router {
         self.policy.on_event(PolicyEvent::Dispatch(index));
         let predicted = Prediction {
             estimated_tokens: queued.estimated_tokens,
-            prompt_tokens: request.prompt_tokens,
             matched_bytes: decision.matched_bytes,
             answer_tokens: work.remembered,
             uncached_tokens: work.uncached,
@@ -78,16 +77,24 @@ impl Router {
         self.outbox.dispatch(request.id, objective.tier, decision);
         let tenants = &mut self.pool.tenants;
         tenants.enter(queued.charge, |of| &mut of.in_flight);
-        let id = request.id;
-        let claim = Claim {
-            replica,
-            permit,
-            row,
-            recorded,
-            ahead_tokens,
+        let in_flight = InFlightRequest {
+            claim: Claim {
+                replica,
+                permit,
+                row,
+                recorded,
+                ahead_tokens,
+            },
+            prefill,
+            predicted,
+            dispatched_at: now,
+            has_begun: false,
+            is_abandoned: false,
+            objective,
+            charge: queued.charge,
+            request: queued.request,
         };
-        let in_flight = InFlightRequest::new(queued, claim, prefill, predicted, objective, now);
-        self.pool.in_flight.insert(id, in_flight);
+        self.pool.in_flight.insert(in_flight.request.id, in_flight);
     }
 
     /// Claims the prefill replica of a request that is dispatched now.

@@ -4,7 +4,7 @@ use isotherm_fingerprint::Api;
 
 use super::Router;
 use super::corrections::compare_prediction;
-use super::learning::{self, ResponseUsage};
+use super::learning::{self, Answer, ResponseUsage};
 use super::plausibility::Plausibility;
 use crate::constant::constants;
 use crate::in_flight::{InFlightRequest, PrefillClaim};
@@ -25,13 +25,13 @@ impl Router {
     /// prompt.
     pub(super) fn on_begin(&mut self, id: RequestId) {
         let (now, pool) = (self.pool.now, &mut self.pool);
-        let Some(request) = pool.in_flight.get_mut(&id) else {
+        let Some(flight) = pool.in_flight.get_mut(&id) else {
             return;
         };
-        if core::mem::replace(&mut request.has_begun, true) {
+        if core::mem::replace(&mut flight.has_begun, true) {
             return;
         }
-        let (objective, claim) = (request.objective, &request.claim);
+        let (objective, claim) = (flight.objective, &flight.claim);
         let is_in_time = now <= objective.due;
         self.outbox.tiers.first_token(objective.tier, is_in_time);
         let replicas = &mut pool.replicas;
@@ -39,10 +39,10 @@ impl Router {
         if let Some(replica) = replicas.slot_of(claim.replica) {
             self.policy.on_event(PolicyEvent::FirstToken(replica, now));
             pool.caches.index.confirm(replica, &claim.recorded);
-            let blocks = request.fingerprint.blocks();
+            let blocks = flight.request.fingerprint.blocks();
             pool.caches.orphans.remove_blocks(replica, blocks);
         }
-        if let Some(prefill) = &mut request.prefill {
+        if let Some(prefill) = &mut flight.prefill {
             prefill.is_computed = true;
             let claim = &prefill.claim;
             if let Some(replica) = replicas.slot_of(claim.replica) {
@@ -62,11 +62,11 @@ impl Router {
         usage: &ResponseUsage,
     ) {
         let (now, pool) = (self.pool.now, &mut self.pool);
-        if let Some(request) = pool.peers.forwarded.remove(id) {
-            if pool.peers.on_end(&request, served_by, end, now) {
+        if let Some(forwarded) = pool.peers.forwarded.remove(id) {
+            if pool.peers.on_end(&forwarded, served_by, end, now) {
                 self.outbox.count_end(end);
                 // The estimate of the filter, and with it the number of media, is not kept for forwarded requests.
-                let verdict = usage.plausibility(&request.fingerprint, u32::MAX);
+                let verdict = usage.plausibility(&forwarded.fingerprint, u32::MAX);
                 if end == End::Answered
                     && verdict == Plausibility::Plausible
                     && let Some((prompt, cached)) = usage.prompt_tokens.zip(usage.cached_tokens)
@@ -78,25 +78,23 @@ impl Router {
             }
             return;
         }
-        let Some(request) = pool.in_flight.remove(&id) else {
+        let Some(flight) = pool.in_flight.remove(&id) else {
             return;
         };
-        let deviation = Deviation::of(request.claim.replica, served_by);
+        let deviation = Deviation::of(flight.claim.replica, served_by);
         pool.gate.signal(now);
-        leave(pool, &request);
+        leave(pool, &flight);
         let period = pool.config.quarantine;
-        let prompt = pool
-            .quarantine
-            .on_end(&request, served_by, end, period, now);
+        let prompt = pool.quarantine.on_end(&flight, served_by, end, period, now);
         if let PromptVerdict::Quarantined(key) = prompt {
             self.outbox.counters.quarantines += 1;
             self.reject_prompt(key);
         }
-        let is_streamed = request.has_begun && usage.ttft.is_some();
+        let is_streamed = flight.has_begun && usage.ttft.is_some();
         let pool = &mut self.pool;
         release(
             &mut pool.replicas,
-            &request,
+            &flight,
             end,
             prompt,
             deviation,
@@ -107,80 +105,87 @@ impl Router {
         let counters = &mut self.outbox.counters;
         counters.overridden += u64::from(deviation.is_overridden);
         counters.retried_elsewhere += u64::from(deviation.is_retry());
-        correct_index(&mut self.pool, &request, end, deviation);
+        correct_index(&mut self.pool, &flight, end, deviation);
         if end == End::Answered {
-            learn_service_time(&mut self.pool, &request);
-            self.on_answer(&request, usage, deviation.is_elsewhere);
+            learn_service_time(&mut self.pool, &flight);
+            self.on_answer(&flight, usage, deviation.is_elsewhere);
         }
     }
 
     /// Learns from an answer. `is_elsewhere` says that another replica than the selected one gave it.
-    fn on_answer(&mut self, request: &InFlightRequest, usage: &ResponseUsage, is_elsewhere: bool) {
+    fn on_answer(&mut self, flight: &InFlightRequest, usage: &ResponseUsage, is_elsewhere: bool) {
         let (now, pool, outbox) = (self.pool.now, &mut self.pool, &mut self.outbox);
-        let usage = &usage.possible(&pool.replicas, request, now);
-        if let Some(ttft) = usage.ttft.filter(|_| !request.has_begun) {
-            let (due, first_token) = (request.objective.due, request.dispatched_at.after(ttft));
-            let tier = request.objective.tier;
+        let usage = &usage.possible(&pool.replicas, flight, now);
+        if let Some(ttft) = usage.ttft.filter(|_| !flight.has_begun) {
+            let (due, first_token) = (flight.objective.due, flight.dispatched_at.after(ttft));
+            let tier = flight.objective.tier;
             outbox.tiers.first_token(tier, first_token <= due);
         }
-        let estimated = request.predicted.estimated_tokens;
-        let verdict = usage.plausibility(&request.fingerprint, estimated);
+        let estimated = flight.predicted.estimated_tokens;
+        let verdict = usage.plausibility(&flight.request.fingerprint, estimated);
         // The engine adds the history that it stores, which the router has not read.
-        let has_history = verdict == Plausibility::TooLong && request.api == Some(Api::Responses);
+        let has_history =
+            verdict == Plausibility::TooLong && flight.request.api == Some(Api::Responses);
         if verdict != Plausibility::Plausible && !has_history {
             // A replica that computed less than the prompt does not hold it.
             outbox.counters.implausible_usage += 1;
             if verdict == Plausibility::TooShort && !is_elsewhere {
-                take_back_claims(pool, request);
+                take_back_claims(pool, flight);
             }
             return;
         }
-        pool.tenants.change(request.charge.slot, |tenant| {
+        pool.tenants.change(flight.charge.slot, |tenant| {
             tenant.prompt_tokens += u64::from(usage.prompt_tokens.unwrap_or_default());
             tenant.cached_tokens += u64::from(usage.cached_tokens.unwrap_or_default());
         });
         if !has_history {
             let length = &mut pool.caches.token_length;
-            learning::learn_token_length(&mut pool.replicas, length, request, usage, now);
+            learning::learn_token_length(&mut pool.replicas, length, flight, usage, now);
         }
         if let Some(tokens) = usage.completion {
             pool.replicas.learn_answer_length(f64::from(tokens), now);
         }
         if !has_history && !is_elsewhere {
-            self.learn(request, usage);
+            self.learn(flight, usage);
         }
     }
 
     /// Learns from an answer of the selected replica.
-    fn learn(&mut self, request: &InFlightRequest, usage: &ResponseUsage) {
+    fn learn(&mut self, flight: &InFlightRequest, usage: &ResponseUsage) {
         let (now, pool) = (self.pool.now, &mut self.pool);
         let (replicas, caches) = (&mut pool.replicas, &mut pool.caches);
-        let (fingerprint, predicted) = (&request.fingerprint, &request.predicted);
-        let slot = replicas.slot_of(request.claim.replica);
+        let (fingerprint, predicted) = (&flight.request.fingerprint, &flight.predicted);
+        let slot = replicas.slot_of(flight.claim.replica);
         if let Some(replica) = slot {
             caches.orphans.remove_blocks(replica, fingerprint.blocks());
         }
         // A prompt that was not read is not known to be cold.
         if fingerprint.total_bytes() > 0 {
-            let tokens = f64::from(predicted.prompt_tokens);
+            let tokens = f64::from(flight.request.prompt_tokens);
             caches.cached_share.add(tokens, predicted.uncached_tokens);
         }
-        let hit = learning::measure_hit(replicas, caches, request, slot, usage, now);
-        if request.prefill.is_none() {
+        let answer = Answer {
+            flight,
+            usage,
+            slot,
+            now,
+        };
+        let hit = answer.measure_hit(replicas, caches);
+        if flight.prefill.is_none() {
             // With a prefill replica, the engine counts what that one computed as cached, too.
             if let Some(hit) = hit {
-                learning::learn_hidden_hits(caches, request, hit);
-                compare_prediction(replicas, caches, &mut self.outbox.counters, request, hit);
+                answer.learn_hidden_hits(caches, hit);
+                compare_prediction(replicas, caches, &mut self.outbox.counters, flight, hit);
                 caches.forget_more();
             }
-            learning::count_prompt(replicas, request, slot, now);
+            answer.count_prompt(replicas);
         }
-        learning::remember_answer(replicas, caches, request, usage, now);
+        answer.remember(replicas, caches);
         // An answer without a stream has its first token by now.
         let first_token = usage
             .ttft
-            .map_or(now, |ttft| request.dispatched_at.after(ttft));
-        let prefill = learning::learn_latency(replicas, request, slot, hit, usage, now);
+            .map_or(now, |ttft| flight.dispatched_at.after(ttft));
+        let prefill = answer.learn_latency(replicas, hit);
         for index in slot.into_iter().chain(prefill) {
             self.policy
                 .on_event(PolicyEvent::FirstToken(index, first_token));
@@ -206,17 +211,17 @@ impl Router {
             self.outbox.counters.aborted_waiting += 1;
             return;
         }
-        if let Some(request) = pool.in_flight.remove(&id) {
-            leave(pool, &request);
-            let evidence = abort_evidence(pool, &request);
+        if let Some(flight) = pool.in_flight.remove(&id) {
+            leave(pool, &flight);
+            let evidence = abort_evidence(pool, &flight);
             // A gateway that does not show responses closes its stream when the request has been sent.
-            if request.tells_start && !request.has_begun {
-                take_back_claims(pool, &request);
+            if flight.request.tells_start && !flight.has_begun {
+                take_back_claims(pool, &flight);
             }
-            end_claims(pool, &request, !request.tells_start);
+            end_claims(pool, &flight, !flight.request.tells_start);
             let (replicas, computed) = (&mut pool.replicas, ComputedShare::Partly);
-            replicas.on_release(&request, evidence, computed, false, now);
-            if let Some(prefill) = &request.prefill {
+            replicas.on_release(&flight, evidence, computed, false, now);
+            if let Some(prefill) = &flight.prefill {
                 end_prefill(replicas, prefill, Evidence::None, computed, now);
             }
         } else if !pool.peers.on_abort(id, now) {
@@ -227,26 +232,26 @@ impl Router {
 }
 
 /// Learns how long a request occupied its replica.
-fn learn_service_time(pool: &mut PoolState, request: &InFlightRequest) {
-    let took_s = pool.now.since(request.dispatched_at).as_secs_f64();
+fn learn_service_time(pool: &mut PoolState, flight: &InFlightRequest) {
+    let took_s = pool.now.since(flight.dispatched_at).as_secs_f64();
     let learned = |known: f64| known + SERVICE_LEARNING_RATE.get() * (took_s - known);
     pool.service_s = Some(pool.service_s.map_or(took_s, learned));
 }
 
 /// Counts a request out of those of its adapter, and of its tenant.
-fn leave(pool: &mut PoolState, request: &InFlightRequest) {
-    if let Some(adapter) = request.adapter
-        && let Some(replica) = pool.replicas.slot_of(request.claim.replica)
+fn leave(pool: &mut PoolState, flight: &InFlightRequest) {
+    if let Some(adapter) = flight.request.adapter
+        && let Some(replica) = pool.replicas.slot_of(flight.claim.replica)
     {
         pool.adapters.on_release(replica, adapter, pool.now);
     }
-    pool.tenants.leave(request.charge, |of| &mut of.in_flight);
+    pool.tenants.leave(flight.charge, |of| &mut of.in_flight);
 }
 
 /// Tells the replicas how a request ended: the chosen one, which failed if Envoy retried, and the one that served.
 fn release(
     replicas: &mut Replicas,
-    request: &InFlightRequest,
+    flight: &InFlightRequest,
     end: End,
     prompt: PromptVerdict,
     deviation: Deviation,
@@ -259,8 +264,8 @@ fn release(
         other,
     } = deviation;
     let evidence = match end {
-        End::Errored => Evidence::Error(request.identity()),
-        End::Refused if !is_elsewhere => judge_refusal(replicas, request),
+        End::Errored => Evidence::Error(flight.identity()),
+        End::Refused if !is_elsewhere => judge_refusal(replicas, flight),
         _ if prompt != PromptVerdict::Innocent => Evidence::None,
         _ => Evidence::of(end),
     };
@@ -268,7 +273,7 @@ fn release(
         // The chosen replica has not seen the request.
         _ if is_overridden => Evidence::None,
         // Its first attempt may have ended by a timeout as well.
-        End::TimedOut => judge_timeout(replicas, request),
+        End::TimedOut => judge_timeout(replicas, flight),
         End::Broke if evidence == Evidence::None => evidence,
         _ if is_elsewhere => Evidence::Failure,
         _ => evidence,
@@ -281,16 +286,16 @@ fn release(
         End::Refused => ComputedShare::Nothing,
         End::Errored | End::Failed | End::Broke | End::TimedOut => ComputedShare::Partly,
     };
-    replicas.on_release(request, of_chosen, computed, is_streamed, now);
+    replicas.on_release(flight, of_chosen, computed, is_streamed, now);
     if let Some(other) = other {
         replicas.served_retry(other, evidence, now);
     }
-    if let Some(prefill) = &request.prefill {
+    if let Some(prefill) = &flight.prefill {
         end_prefill(replicas, prefill, evidence, computed, now);
     }
     let has_failed = deviation.is_retry() || matches!(end, End::Failed | End::Broke);
     if let Some(slot) = replicas
-        .slot_of(request.claim.replica)
+        .slot_of(flight.claim.replica)
         .filter(|_| has_failed)
         && let Some(replica) = replicas.get_mut(slot)
     {
@@ -300,32 +305,33 @@ fn release(
 
 /// Verdict of a refused request on its replica: an error, where a peer answers what the replica refuses. A client that follows its prefix
 /// to one replica counts once.
-fn judge_refusal(replicas: &mut Replicas, request: &InFlightRequest) -> Evidence {
-    let slot = replicas.slot_of(request.claim.replica);
+fn judge_refusal(replicas: &mut Replicas, flight: &InFlightRequest) -> Evidence {
+    let slot = replicas.slot_of(flight.claim.replica);
     if !slot.is_some_and(|slot| replicas.on_refusal(slot)) {
         return Evidence::None;
     }
-    let client = request
+    let client = flight
+        .request
         .session
-        .filter(|_| request.predicted.matched_bytes > 0);
-    Evidence::Error(client.map_or_else(|| request.identity(), |session| session.0))
+        .filter(|_| flight.predicted.matched_bytes > 0);
+    Evidence::Error(client.map_or_else(|| flight.identity(), |session| session.0))
 }
 
 /// Verdict of a request that a timeout of the gateway ended on its replica: none, where the replica has shown a sign of life
 /// since the dispatch. Otherwise a timeout counts as a refusal does.
-fn judge_timeout(replicas: &mut Replicas, request: &InFlightRequest) -> Evidence {
-    let (replica, sent) = (request.claim.replica, request.dispatched_at);
-    if request.has_begun || replicas.has_sign_since(replica, sent) {
+fn judge_timeout(replicas: &mut Replicas, flight: &InFlightRequest) -> Evidence {
+    let (replica, sent) = (flight.claim.replica, flight.dispatched_at);
+    if flight.has_begun || replicas.has_sign_since(replica, sent) {
         return Evidence::None;
     }
-    judge_refusal(replicas, request)
+    judge_refusal(replicas, flight)
 }
 
 /// Verdict of an aborted request on its replica: a client that gave up past the SLO, without a first byte, was failed by
 /// a replica that has shown no sign of life since the dispatch.
-fn abort_evidence(pool: &PoolState, request: &InFlightRequest) -> Evidence {
-    let (sent, replica) = (request.dispatched_at, request.claim.replica);
-    let tells = request.tells_start && !request.has_begun && request.prefill.is_none();
+fn abort_evidence(pool: &PoolState, flight: &InFlightRequest) -> Evidence {
+    let (sent, replica) = (flight.dispatched_at, flight.claim.replica);
+    let tells = flight.request.tells_start && !flight.has_begun && flight.prefill.is_none();
     let is_past_slo = pool.now.since(sent) > pool.config.ttft_slo;
     if tells && is_past_slo && !pool.replicas.has_sign_since(replica, sent) {
         Evidence::Failure
@@ -353,42 +359,42 @@ fn end_prefill(
 }
 
 /// Moves the prompt in the index from the chosen replica to the one that computed it, if that is another one.
-fn correct_index(pool: &mut PoolState, request: &InFlightRequest, end: End, deviation: Deviation) {
+fn correct_index(pool: &mut PoolState, flight: &InFlightRequest, end: End, deviation: Deviation) {
     if end != End::Answered {
-        take_back_claims(pool, request);
-        return end_claims(pool, request, false);
+        take_back_claims(pool, flight);
+        return end_claims(pool, flight, false);
     }
-    let (caches, replicas, claim) = (&mut pool.caches, &pool.replicas, &request.claim);
+    let (caches, replicas, claim) = (&mut pool.caches, &pool.replicas, &flight.claim);
     if deviation.is_elsewhere
         && let Some(chosen) = replicas.slot_of(claim.replica)
     {
-        caches.take_back(chosen, &request.fingerprint, &claim.recorded);
+        caches.take_back(chosen, &flight.request.fingerprint, &claim.recorded);
     }
     if let Some(other) = deviation.other.and_then(|id| replicas.slot_of(id)) {
-        let blocks = request.fingerprint.blocks();
+        let blocks = flight.request.fingerprint.blocks();
         let matched = caches.index.deepest_of(blocks, other);
         let owner = claim.recorded.owner;
         caches.index.record_of(owner, blocks, other, &matched);
     }
-    end_claims(pool, request, !deviation.is_elsewhere);
+    end_claims(pool, flight, !deviation.is_elsewhere);
 }
 
 /// Takes back the claims of a request whose replicas have computed nothing, or something else.
 #[inline(never)]
-fn take_back_claims(pool: &mut PoolState, request: &InFlightRequest) {
-    for claim in request.claims() {
+fn take_back_claims(pool: &mut PoolState, flight: &InFlightRequest) {
+    for claim in flight.claims() {
         if let Some(replica) = pool.replicas.slot_of(claim.replica) {
             let (caches, recorded) = (&mut pool.caches, &claim.recorded);
-            caches.take_back(replica, &request.fingerprint, recorded);
+            caches.take_back(replica, &flight.request.fingerprint, recorded);
         }
     }
 }
 
 /// Ends the claims of a request whose response has not begun, after what it added was taken back. `is_computed` says that it
 /// was not: the replica may hold the prompt.
-fn end_claims(pool: &mut PoolState, request: &InFlightRequest, is_computed: bool) {
+fn end_claims(pool: &mut PoolState, flight: &InFlightRequest, is_computed: bool) {
     let index = &mut pool.caches.index;
-    for claim in request.claims().filter(|_| !request.has_begun) {
+    for claim in flight.claims().filter(|_| !flight.has_begun) {
         match pool.replicas.slot_of(claim.replica) {
             Some(slot) if is_computed => index.confirm(slot, &claim.recorded),
             Some(slot) => index.unclaim(slot, &claim.recorded),

@@ -89,20 +89,20 @@ fn silent_requests(
         return found;
     };
     let of_replica = in_flight.iter();
-    for (number, request) in of_replica.filter(|(_, r)| r.claim.replica == replica.id) {
+    for (number, flight) in of_replica.filter(|(_, r)| r.claim.replica == replica.id) {
         // Another replica may be at fault for a prompt that is computed there.
-        if request.has_begun || !request.tells_start || request.prefill.is_some() {
+        if flight.has_begun || !flight.request.tells_start || flight.prefill.is_some() {
             found.is_writing = true;
             continue;
         }
-        if request.is_abandoned {
+        if flight.is_abandoned {
             continue;
         }
         found.unbegun.push(*number);
-        if replica.breaker.is_of_epoch(request.claim.permit) {
-            let oldest = found.oldest_unbegun.unwrap_or(request.dispatched_at);
-            found.oldest_unbegun = Some(oldest.min(request.dispatched_at));
-            let tokens = request.predicted.uncached_tokens;
+        if replica.breaker.is_of_epoch(flight.claim.permit) {
+            let oldest = found.oldest_unbegun.unwrap_or(flight.dispatched_at);
+            found.oldest_unbegun = Some(oldest.min(flight.dispatched_at));
+            let tokens = flight.predicted.uncached_tokens;
             found.tokens_max = found.tokens_max.max(tokens);
         }
     }

@@ -55,11 +55,11 @@ impl ResponseUsage {
     pub(super) fn possible(
         &self,
         replicas: &Replicas,
-        request: &InFlightRequest,
+        flight: &InFlightRequest,
         now: Time,
     ) -> Self {
-        let took_s = now.since(request.dispatched_at).as_secs_f64();
-        let capacity = replicas.kv_capacity_tokens(request.claim.replica);
+        let took_s = now.since(flight.dispatched_at).as_secs_f64();
+        let capacity = replicas.kv_capacity_tokens(flight.claim.replica);
         let fits = |tokens: u32| capacity.is_none_or(|most| u64::from(tokens) <= most);
         let is_possible = |tokens: &u32| can_write(*tokens, took_s) && fits(*tokens);
         Self {
@@ -103,174 +103,212 @@ impl CacheHit {
 pub(super) fn learn_token_length(
     replicas: &mut Replicas,
     length: &mut TokenLength,
-    request: &InFlightRequest,
+    flight: &InFlightRequest,
     usage: &ResponseUsage,
     now: Time,
 ) {
     if let Some(tokens) = usage.prompt_tokens
-        && request.fingerprint.total_bytes() > 0
+        && flight.request.fingerprint.total_bytes() > 0
     {
         replicas.signals.token_length.teach(Source::Usage, now);
-        let estimated = f64::from(request.predicted.estimated_tokens);
+        let estimated = f64::from(flight.predicted.estimated_tokens);
         length.learn(f64::from(tokens), estimated);
     }
 }
 
-/// Measures how much of a prompt was cached; `None` without usage that tells it.
-pub(super) fn measure_hit(
-    replicas: &mut Replicas,
-    caches: &Caches,
-    request: &InFlightRequest,
-    slot: Option<ReplicaIndex>,
-    usage: &ResponseUsage,
-    now: Time,
-) -> Option<CacheHit> {
-    let names_cached = replicas.names_cached_tokens(slot, request.api, usage.cached_tokens);
-    let prompt_tokens = usage.prompt_tokens?;
-    let cached_tokens = usage.cached_tokens.or(names_cached.then_some(0))?;
-    let total = f64::from(request.fingerprint.total_bytes());
-    if total <= 0.0 {
-        return None;
-    }
-    // The beginning of a prompt may be denser than the rest: what is left of an English prompt with an image is nearly all tokens and
-    // no bytes.
-    let of_prompt = total / f64::from(prompt_tokens.max(1));
-    let density = DENSITY_MAX.get() * of_prompt.max(caches.token_length.bytes());
-    replicas.signals.cache_hits.teach(Source::Usage, now);
-    let predicted = f64::from(request.predicted.matched_bytes) / total;
-    Some(CacheHit {
-        prompt_tokens,
-        cached_tokens,
-        cached_bytes: total.min(density * f64::from(cached_tokens)),
-        predicted_tokens: share_of(prompt_tokens, predicted),
-    })
+/// An answer of the selected replica.
+pub(super) struct Answer<'a> {
+    pub(super) flight: &'a InFlightRequest,
+    pub(super) usage: &'a ResponseUsage,
+    /// The replica, if it is still in the pool.
+    pub(super) slot: Option<ReplicaIndex>,
+    pub(super) now: Time,
 }
 
-/// Learns how much of a prompt is cached that the index cannot see: earlier answers, and what sessions have in common.
-pub(super) fn learn_hidden_hits(caches: &mut Caches, request: &InFlightRequest, hit: CacheHit) {
-    let predicted = &request.predicted;
-    let beyond = hit.cached_tokens.saturating_sub(hit.predicted_tokens);
-    caches
-        .answers
-        .learn(predicted.answer_tokens, f64::from(beyond));
-    if let Some(was_there) = predicted.followed_session
-        && predicted.uncached_tokens >= 1.0
-    {
-        let share = 1.0 - f64::from(hit.uncached_tokens()) / predicted.uncached_tokens;
-        caches.sessions.learn(was_there, share);
-    }
-}
-
-/// Counts a prompt beside the counters of its engine.
-pub(super) fn count_prompt(
-    replicas: &mut Replicas,
-    request: &InFlightRequest,
-    slot: Option<ReplicaIndex>,
-    now: Time,
-) {
-    let (predicted, share) = (&request.predicted, request.matched_share());
-    let prompt = ServedPrompt {
-        prompts: 1.0,
-        estimated_tokens: f64::from(predicted.estimated_tokens),
-        predicted_tokens: f64::from(share_of(predicted.prompt_tokens, share)),
-        answer_tokens: predicted.answer_tokens,
-        ahead_tokens: request.claim.ahead_tokens,
-        outstanding: f64::from(predicted.outstanding),
-    };
-    replicas.served(slot, &prompt, now);
-}
-
-/// Remembers that the replica holds the answer, behind the prompt.
-pub(super) fn remember_answer(
-    replicas: &Replicas,
-    caches: &mut Caches,
-    request: &InFlightRequest,
-    usage: &ResponseUsage,
-    now: Time,
-) {
-    let presumed = || presumed_tokens(replicas, request, usage, now);
-    let fingerprint = &request.fingerprint;
-    if let Some(completion) = usage.completion.or_else(presumed)
-        && let Some(key) = AnswerKey::whole(fingerprint, request.session)
-    {
-        let covered = fingerprint.share_at(fingerprint.blocks().len());
-        let known = request.predicted.prompt_tokens;
-        let rest = share_of(usage.prompt_tokens.unwrap_or(known), 1.0 - covered);
-        let tokens = rest.saturating_add(completion);
-        caches.answers.record(key, request.claim.replica, tokens);
-    }
-}
-
-/// Tokens of a streamed answer without usage, by the time that it took.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a positive number of tokens; saturates"
-)]
-fn presumed_tokens(
-    replicas: &Replicas,
-    request: &InFlightRequest,
-    usage: &ResponseUsage,
-    now: Time,
-) -> Option<u32> {
-    let is_known = replicas.signals.decode_speed.is_taught();
-    let ttft = usage.ttft.filter(|_| is_known)?;
-    let took = now.since(request.dispatched_at);
-    let writing_s = took.saturating_sub(ttft).as_secs_f64();
-    let outstanding = f64::from(request.predicted.outstanding);
-    let token_s = replicas.latency().decode.at(outstanding);
-    Some((writing_s / token_s).round() as u32)
-}
-
-/// Learns how fast the replica computes prompts and writes answers. Returns the prefill replica, if its speed was measured, too.
-pub(super) fn learn_latency(
-    replicas: &mut Replicas,
-    request: &InFlightRequest,
-    slot: Option<ReplicaIndex>,
-    hit: Option<CacheHit>,
-    usage: &ResponseUsage,
-    now: Time,
-) -> Option<ReplicaIndex> {
-    if request.predicted.is_behind_load {
-        return None;
-    }
-    let took = now.since(request.dispatched_at);
-    let prompt = computed_before(request, hit, usage);
-    let (writing_s, source) = match (usage.ttft, prompt) {
-        (Some(ttft), _) => (took.saturating_sub(ttft).as_secs_f64(), Source::Usage),
-        (None, Some((tokens, _))) => {
-            let pool = replicas.latency().prefill;
-            let line = slot.map_or(pool, |slot| replicas.prefill_of(slot));
-            // The time to first token of an answer that was not streamed is presumed.
-            (took.as_secs_f64() - line.at(tokens), Source::Answers)
+impl Answer<'_> {
+    /// Measures how much of a prompt was cached; `None` without usage that tells it.
+    pub(super) fn measure_hit(&self, replicas: &mut Replicas, caches: &Caches) -> Option<CacheHit> {
+        let names_cached = replicas.names_cached_tokens(
+            self.slot,
+            self.flight.request.api,
+            self.usage.cached_tokens,
+        );
+        let prompt_tokens = self.usage.prompt_tokens?;
+        let cached_tokens = self.usage.cached_tokens.or(names_cached.then_some(0))?;
+        let total = f64::from(self.flight.request.fingerprint.total_bytes());
+        if total <= 0.0 {
+            return None;
         }
-        (None, None) => return None,
-    };
-    if is_in_one_piece(usage.completion, writing_s) {
-        return None;
+        // The beginning of a prompt may be denser than the rest: what is left of an English prompt with an image is nearly all tokens and
+        // no bytes.
+        let of_prompt = total / f64::from(prompt_tokens.max(1));
+        let density = DENSITY_MAX.get() * of_prompt.max(caches.token_length.bytes());
+        replicas.signals.cache_hits.teach(Source::Usage, self.now);
+        let predicted = f64::from(self.flight.predicted.matched_bytes) / total;
+        Some(CacheHit {
+            prompt_tokens,
+            cached_tokens,
+            cached_bytes: total.min(density * f64::from(cached_tokens)),
+            predicted_tokens: share_of(prompt_tokens, predicted),
+        })
     }
-    let ttft_s = usage.ttft.map(|ttft| ttft.as_secs_f64());
-    let mut prefiller = None;
-    if let (Some(prefill), Some(ttft_s)) = (&request.prefill, ttft_s) {
-        let tokens = usage
-            .prompt_tokens
-            .unwrap_or(request.predicted.prompt_tokens);
-        prefiller = replicas.slot_of(prefill.claim.replica);
-        learn_prefill(replicas, prefiller, prefill, tokens, ttft_s, now);
+
+    /// Learns how much of a prompt is cached that the index cannot see: earlier answers, and what sessions have in common.
+    pub(super) fn learn_hidden_hits(&self, caches: &mut Caches, hit: CacheHit) {
+        let predicted = &self.flight.predicted;
+        let beyond = hit.cached_tokens.saturating_sub(hit.predicted_tokens);
+        caches
+            .answers
+            .learn(predicted.answer_tokens, f64::from(beyond));
+        if let Some(was_there) = predicted.followed_session
+            && predicted.uncached_tokens >= 1.0
+        {
+            let share = 1.0 - f64::from(hit.uncached_tokens()) / predicted.uncached_tokens;
+            caches.sessions.learn(was_there, share);
+        }
     }
-    let own_ttft_s = ttft_s.filter(|_| request.prefill.is_none());
-    let measured = RequestMeasurement {
-        prompt: prompt
-            .zip(own_ttft_s)
-            .map(|((number, source), seconds)| Measurement {
-                number,
-                seconds,
-                source,
-            }),
-        output: time_of_token(replicas, request, usage, (writing_s, source), now),
-    };
-    replicas.learn(slot, measured, now);
-    prefiller
+
+    /// Counts a prompt beside the counters of its engine.
+    pub(super) fn count_prompt(&self, replicas: &mut Replicas) {
+        let (predicted, share) = (&self.flight.predicted, self.flight.matched_share());
+        let prompt = ServedPrompt {
+            prompts: 1.0,
+            estimated_tokens: f64::from(predicted.estimated_tokens),
+            predicted_tokens: f64::from(share_of(self.flight.request.prompt_tokens, share)),
+            answer_tokens: predicted.answer_tokens,
+            ahead_tokens: self.flight.claim.ahead_tokens,
+            outstanding: f64::from(predicted.outstanding),
+        };
+        replicas.served(self.slot, &prompt, self.now);
+    }
+
+    /// Remembers that the replica holds the answer, behind the prompt.
+    pub(super) fn remember(&self, replicas: &Replicas, caches: &mut Caches) {
+        let presumed = || self.presumed_tokens(replicas);
+        let fingerprint = &self.flight.request.fingerprint;
+        if let Some(completion) = self.usage.completion.or_else(presumed)
+            && let Some(key) = AnswerKey::whole(fingerprint, self.flight.request.session)
+        {
+            let covered = fingerprint.share_at(fingerprint.blocks().len());
+            let known = self.flight.request.prompt_tokens;
+            let rest = share_of(self.usage.prompt_tokens.unwrap_or(known), 1.0 - covered);
+            let tokens = rest.saturating_add(completion);
+            caches
+                .answers
+                .record(key, self.flight.claim.replica, tokens);
+        }
+    }
+
+    /// Tokens of a streamed answer without usage, by the time that it took.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a positive number of tokens; saturates"
+    )]
+    fn presumed_tokens(&self, replicas: &Replicas) -> Option<u32> {
+        let is_known = replicas.signals.decode_speed.is_taught();
+        let ttft = self.usage.ttft.filter(|_| is_known)?;
+        let took = self.now.since(self.flight.dispatched_at);
+        let writing_s = took.saturating_sub(ttft).as_secs_f64();
+        let outstanding = f64::from(self.flight.predicted.outstanding);
+        let token_s = replicas.latency().decode.at(outstanding);
+        Some((writing_s / token_s).round() as u32)
+    }
+
+    /// Learns how fast the replica computes prompts and writes answers. Returns the prefill replica, if its speed was measured, too.
+    pub(super) fn learn_latency(
+        &self,
+        replicas: &mut Replicas,
+        hit: Option<CacheHit>,
+    ) -> Option<ReplicaIndex> {
+        if self.flight.predicted.is_behind_load {
+            return None;
+        }
+        let took = self.now.since(self.flight.dispatched_at);
+        let prompt = self.computed_before(hit);
+        let (writing_s, source) = match (self.usage.ttft, prompt) {
+            (Some(ttft), _) => (took.saturating_sub(ttft).as_secs_f64(), Source::Usage),
+            (None, Some((tokens, _))) => {
+                let pool = replicas.latency().prefill;
+                let own = self.slot.map(|slot| replicas.prefill_of(slot));
+                let line = own.unwrap_or(pool);
+                // The time to first token of an answer that was not streamed is presumed.
+                (took.as_secs_f64() - line.at(tokens), Source::Answers)
+            }
+            (None, None) => return None,
+        };
+        if is_in_one_piece(self.usage.completion, writing_s) {
+            return None;
+        }
+        let ttft_s = self.usage.ttft.map(|ttft| ttft.as_secs_f64());
+        let mut prefiller = None;
+        if let (Some(prefill), Some(ttft_s)) = (&self.flight.prefill, ttft_s) {
+            let tokens = self
+                .usage
+                .prompt_tokens
+                .unwrap_or(self.flight.request.prompt_tokens);
+            prefiller = replicas.slot_of(prefill.claim.replica);
+            learn_prefill(replicas, prefiller, prefill, tokens, ttft_s, self.now);
+        }
+        let own_ttft_s = ttft_s.filter(|_| self.flight.prefill.is_none());
+        let measured = RequestMeasurement {
+            prompt: prompt
+                .zip(own_ttft_s)
+                .map(|((number, source), seconds)| Measurement {
+                    number,
+                    seconds,
+                    source,
+                }),
+            output: self.time_of_token(replicas, (writing_s, source)),
+        };
+        replicas.learn(self.slot, measured, self.now);
+        prefiller
+    }
+
+    /// The tokens that were computed before the first one of an answer, and the source of their number. `None` for a prompt that was not
+    /// read: nothing tells its uncached part.
+    fn computed_before(&self, hit: Option<CacheHit>) -> Option<(f64, Source)> {
+        if self.flight.request.fingerprint.total_bytes() == 0 {
+            return None;
+        }
+        let (uncached, source) = match hit {
+            Some(hit) => (f64::from(hit.uncached_tokens()), Source::Usage),
+            None => {
+                let presumed = f64::from(self.flight.request.prompt_tokens.max(1));
+                let tokens = self.usage.prompt_tokens.map_or(presumed, f64::from);
+                let uncached = self.flight.predicted.uncached_tokens * tokens / presumed;
+                (uncached, Source::FirstTokens)
+            }
+        };
+        Some((self.flight.claim.ahead_tokens + uncached, source))
+    }
+
+    /// The time to write a token of an answer that is long enough to measure that. While nothing tells tokens, a streamed answer is taken
+    /// to be as long as the pool's answers are.
+    fn time_of_token(
+        &self,
+        replicas: &Replicas,
+        (writing_s, source): (f64, Source),
+    ) -> Option<Measurement> {
+        let (tokens, source) = match self.usage.completion {
+            Some(tokens) if tokens >= OUTPUT_TOKENS_MIN.get() => (f64::from(tokens), source),
+            Some(_) => return None,
+            None => {
+                let sources = &replicas.signals.decode_speed;
+                let is_told = |source| sources.is_recent(source, self.now);
+                if self.usage.ttft.is_none() || is_told(Source::Usage) || is_told(Source::Counters)
+                {
+                    return None;
+                }
+                (replicas.output_tokens(), Source::Answers)
+            }
+        };
+        Some(Measurement {
+            number: f64::from(self.flight.predicted.outstanding),
+            seconds: writing_s / tokens,
+            source,
+        })
+    }
 }
 
 /// Learns how fast a prefill replica computes. Its decode replica counts the whole prompt as cached, so what the prefill
@@ -293,56 +331,6 @@ fn learn_prefill(
         output: None,
     };
     replicas.learn(slot, measured, now);
-}
-
-/// The tokens that were computed before the first one of an answer, and the source of their number. `None` for a prompt that was not
-/// read: nothing tells its uncached part.
-fn computed_before(
-    request: &InFlightRequest,
-    hit: Option<CacheHit>,
-    usage: &ResponseUsage,
-) -> Option<(f64, Source)> {
-    if request.fingerprint.total_bytes() == 0 {
-        return None;
-    }
-    let (uncached, source) = match hit {
-        Some(hit) => (f64::from(hit.uncached_tokens()), Source::Usage),
-        None => {
-            let presumed = f64::from(request.predicted.prompt_tokens.max(1));
-            let tokens = usage.prompt_tokens.map_or(presumed, f64::from);
-            let uncached = request.predicted.uncached_tokens * tokens / presumed;
-            (uncached, Source::FirstTokens)
-        }
-    };
-    Some((request.claim.ahead_tokens + uncached, source))
-}
-
-/// The time to write a token of an answer that is long enough to measure that. While nothing tells tokens, a streamed answer is taken
-/// to be as long as the pool's answers are.
-fn time_of_token(
-    replicas: &Replicas,
-    request: &InFlightRequest,
-    usage: &ResponseUsage,
-    (writing_s, source): (f64, Source),
-    now: Time,
-) -> Option<Measurement> {
-    let (tokens, source) = match usage.completion {
-        Some(tokens) if tokens >= OUTPUT_TOKENS_MIN.get() => (f64::from(tokens), source),
-        Some(_) => return None,
-        None => {
-            let sources = &replicas.signals.decode_speed;
-            let is_told = |source| sources.is_recent(source, now);
-            if usage.ttft.is_none() || is_told(Source::Usage) || is_told(Source::Counters) {
-                return None;
-            }
-            (replicas.output_tokens(), Source::Answers)
-        }
-    };
-    Some(Measurement {
-        number: f64::from(request.predicted.outstanding),
-        seconds: writing_s / tokens,
-        source,
-    })
 }
 
 /// Whether an answer came in one piece: no engine writes so fast. The first byte of a stream then came with its last token.

@@ -165,13 +165,13 @@ impl Replicas {
     /// begun, and `is_streamed` whether the response began with its first token, and told when that came.
     pub(crate) fn on_release(
         &mut self,
-        request: &InFlightRequest,
+        flight: &InFlightRequest,
         evidence: Evidence,
         computed: ComputedShare,
         is_streamed: bool,
         now: Time,
     ) {
-        let claim = &request.claim;
+        let claim = &flight.claim;
         self.change(claim.replica, now, |replica| {
             let ended = replica.on_end(claim.row, computed, now);
             replica.breaker.on_end(claim.permit, evidence, now);
