@@ -70,6 +70,24 @@ pub(crate) struct Prediction {
     pub(crate) is_behind_load: bool,
 }
 
+impl Claim {
+    /// A claim of a prompt that was sent with this permit, and counts in this row.
+    pub(crate) const fn new(
+        replica: ReplicaId,
+        (permit, row): (BreakerPermit, RowId),
+        recorded: PredictionRecord,
+        ahead_tokens: f64,
+    ) -> Self {
+        Self {
+            replica,
+            permit,
+            row,
+            recorded,
+            ahead_tokens,
+        }
+    }
+}
+
 impl InFlightRequest {
     /// The claims on the replica and on the prefill replica.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &Claim> {

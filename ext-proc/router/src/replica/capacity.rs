@@ -102,7 +102,7 @@ impl Replica {
 
     /// Why the last probe speaks against the replica, if it does. A replica without any probe is healthy, because nothing may probe it.
     pub(super) fn probe_fault(&self, rules: &CapacityRules, now: Time) -> Option<Availability> {
-        if self.has_probe_failed {
+        if self.probe.has_failed {
             return Some(Availability::ProbeFailed);
         }
         let is_stale = self.expires(rules).is_some_and(|expires| now >= expires);
@@ -111,7 +111,7 @@ impl Replica {
 
     /// When the last good probe becomes stale.
     fn expires(&self, rules: &CapacityRules) -> Option<Time> {
-        let probed = self.probed;
+        let probed = self.probe.sent;
         probed.map(|sent| sent.after(rules.probe_stale_after))
     }
 
@@ -134,7 +134,9 @@ impl Replica {
     /// Capacity of a healthy replica by the push rule.
     fn push_capacity(&self, push: Push, now: Time) -> Capacity {
         match push {
-            Push::Pending if self.probed.is_none() => Capacity::Unfit(Availability::NeverProbed),
+            Push::Pending if self.probe.sent.is_none() => {
+                Capacity::Unfit(Availability::NeverProbed)
+            }
             _ if !self.role.has_requests() => Capacity::Free(u32::MAX),
             Push::Blind => Capacity::Free(u32::MAX),
             Push::Outstanding { max } => {
@@ -163,7 +165,7 @@ impl Replica {
             return Capacity::Full(Availability::Pending, None);
         }
         let sent = self.ledger.unprobed();
-        let until_full = self.full_at.map_or(u32::MAX, |full_at| {
+        let until_full = self.probe.full_at.map_or(u32::MAX, |full_at| {
             let by_page = load.running.map(|running| running.saturating_add(sent));
             let has = self.requests().min(by_page.unwrap_or(u32::MAX));
             full_at.saturating_add(1).saturating_sub(has)
@@ -176,7 +178,7 @@ impl Replica {
     /// to the earlier ones have begun. While a prompt is stuck, one every [`STUCK_PAUSE`]: the engine may write a whole answer, and a
     /// later response that begins shows that.
     fn capacity_without_metrics(&self, now: Time) -> Capacity {
-        if self.stuck > 0
+        if self.probe.stuck > 0
             && let Some(last) = self.ledger.waiting().next()
         {
             let until = last.sent_at.after(STUCK_PAUSE.get());
@@ -196,7 +198,7 @@ impl Replica {
     /// engine whose responses do not tell when it computes.
     fn queues_until(&self) -> Option<Time> {
         let queued = self.ledger.unbegun_streams();
-        let is_known = queued > 0 && self.streams > 0;
-        is_known.then(|| self.backlog.ready().before(QUEUED_MAX.get() / queued))
+        let is_known = queued > 0 && self.work.streams > 0;
+        is_known.then(|| self.work.backlog.ready().before(QUEUED_MAX.get() / queued))
     }
 }

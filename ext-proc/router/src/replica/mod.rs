@@ -69,47 +69,71 @@ pub(crate) struct Replica {
     /// Stable name: the address.
     pub(crate) name: String,
     pub(crate) role: Role,
-    /// Sequence number of the last dispatch to the replica; the lowest one wins ties.
-    pub(crate) turn: u64,
     /// Whether the replica gets no new requests.
     pub(crate) draining: bool,
-    pub(crate) false_hits: FalseHits,
+    /// Sequence number of the last dispatch to the replica; the lowest one wins ties.
+    turn: u64,
+    listed: SetEntry,
+    pub(crate) probe: ProbeState,
     ledger: Ledger,
     /// Requests of other services at the replica.
     others: OtherRequests,
     pub(crate) breaker: Breaker,
-    backlog: Backlog,
-    /// Streamed answers in a row, to requests that asked for a stream.
-    streams: u32,
-    speed: ReplicaLatency,
-    /// Sources of the replica's prefill line.
-    sources: SourceLog,
     pub(crate) signs: VitalSigns,
-    page: StandingPage,
     ends: RecentEnds,
-    counters: CounterHistory,
-    /// Sums of the engine's counters, if it reports any. On the heap, since few operations read them.
-    counted: Option<Box<CounterSums>>,
-    /// Share by which predicted cache hits are discounted, since the engine's counters do not show them.
-    hit_discount: f64,
-    /// The APIs of which an answer of the replica ever named its cached tokens, a bit each.
-    names_cached_tokens: u8,
+    work: ReplicaWork,
+    pub(crate) counts: TokenCounts,
+}
+
+/// Place of a replica in the sets of its pool.
+#[derive(Clone, Copy, Debug, Default)]
+struct SetEntry {
+    /// Free capacity when the replica was last listed as available.
+    capacity: u32,
+    /// Time at which the availability changes without an event.
+    timer: Option<Time>,
+}
+
+/// State of a replica by its last probe.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ProbeState {
     /// Send time of the last good probe.
-    probed: Option<Time>,
+    sent: Option<Time>,
     /// The last load that a probe showed.
     shown: Option<Load>,
     /// Whether the replica answered the last good probe without metrics. Its outstanding requests then decide.
     is_without_metrics: bool,
     /// Whether a probe after the last good one failed.
-    pub(crate) has_probe_failed: bool,
+    pub(crate) has_failed: bool,
     /// Requests that the engine ran when a probe last showed waiting ones, until one shows more of them and none waiting.
     full_at: Option<u32>,
     /// Stuck prompts at the last probe without metrics, less the responses that have begun since.
     stuck: u32,
-    /// Free capacity when the replica was last listed as available.
-    listed_capacity: u32,
-    /// Time at which the availability changes without an event.
-    timer: Option<Time>,
+    page: StandingPage,
+}
+
+/// Speed of a replica, and the work that waits in it.
+#[derive(Clone, Debug, Default)]
+struct ReplicaWork {
+    speed: ReplicaLatency,
+    /// Sources of the replica's prefill line.
+    sources: SourceLog,
+    backlog: Backlog,
+    /// Streamed answers in a row, to requests that asked for a stream.
+    streams: u32,
+}
+
+/// Tokens that the engine of a replica counts, beside the predicted ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TokenCounts {
+    history: CounterHistory,
+    /// Sums of the engine's counters, if it reports any. On the heap, since few operations read them.
+    sums: Option<Box<CounterSums>>,
+    /// Share by which predicted cache hits are discounted, since the engine's counters do not show them.
+    hit_discount: f64,
+    /// The APIs of which an answer of the replica ever named its cached tokens, a bit each.
+    names_cached_tokens: u8,
+    pub(crate) false_hits: FalseHits,
 }
 
 impl Replica {
@@ -124,7 +148,10 @@ impl Replica {
 
     /// Load of the last good probe, if it showed one.
     pub(crate) fn load(&self) -> Option<&Load> {
-        self.shown.as_ref().filter(|_| !self.is_without_metrics)
+        self.probe
+            .shown
+            .as_ref()
+            .filter(|_| !self.probe.is_without_metrics)
     }
 
     /// Requests of this service that have not finished; of a prefill replica, prompts.
@@ -139,14 +166,20 @@ impl Replica {
 
     /// Registers a dispatched request.
     fn on_push(&mut self, prompt: PushedPrompt, now: Time) -> (BreakerPermit, RowId) {
-        let ready = self.backlog.on_push(prompt.tokens, self.token_s(), now);
+        let ready = self
+            .work
+            .backlog
+            .on_push(prompt.tokens, self.token_s(), now);
         let row = self.ledger.push(prompt, ready, now);
         (self.breaker.sent(now), row)
     }
 
     /// Registers a request that a sibling dispatched, which occupies the replica for about `service`.
     fn on_sibling_push(&mut self, prompt: PushedPrompt, service: Duration, now: Time) {
-        let ready = self.backlog.on_push(prompt.tokens, self.token_s(), now);
+        let ready = self
+            .work
+            .backlog
+            .on_push(prompt.tokens, self.token_s(), now);
         self.ledger.push_sibling(prompt, ready, now);
         self.others.on_push(service, now);
     }
@@ -159,8 +192,8 @@ impl Replica {
         };
         self.signs.responded(now.since(begun.sent_at), now);
         self.admit_pending();
-        self.stuck = self.stuck.saturating_sub(1);
-        self.backlog.limit(&self.ledger, now, self.token_s());
+        self.probe.stuck = self.probe.stuck.saturating_sub(1);
+        self.work.backlog.limit(&self.ledger, now, self.token_s());
     }
 
     /// Registers the end of a request, and returns its row. `computed` says what became of its prompt if the response had not begun.
@@ -169,11 +202,13 @@ impl Replica {
         self.others.own_ended();
         if !ended.has_begun {
             self.admit_pending();
-            self.backlog.on_end(&ended, computed, self.token_s(), now);
+            self.work
+                .backlog
+                .on_end(&ended, computed, self.token_s(), now);
         }
         if self.requests() == 0 && !self.ledger.has_unprobed_siblings() {
-            self.stuck = 0;
-            self.backlog = Backlog::default();
+            self.probe.stuck = 0;
+            self.work.backlog = Backlog::default();
             self.ledger.empty();
         }
         Some(ended)
@@ -181,8 +216,8 @@ impl Replica {
 
     /// Registers the answer to a request that asked for a stream. An engine, or a proxy before it, may answer as a whole all the same.
     const fn on_answer(&mut self, is_streamed: bool) {
-        self.streams = match is_streamed {
-            true => self.streams.saturating_add(1),
+        self.work.streams = match is_streamed {
+            true => self.work.streams.saturating_add(1),
             false => 0,
         };
     }
@@ -190,7 +225,7 @@ impl Replica {
     /// Takes the last probe's pending requests for admitted, once all those have begun that it may have shown.
     const fn admit_pending(&mut self) {
         if self.ledger.has_admitted_pending()
-            && let Some(load) = &mut self.shown
+            && let Some(load) = &mut self.probe.shown
         {
             load.pending = 0;
         }
@@ -199,25 +234,25 @@ impl Replica {
     /// Registers that the process of the replica is a new one: it has nothing queued, and its speed is not known yet.
     fn on_restart(&mut self, pool: LinearModel, now: Time) {
         self.ledger.restart(now);
-        self.backlog = Backlog::default();
+        self.work.backlog = Backlog::default();
         self.others = OtherRequests::default();
-        self.speed = ReplicaLatency::new(pool);
-        self.sources = SourceLog::default();
-        self.counted = None;
-        self.hit_discount = 0.0;
-        self.false_hits = FalseHits::default();
+        self.work.speed = ReplicaLatency::new(pool);
+        self.work.sources = SourceLog::default();
+        self.counts.sums = None;
+        self.counts.hit_discount = 0.0;
+        self.counts.false_hits = FalseHits::default();
     }
 
     /// Time to compute a prompt token, in seconds.
     const fn token_s(&self) -> f64 {
-        self.speed.prefill.each_s
+        self.work.speed.prefill.each_s
     }
 
     /// Computes the replica's prefill line anew: it ages towards the pool's.
     fn age(&mut self, pool: LinearModel, now: Time) {
-        let is_measured = self.sources.is_recent(Source::Usage, now);
-        let counted = self.counted.as_deref().filter(|_| !is_measured);
-        self.speed.age(pool, counted, now);
+        let is_measured = self.work.sources.is_recent(Source::Usage, now);
+        let counted = self.counts.sums.as_deref().filter(|_| !is_measured);
+        self.work.speed.age(pool, counted, now);
     }
 
     /// Status for the admin interface.
@@ -231,9 +266,9 @@ impl Replica {
             outstanding: self.outstanding(),
             of_others: self.others.count(),
             load: self.load().copied(),
-            probed: self.probed,
-            has_metrics: !self.is_without_metrics,
-            has_several_processes: self.counters.has_several(now),
+            probed: self.probe.sent,
+            has_metrics: !self.probe.is_without_metrics,
+            has_several_processes: self.counts.history.has_several(now),
             headroom: is_bounded.then(|| capacity.free()),
             prefix_bytes: 0,
             availability: capacity.availability(),

@@ -19,7 +19,7 @@ impl Replica {
     ) -> bool {
         // Probe replies overtake each other, and load reports belong to requests sent long ago.
         let sent = sent.min(now);
-        if self.probed.is_some_and(|last| sent < last) {
+        if self.probe.sent.is_some_and(|last| sent < last) {
             return false;
         }
         let load = shown.map(|load| self.believed(load, sent, service));
@@ -29,17 +29,22 @@ impl Replica {
         self.others.on_probe(load.as_ref(), sent, own, service);
         self.others.refresh(&mut self.ledger, now);
         // Stuck prompts stand for the pending requests that a metrics page would show.
-        self.stuck = match load {
-            None if self.streams >= STREAMS_MIN.get() => self.ledger.stuck(now),
+        self.probe.stuck = match load {
+            None if self.work.streams >= STREAMS_MIN.get() => self.ledger.stuck(now),
             _ => 0,
         };
         if load.is_some() {
             self.age(pool, now);
         }
-        let (pending, token_s) = (load.map_or(self.stuck, |load| load.pending), self.token_s());
-        self.backlog.on_probe(&self.ledger, pending, sent, token_s);
-        (self.probed, self.has_probe_failed) = (Some(sent), false);
-        self.is_without_metrics = load.is_none();
+        let (pending, token_s) = (
+            load.map_or(self.probe.stuck, |load| load.pending),
+            self.token_s(),
+        );
+        self.work
+            .backlog
+            .on_probe(&self.ledger, pending, sent, token_s);
+        (self.probe.sent, self.probe.has_failed) = (Some(sent), false);
+        self.probe.is_without_metrics = load.is_none();
         if let Some(load) = load {
             self.show(load, now);
         }
@@ -48,11 +53,11 @@ impl Replica {
 
     /// Keeps the load that a probe showed.
     fn show(&mut self, load: Load, now: Time) {
-        let last = self.shown;
+        let last = self.probe.shown;
         let memory = last.and_then(|last| last.kv_usage);
         self.signs.on_memory(memory, load.kv_usage, now);
         let known = last.and_then(|last| last.kv_capacity_tokens);
-        self.shown = Some(Load {
+        self.probe.shown = Some(Load {
             kv_capacity_tokens: load.kv_capacity_tokens.or(known),
             ..load
         });
@@ -62,15 +67,15 @@ impl Replica {
     fn believed(&mut self, load: Load, sent: Time, service: Duration) -> Load {
         let is_explained = self.outstanding() > 0
             || self.others.has_shared_since(sent.before(service))
-            || self.signs.has_sign_since(self.page.since());
-        if self.page.stands_still(&load, sent, is_explained) {
-            self.full_at = Some(0);
+            || self.signs.has_sign_since(self.probe.page.since());
+        if self.probe.page.stands_still(&load, sent, is_explained) {
+            self.probe.full_at = Some(0);
             return StandingPage::believed(load);
         }
         // An engine that runs none is not full: the page stood still, or the engine was about to begin.
         let is_below = |full_at: &u32| *full_at > 0 && load.running.is_some_and(|n| n <= *full_at);
-        self.full_at = match load.pending {
-            0 => self.full_at.filter(is_below),
+        self.probe.full_at = match load.pending {
+            0 => self.probe.full_at.filter(is_below),
             _ => load.running,
         };
         load

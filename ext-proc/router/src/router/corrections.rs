@@ -55,7 +55,7 @@ pub(super) fn compare_prediction(
         counters.false_hits += 1;
         correct(replicas, caches, flight, slot, hit);
     } else if let Some(replica) = replicas.get_mut(slot) {
-        replica.false_hits = FalseHits::default();
+        replica.counts.false_hits = FalseHits::default();
     }
 }
 

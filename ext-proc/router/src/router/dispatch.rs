@@ -52,7 +52,7 @@ impl Router {
             is_stream: request.wants_stream,
         };
         let ahead_tokens = pool.replicas.pending_prefill_tokens(index, now);
-        let Some((permit, row)) = pool.replicas.on_dispatch(index, prompt, now) else {
+        let Some(sent) = pool.replicas.on_dispatch(index, prompt, now) else {
             return;
         };
         let prefill = prefiller.and_then(|prefiller| self.claim_prefiller(request, prefiller));
@@ -78,13 +78,7 @@ impl Router {
         let tenants = &mut self.pool.tenants;
         tenants.enter(queued.charge, |of| &mut of.in_flight);
         let in_flight = InFlightRequest {
-            claim: Claim {
-                replica,
-                permit,
-                row,
-                recorded,
-                ahead_tokens,
-            },
+            claim: Claim::new(replica, sent, recorded, ahead_tokens),
             prefill,
             predicted,
             dispatched_at: now,
@@ -114,17 +108,11 @@ impl Router {
             memory_tokens: 0.0,
             is_stream: false,
         };
-        let (permit, row) = pool.replicas.claim(index, prompt, now)?;
+        let sent = pool.replicas.claim(index, prompt, now)?;
         let recorded = self.record(request, index, replica, &matched, uncached);
         self.outbox.counters.prefills += 1;
         Some(Box::new(PrefillClaim {
-            claim: Claim {
-                replica,
-                permit,
-                row,
-                recorded,
-                ahead_tokens,
-            },
+            claim: Claim::new(replica, sent, recorded, ahead_tokens),
             uncached_share: 1.0 - request.fingerprint.share_at(matched.depth).clamp(0.0, 1.0),
             is_computed: false,
         }))

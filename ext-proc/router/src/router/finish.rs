@@ -299,7 +299,7 @@ fn release(
         .filter(|_| has_failed)
         && let Some(replica) = replicas.get_mut(slot)
     {
-        replica.false_hits.has_failed = true;
+        replica.counts.false_hits.has_failed = true;
     }
 }
 

@@ -32,8 +32,8 @@ impl Router {
     pub(super) fn probe_failed(&mut self, id: ReplicaId) {
         let pool = &mut self.pool;
         pool.replicas.change(id, pool.now, |replica| {
-            replica.has_probe_failed = true;
-            replica.false_hits.has_failed = true;
+            replica.probe.has_failed = true;
+            replica.counts.false_hits.has_failed = true;
         });
         if let Some(replica) = pool.replicas.slot_of(id) {
             pool.adapters.forget_loaded(replica);

@@ -196,13 +196,8 @@ impl Router {
     pub fn explain(&self, now: Time, request: &Request) -> Explanation {
         let (pool, policy) = (&self.pool, &*self.policy);
         let now = pool.now.max(now);
-        let queued = queued(
-            pool,
-            request.clone(),
-            QueueSeq::LAST,
-            pool.now,
-            QueueEntry::Arrived,
-        );
+        let (seq, entry) = (QueueSeq::LAST, QueueEntry::Arrived);
+        let queued = queued(pool, request.clone(), seq, pool.now, entry);
         let request = &queued.request;
         let replicas = pool.replicas.available_at(true, now);
         let at = AvailableTargets {
@@ -213,17 +208,11 @@ impl Router {
         let routing = decide(pool, policy, &queued, at);
         let prefillers = pool.replicas.available_at(false, now);
         let choice = choice(pool, routing, request, &prefillers);
-        let peers = if request.tried().is_some() {
-            pool.peers.candidates(now, request)
-        } else {
-            Vec::new()
-        };
+        let peers = request.tried().map(|_| pool.peers.candidates(now, request));
         let allowed = allowed(queued.pinned.as_deref(), &replicas);
         let view = pool.view_of(&queued, &allowed);
-        let mut candidates: Vec<Candidate> = self
-            .pool
-            .replicas
-            .all()
+        let all = pool.replicas.all();
+        let mut candidates: Vec<Candidate> = all
             .filter(|index| view.may_serve(request, *index))
             .filter_map(|index| {
                 let replica = pool.replicas.get(index)?;
@@ -253,7 +242,7 @@ impl Router {
         candidates.sort_by(|a, b| (&a.name, a.replica).cmp(&(&b.name, b.replica)));
         Explanation {
             candidates,
-            peers,
+            peers: peers.unwrap_or_default(),
             choice,
         }
     }

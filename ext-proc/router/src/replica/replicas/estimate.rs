@@ -42,10 +42,10 @@ impl CostInputs {
             })
         };
         Self {
-            ready: replica.backlog.ready(),
-            prefill: replica.speed.own(),
+            ready: replica.work.backlog.ready(),
+            prefill: replica.work.speed.own(),
             memory: replica.load().and_then(memory),
-            hit_discount: replica.hit_discount,
+            hit_discount: replica.counts.hit_discount,
         }
     }
 }
@@ -80,17 +80,17 @@ impl LatencyBound {
 impl Replicas {
     /// A prefill line that no replica is faster than, neither in intercept nor in slope.
     pub(crate) const fn fastest(&self) -> LinearModel {
-        self.latency_bound.prefill
+        self.model.bound.prefill
     }
 
     /// The pool's latency model.
     pub(crate) const fn latency(&self) -> &LatencyModel {
-        &self.speed.model
+        &self.model.speed.model
     }
 
     /// Mean answer length, in tokens.
     pub(crate) const fn output_tokens(&self) -> f64 {
-        self.output_tokens
+        self.model.output_tokens
     }
 
     /// Fewest outstanding requests of an available replica.
@@ -100,9 +100,9 @@ impl Replicas {
 
     /// Lowers the bound after a change of the pool's line and of the line of the replica at `slot`.
     pub(super) fn lower_latency_bound(&mut self, slot: Option<ReplicaIndex>) {
-        let bound = &mut self.latency_bound;
+        let bound = &mut self.model.bound;
         bound.changes += 1;
-        let pool = self.speed.model.prefill;
+        let pool = self.model.speed.model.prefill;
         if bound.changes < self.cost_inputs.len() {
             let inputs = slot.and_then(|slot| self.cost_inputs.get(slot.index()));
             let own = inputs.and_then(|inputs| inputs.prefill);
@@ -119,7 +119,7 @@ impl Replicas {
     /// Estimated prompt tokens that were sent to a replica and are not computed yet.
     pub(crate) fn pending_prefill_tokens(&self, slot: ReplicaIndex, now: Time) -> f64 {
         self.get(slot).map_or(0.0, |replica| {
-            replica.backlog.wait_s(now) / replica.token_s()
+            replica.work.backlog.wait_s(now) / replica.token_s()
         })
     }
 
@@ -138,8 +138,8 @@ impl Replicas {
 
     /// Estimated time that the pool takes to compute so many prompt tokens, in seconds; `None` before a measurement.
     pub(crate) fn prefill_of_pool_s(&self, tokens: f64) -> Option<f64> {
-        let takes_s = tokens * self.speed.model.prefill.each_s;
-        self.speed.is_measured().then_some(takes_s)
+        let takes_s = tokens * self.model.speed.model.prefill.each_s;
+        self.model.speed.is_measured().then_some(takes_s)
     }
 
     /// Estimated time until the first token of a request with so many uncached prompt tokens, sent now, in seconds.
@@ -150,7 +150,7 @@ impl Replicas {
 
     /// Mean time to compute a prompt, in seconds.
     pub(crate) fn work_s(&self) -> f64 {
-        self.work.mean_s()
+        self.model.work.mean_s()
     }
 
     /// Estimated wait of a request for memory on a replica, in seconds: each request that ends gives back its share.
@@ -164,7 +164,7 @@ impl Replicas {
         let Some(Memory { capacity, free }) = inputs.and_then(|inputs| inputs.memory) else {
             return 0.0;
         };
-        let missing = uncached_tokens + self.output_tokens - free;
+        let missing = uncached_tokens + self.model.output_tokens - free;
         if missing <= 0.0 || capacity <= 0.0 {
             return 0.0;
         }
@@ -188,6 +188,6 @@ impl Replicas {
     pub(crate) fn prefill_of(&self, slot: ReplicaIndex) -> LinearModel {
         let inputs = self.cost_inputs.get(slot.index());
         let own = inputs.and_then(|inputs| inputs.prefill);
-        own.unwrap_or(self.speed.model.prefill)
+        own.unwrap_or(self.model.speed.model.prefill)
     }
 }

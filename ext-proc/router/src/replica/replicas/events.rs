@@ -14,7 +14,7 @@ use crate::{EngineCounters, Load, ReplicaId, Time};
 
 impl Replicas {
     pub(crate) fn add(&mut self, slot: ReplicaIndex, mut replica: Replica, now: Time) {
-        replica.speed = ReplicaLatency::new(self.speed.model.prefill);
+        replica.work.speed = ReplicaLatency::new(self.model.speed.model.prefill);
         if self.replicas.len() <= slot.index() {
             let len = slot.index() + 1;
             self.replicas.resize_with(len, || None);
@@ -35,12 +35,12 @@ impl Replicas {
             return;
         };
         self.unlist(slot);
-        self.staying.set(slot, false);
-        self.healthy.set(slot, false);
-        self.proven.set(slot, false);
-        self.prefillers.set(slot, false);
+        self.sets.staying.set(slot, false);
+        self.sets.healthy.set(slot, false);
+        self.sets.proven.set(slot, false);
+        self.sets.prefillers.set(slot, false);
         let removed = self.replicas.get_mut(slot.index()).and_then(Option::take);
-        if let Some(timer) = removed.and_then(|replica| replica.timer) {
+        if let Some(timer) = removed.and_then(|replica| replica.listed.timer) {
             self.expiries.remove(&(timer, slot));
         }
         if let Some(place) = self.ranks.get_mut(slot.index()) {
@@ -63,7 +63,7 @@ impl Replicas {
         now: Time,
     ) -> bool {
         let mut is_newer = false;
-        let pool = self.speed.model.prefill;
+        let pool = self.model.speed.model.prefill;
         self.change(id, now, |replica| {
             is_newer = replica.on_probe(load, sent, service, pool, now);
         });
@@ -77,12 +77,12 @@ impl Replicas {
         counters: &EngineCounters,
         sent: Time,
     ) -> Option<CounterEvent> {
-        self.get_mut(slot)?.counters.reported(counters, sent)
+        self.get_mut(slot)?.counts.history.reported(counters, sent)
     }
 
     /// Registers that the process of a replica is a new one: it has nothing queued, and its speed is not known yet.
     pub(crate) fn on_restart(&mut self, id: ReplicaId, now: Time) {
-        let pool = self.speed.model.prefill;
+        let pool = self.model.speed.model.prefill;
         self.change(id, now, |replica| replica.on_restart(pool, now));
     }
 
@@ -90,7 +90,7 @@ impl Replicas {
     pub(crate) fn prefetch(&self, slot: ReplicaIndex) {
         if let Some(replica) = self.get(slot) {
             black_box((replica.ledger.last_sent(), replica.outstanding()));
-            black_box((replica.draining, replica.probed));
+            black_box((replica.draining, replica.probe.sent));
         }
     }
 
@@ -101,7 +101,9 @@ impl Replicas {
         prompt: PushedPrompt,
         now: Time,
     ) -> Option<(BreakerPermit, RowId)> {
-        self.work.add(self.prefill_s(slot, prompt.tokens), now);
+        self.model
+            .work
+            .add(self.prefill_s(slot, prompt.tokens), now);
         self.claim(slot, prompt, now)
     }
 
@@ -116,7 +118,7 @@ impl Replicas {
     ) -> Option<(BreakerPermit, RowId)> {
         self.turn += 1;
         let turn = self.turn;
-        let pool = self.speed.model.prefill;
+        let pool = self.model.speed.model.prefill;
         let mut sent = None;
         self.change_slot(slot, now, |replica| {
             replica.age(pool, now);
@@ -135,16 +137,16 @@ impl Replicas {
         service: Duration,
         now: Time,
     ) {
-        let pool = self.speed.model.prefill;
+        let pool = self.model.speed.model.prefill;
         let tokens = tokens.unwrap_or_else(|| self.work_s() / pool.each_s);
         let takes_s = self.prefill_s(slot, tokens);
         if self.has_requests(slot) {
             // A prompt that a prefill replica computes counts among the arrivals of the pool with its request.
-            self.work.add(takes_s, now);
+            self.model.work.add(takes_s, now);
         }
         let prompt = PushedPrompt {
             tokens,
-            memory_tokens: tokens + self.output_tokens,
+            memory_tokens: tokens + self.model.output_tokens,
             is_stream: false,
         };
         self.turn += 1;
@@ -221,7 +223,7 @@ impl Replicas {
         let Some(replica) = self.get_mut(slot) else {
             return FalseHits::default();
         };
-        let false_hits = &mut replica.false_hits;
+        let false_hits = &mut replica.counts.false_hits;
         if false_hits.in_a_row == 0 {
             false_hits.first = tick;
         }

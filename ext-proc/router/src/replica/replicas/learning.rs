@@ -31,16 +31,16 @@ impl Replicas {
             prompt: prompt.filter(|prompt| signals.prompt_speed.teach(prompt.source, now)),
             output: output.filter(|output| signals.decode_speed.teach(output.source, now)),
         };
-        self.speed.learn(of_pool, now);
+        self.model.speed.learn(of_pool, now);
         if let Some(slot) = slot
             && let Some(Some(replica)) = self.replicas.get_mut(slot.index())
         {
             if let Some(prompt) = prompt
-                && replica.sources.teach(prompt.source, now)
+                && replica.work.sources.teach(prompt.source, now)
             {
-                replica.speed.learn(prompt, &self.speed, now);
+                replica.work.speed.learn(prompt, &self.model.speed, now);
             }
-            replica.age(self.speed.model.prefill, now);
+            replica.age(self.model.speed.model.prefill, now);
             self.update_cost_inputs(slot);
         }
         self.lower_latency_bound(slot);
@@ -50,14 +50,14 @@ impl Replicas {
     /// Forgets decode speeds from answers of presumed lengths, before an engine reports a speed for the first time.
     fn forget_presumed_decode(&mut self) {
         if !self.signals.decode_speed.is_told() {
-            self.speed.forget_decode();
+            self.model.speed.forget_decode();
         }
     }
 
     /// Learns the length of an answer.
     pub(crate) fn learn_answer_length(&mut self, tokens: f64, now: Time) {
         self.signals.answer_length.teach(Source::Usage, now);
-        self.output_tokens += LEARNING_RATE.get() * (tokens - self.output_tokens);
+        self.model.output_tokens += LEARNING_RATE.get() * (tokens - self.model.output_tokens);
     }
 
     /// Registers a prompt that a replica answered, to be compared with the engine's counters.
@@ -66,9 +66,9 @@ impl Replicas {
         let Some(Some(replica)) = replica else {
             return;
         };
-        if let Some(counted) = &mut replica.counted {
+        if let Some(counted) = &mut replica.counts.sums {
             counted.served(prompt, now);
-            self.counted.served(prompt, now);
+            self.model.counted.served(prompt, now);
         }
     }
 
@@ -78,16 +78,16 @@ impl Replicas {
             return;
         };
         replica.signs.on_counters(grown, now);
-        let counted = replica.counted.get_or_insert_default();
+        let counted = replica.counts.sums.get_or_insert_default();
         counted.on_counters(grown, now);
         let hit_discount = 1.0 - counted.hit_credit(now);
-        self.counted.on_counters(grown, now);
-        let speed = self.counted.speed(&LatencyModel::default());
+        self.model.counted.on_counters(grown, now);
+        let speed = self.model.counted.speed(&LatencyModel::default());
         if speed.decode.is_some() {
             self.forget_presumed_decode();
         }
         let signals = &mut self.signals;
-        self.speed.learn_counted(SpeedRatios {
+        self.model.speed.learn_counted(SpeedRatios {
             prefill: speed
                 .prefill
                 .filter(|_| signals.prompt_speed.teach(Source::Counters, now)),
@@ -95,17 +95,17 @@ impl Replicas {
                 .decode
                 .filter(|_| signals.decode_speed.teach(Source::Counters, now)),
         });
-        if self.counted.has_hits() {
+        if self.model.counted.has_hits() {
             signals.cache_hits.teach(Source::Counters, now);
         }
-        if let Some(tokens) = self.counted.answer_tokens()
+        if let Some(tokens) = self.model.counted.answer_tokens()
             && signals.answer_length.teach(Source::Counters, now)
         {
-            self.output_tokens = tokens;
+            self.model.output_tokens = tokens;
         }
         if let Some(Some(replica)) = self.replicas.get_mut(slot.index()) {
-            replica.hit_discount = hit_discount;
-            replica.age(self.speed.model.prefill, now);
+            replica.counts.hit_discount = hit_discount;
+            replica.age(self.model.speed.model.prefill, now);
         }
         self.update_cost_inputs(slot);
         self.lower_latency_bound(Some(slot));
@@ -114,21 +114,21 @@ impl Replicas {
     /// Whether the counters at a replica's address are those of several processes.
     pub(crate) fn has_several_processes(&self, slot: ReplicaIndex, now: Time) -> bool {
         self.get(slot)
-            .is_some_and(|replica| replica.counters.has_several(now))
+            .is_some_and(|replica| replica.counts.history.has_several(now))
     }
 
     /// Forgets what the counters of a replica taught of it, since they are those of several processes.
     pub(crate) fn forget_counters(&mut self, slot: ReplicaIndex) {
         if let Some(replica) = self.get_mut(slot) {
-            replica.counted = None;
-            replica.hit_discount = 0.0;
+            replica.counts.sums = None;
+            replica.counts.hit_discount = 0.0;
             self.update_cost_inputs(slot);
         }
     }
 
     /// Means of all engines' counters.
     pub(crate) const fn counter_sums(&self) -> &CounterSums {
-        &self.counted
+        &self.model.counted
     }
 
     /// Sources of the learned quantities.
@@ -148,19 +148,19 @@ impl Replicas {
         let replica = slot.and_then(|slot| self.get_mut(slot));
         replica.is_some_and(|replica| {
             if cached.is_some() {
-                replica.names_cached_tokens |= of_api;
+                replica.counts.names_cached_tokens |= of_api;
             }
-            replica.names_cached_tokens & of_api != 0
+            replica.counts.names_cached_tokens & of_api != 0
         })
     }
 
     /// Ages the model of the next replica in turn, since replicas without probes have no other event to age by.
     fn age_next(&mut self, now: Time) {
         let slots = self.replicas.len().max(1);
-        self.aged = (self.aged + 1) % slots;
-        let pool = self.speed.model.prefill;
-        if let Some(Some(replica)) = self.replicas.get_mut(self.aged)
-            && let Ok(slot) = u16::try_from(self.aged).map(ReplicaIndex)
+        self.model.aged = (self.model.aged + 1) % slots;
+        let pool = self.model.speed.model.prefill;
+        if let Some(Some(replica)) = self.replicas.get_mut(self.model.aged)
+            && let Ok(slot) = u16::try_from(self.model.aged).map(ReplicaIndex)
         {
             replica.age(pool, now);
             if replica.others.is_decaying() {
@@ -180,7 +180,7 @@ impl Replicas {
         };
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::of(replica);
-            self.latency_bound.lower(place);
+            self.model.bound.lower(place);
         }
     }
 }

@@ -72,20 +72,20 @@ impl Replicas {
         }
         if let Some(place) = self.cost_inputs.get_mut(slot.index()) {
             *place = CostInputs::of(replica);
-            self.latency_bound.lower(place);
+            self.model.bound.lower(place);
         }
-        self.staying.set(slot, is_staying);
-        self.healthy.set(slot, is_healthy);
-        self.proven.set(slot, is_proven);
-        self.prefillers.set(slot, is_open && !has_requests);
-        if is_open && has_requests && self.available.set(slot, true) {
+        self.sets.staying.set(slot, is_staying);
+        self.sets.healthy.set(slot, is_healthy);
+        self.sets.proven.set(slot, is_proven);
+        self.sets.prefillers.set(slot, is_open && !has_requests);
+        if is_open && has_requests && self.sets.available.set(slot, true) {
             self.by_load.insert(rank);
             self.freed.push(slot);
-            replica.listed_capacity = capacity.free();
-            self.free_capacity += u64::from(replica.listed_capacity);
+            replica.listed.capacity = capacity.free();
+            self.free_capacity += u64::from(replica.listed.capacity);
         }
         let next = replica.next_change(capacity, &rules, now);
-        let old = core::mem::replace(&mut replica.timer, next);
+        let old = core::mem::replace(&mut replica.listed.timer, next);
         self.set_timer(slot, old, next);
     }
 
@@ -103,10 +103,10 @@ impl Replicas {
         let Some(Some(replica)) = self.replicas.get(slot.index()) else {
             return;
         };
-        if self.available.set(slot, false) {
+        if self.sets.available.set(slot, false) {
             let rank = Rank::new(replica.requests(), replica.turn, slot);
             self.by_load.remove(&rank);
-            let listed = u64::from(replica.listed_capacity);
+            let listed = u64::from(replica.listed.capacity);
             self.free_capacity = self.free_capacity.saturating_sub(listed);
         }
     }
@@ -116,8 +116,8 @@ impl Replicas {
     pub(super) fn update_panic_mode(&mut self, now: Time) {
         loop {
             let rules = CapacityRules {
-                is_probe_panic: self.rules.push == Push::Blind && self.healthy.is_empty(),
-                is_breaker_panic: !self.healthy.is_empty() && self.proven.is_empty(),
+                is_probe_panic: self.rules.push == Push::Blind && self.sets.healthy.is_empty(),
+                is_breaker_panic: !self.sets.healthy.is_empty() && self.sets.proven.is_empty(),
                 ..self.rules
             };
             if rules == self.rules {
@@ -130,7 +130,7 @@ impl Replicas {
 
     /// Replaces the rules. When panic mode ends, each open breaker admits a trial at once.
     fn apply_rules(&mut self, rules: CapacityRules, now: Time) {
-        let has_recovered = self.rules.is_breaker_panic && !self.proven.is_empty();
+        let has_recovered = self.rules.is_breaker_panic && !self.sets.proven.is_empty();
         let all: Vec<ReplicaIndex> = self.all().collect();
         for slot in &all {
             self.unlist(*slot);

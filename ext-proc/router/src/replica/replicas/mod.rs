@@ -63,13 +63,7 @@ pub(crate) struct Replicas {
     rules: CapacityRules,
     replicas: Vec<Option<Replica>>,
     slots: BTreeMap<ReplicaId, ReplicaIndex>,
-    staying: ReplicaSet,
-    healthy: ReplicaSet,
-    /// Healthy replicas with a closed breaker.
-    proven: ReplicaSet,
-    available: ReplicaSet,
-    /// Available prefill replicas.
-    prefillers: ReplicaSet,
+    sets: Sets,
     by_load: BTreeSet<Rank>,
     /// Rank of each replica, available or not, side by side.
     ranks: Vec<Rank>,
@@ -80,18 +74,49 @@ pub(crate) struct Replicas {
     /// Replicas that became available since the last [`Self::take_freed`].
     freed: Vec<ReplicaIndex>,
     turn: u64,
+    model: PoolModel,
+    /// Sources of what the pool learned.
+    pub(crate) signals: SignalLog,
+}
+
+/// Replicas by what they may get.
+#[derive(Debug, Default)]
+struct Sets {
+    staying: ReplicaSet,
+    healthy: ReplicaSet,
+    /// Healthy replicas with a closed breaker.
+    proven: ReplicaSet,
+    available: ReplicaSet,
+    /// Available prefill replicas.
+    prefillers: ReplicaSet,
+}
+
+/// Learned quantities of a pool.
+#[derive(Debug)]
+struct PoolModel {
     speed: PoolLatency,
-    latency_bound: LatencyBound,
+    bound: LatencyBound,
     /// The replica whose model aged last.
     aged: usize,
     /// Sums of all engines' counters.
     counted: CounterSums,
-    /// Sources of what the pool learned.
-    pub(crate) signals: SignalLog,
     /// Mean answer length, in tokens.
     output_tokens: f64,
     /// Work of the prompts that arrived.
     work: MeanWork,
+}
+
+impl Default for PoolModel {
+    fn default() -> Self {
+        Self {
+            speed: PoolLatency::default(),
+            bound: LatencyBound::default(),
+            aged: 0,
+            counted: CounterSums::default(),
+            output_tokens: estimate::OUTPUT_TOKENS.get(),
+            work: MeanWork::default(),
+        }
+    }
 }
 
 impl Replicas {
@@ -102,14 +127,13 @@ impl Replicas {
                 probe_stale_after,
                 ..CapacityRules::default()
             },
-            output_tokens: estimate::OUTPUT_TOKENS.get(),
             ..Self::default()
         }
     }
 
     /// Available replicas.
     pub(crate) const fn available(&self) -> &ReplicaSet {
-        &self.available
+        &self.sets.available
     }
 
     /// Available replicas, or available prefill replicas, at a time for which the sets were not updated; for explanations.
@@ -130,20 +154,20 @@ impl Replicas {
 
     /// Available prefill replicas; nearly always empty.
     pub(crate) const fn prefillers(&self) -> &ReplicaSet {
-        &self.prefillers
+        &self.sets.prefillers
     }
 
     /// Replicas that get new requests, available or not.
     pub(crate) const fn staying(&self) -> &ReplicaSet {
-        &self.staying
+        &self.sets.staying
     }
 
     /// Replicas that are neither draining, unhealthy nor failing; in panic mode the failing ones too.
     pub(crate) const fn trusted(&self) -> &ReplicaSet {
         if self.rules.is_breaker_panic {
-            &self.healthy
+            &self.sets.healthy
         } else {
-            &self.proven
+            &self.sets.proven
         }
     }
 
@@ -159,10 +183,10 @@ impl Replicas {
     }
 
     pub(crate) fn any_healthy(&self) -> bool {
-        let unproven = |slot| self.get(slot).is_none_or(|r| r.probed.is_none());
+        let unproven = |slot| self.get(slot).is_none_or(|r| r.probe.sent.is_none());
         match self.rules.push {
-            Push::Pending => self.healthy.iter().any(|slot| !unproven(slot)),
-            Push::Outstanding { .. } | Push::Blind => !self.healthy.is_empty(),
+            Push::Pending => self.sets.healthy.iter().any(|slot| !unproven(slot)),
+            Push::Outstanding { .. } | Push::Blind => !self.sets.healthy.is_empty(),
         }
     }
 
@@ -200,7 +224,7 @@ impl Replicas {
         let mut freed = core::mem::take(&mut self.freed);
         freed.sort_unstable();
         freed.dedup();
-        freed.retain(|slot| self.available.contains(*slot));
+        freed.retain(|slot| self.sets.available.contains(*slot));
         freed
     }
 

@@ -33,8 +33,8 @@ impl Replica {
             .is_some_and(|running| running > 0);
         Some(Silence {
             lasts: on_trial.map_or(observed, |on_trial| on_trial.min(observed)),
-            is_certain: has_live_counters || self.has_probe_failed,
-            are_counters_frozen: has_live_counters && !self.has_probe_failed && claims_to_run,
+            is_certain: has_live_counters || self.probe.has_failed,
+            are_counters_frozen: has_live_counters && !self.probe.has_failed && claims_to_run,
         })
     }
 }
@@ -63,7 +63,7 @@ impl Replicas {
     /// no single replica is at fault.
     pub(crate) fn are_others_alive(&self, slot: ReplicaIndex, within: Duration, now: Time) -> bool {
         let since = now.before(within);
-        let mut others = self.proven.iter().filter(|other| *other != slot);
+        let mut others = self.sets.proven.iter().filter(|other| *other != slot);
         others.any(|other| {
             self.get(other)
                 .is_some_and(|other| other.signs.has_sign_since(since))
