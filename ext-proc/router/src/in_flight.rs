@@ -19,15 +19,11 @@ pub(crate) struct InFlightRequest {
     pub(crate) has_begun: bool,
     /// Whether the replica hangs, and the driver was told to end the request.
     pub(crate) is_abandoned: bool,
-    pub(crate) objective: TierObjective,
-    pub(crate) charge: TenantCharge,
-}
-
-/// The tier under which a request counts, and the time by which its first token is due.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct TierObjective {
+    /// The tier under which the request counts.
     pub(crate) tier: Tier,
+    /// The time by which the first token is due.
     pub(crate) due: Time,
+    pub(crate) charge: TenantCharge,
 }
 
 /// A claim of a prompt on a replica, from the dispatch to the end of the request.

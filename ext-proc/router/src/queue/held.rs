@@ -37,7 +37,8 @@ impl Queue {
 
     /// The held requests in the order of their deadlines.
     pub(crate) fn held_in_order(&self) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> + '_ {
-        self.with_requests(self.held.eligible.all())
+        let seqs = self.held.eligible.all().map(LinePlace::seq);
+        seqs.filter_map(|seq| Some((seq, self.get(seq)?)))
     }
 
     /// The held request with the nearest deadline, and that deadline.

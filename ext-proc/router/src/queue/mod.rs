@@ -182,9 +182,8 @@ impl Queue {
     }
 
     /// The oldest request of both bands.
-    pub(crate) fn oldest(&self) -> Option<(QueueSeq, &QueuedRequest)> {
-        let oldest = self.queued.iter().next()?;
-        Some((oldest.seq, oldest))
+    pub(crate) fn oldest(&self) -> Option<&QueuedRequest> {
+        self.queued.iter().next()
     }
 
     /// The oldest request of the first band at or behind `from` that may be forwarded; `is_open_to` says whether a peer is left

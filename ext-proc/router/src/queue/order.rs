@@ -44,11 +44,4 @@ impl Queue {
         let mut long = long_prompts.positions(replicas, &late);
         long.next().map(LinePlace::seq)
     }
-
-    pub(super) fn with_requests(
-        &self,
-        positions: impl Iterator<Item = LinePlace>,
-    ) -> impl Iterator<Item = (QueueSeq, &QueuedRequest)> {
-        positions.filter_map(|place| Some((place.seq(), self.get(place.seq())?)))
-    }
 }

@@ -38,8 +38,8 @@ impl Queue {
         tiers: Option<&TierRules>,
     ) -> Option<(Time, QueueSeq)> {
         let Some(tiers) = tiers else {
-            let (seq, oldest) = self.oldest()?;
-            return Some((oldest.entered.after(wait_max), seq));
+            let oldest = self.oldest()?;
+            return Some((oldest.entered.after(wait_max), oldest.seq));
         };
         let oldest = self.entries.0.iter().filter_map(|waiting| waiting.first());
         let oldest = oldest.filter_map(|seq| self.get(*seq));

@@ -3,19 +3,15 @@
 use core::time::Duration;
 
 use super::Router;
-use super::decide::{decide_at_once, decide_on_wait, pinned};
-use super::dispatch::whole_tokens;
+use super::decide::{decide_at_once, decide_on_wait};
 use super::entitled::is_long_prompt;
-use super::hold::{batch_credit, batch_rules, decide_held};
+use super::hold::{batch_credit, decide_held};
+use super::queued::queued;
 use super::routing::{AvailableTargets, RoutingDecision};
 use crate::policy::PolicyEvent;
 use crate::pool_state::PoolState;
-use crate::queue::{Band, LinePlace, QueueEntry, QueueSeq, QueueTurns, QueuedRequest};
-use crate::tenants::TenantCharge;
-use crate::{
-    BatchTier, RejectReason, ReleaseReason, ReplicaId, Request, ResponseKey, Scope, TenantId, Tier,
-    Time,
-};
+use crate::queue::{Band, QueueEntry, QueueSeq, QueuedRequest};
+use crate::{RejectReason, ReleaseReason, Request, Scope, Time};
 
 /// Shortest time after which a client is told to retry a rejected request.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
@@ -212,104 +208,14 @@ impl Router {
 /// held one where requests are held.
 fn retry_after(pool: &PoolState) -> Duration {
     let oldest = pool.queue.oldest();
-    let waited = oldest.map_or(Duration::ZERO, |(_, queued)| pool.now.since(queued.arrived));
+    let waited = oldest.map_or(Duration::ZERO, |queued| pool.now.since(queued.arrived));
     waited.clamp(RETRY_AFTER_MIN, RETRY_AFTER_MAX)
 }
 
 /// The queued request that is rejected next, and when.
 pub(super) fn next_rejection(pool: &PoolState) -> Option<(Time, QueueSeq)> {
     if pool.is_shutting_down {
-        return pool.queue.oldest().map(|(seq, _)| (pool.now, seq));
+        return pool.queue.oldest().map(|oldest| (pool.now, oldest.seq));
     }
     pool.next_expiry()
-}
-
-/// A request before it waits, with its prompt in tokens of the learned length.
-pub(super) fn queued(
-    pool: &PoolState,
-    mut request: Request,
-    seq: QueueSeq,
-    arrived: Time,
-    entry: QueueEntry,
-) -> QueuedRequest {
-    keep_to_response(pool, &mut request);
-    let rules = batch_rules(pool).filter(|_| request.tier == Tier::NonInteractive);
-    let is_batch = rules.is_some();
-    let is_near = |rules: &BatchTier| {
-        let deadline = request.deadline;
-        deadline.is_some_and(|deadline| deadline.before(rules.promote_left) <= pool.now)
-    };
-    let band = match rules {
-        Some(rules) if !is_near(rules) => Band::Held,
-        Some(_) | None => Band::Waiting,
-    };
-    let estimated_tokens = request.prompt_tokens;
-    request.prompt_tokens = pool.caches.token_length.tokens(estimated_tokens);
-    QueuedRequest {
-        seq,
-        place: LinePlace::LAST,
-        band,
-        estimated_tokens,
-        arrived,
-        entered: arrived,
-        charge: TenantCharge {
-            slot: pool.tenants.slot_of(request.tenant),
-            tokens: tokens_of(pool, &request),
-        },
-        turns: QueueTurns::default(),
-        pinned: pinned(pool, &request),
-        entry: if is_batch && band == Band::Waiting {
-            QueueEntry::Promoted
-        } else {
-            entry
-        },
-        is_long_prompt: false,
-        preferred: None,
-        delayed_since: None,
-        request,
-    }
-}
-
-/// Estimated tokens of a request that count for its tenant: the prompt and the answer. A prompt that the filter has not read counts as
-/// the mean request of the pool.
-fn tokens_of(pool: &PoolState, request: &Request) -> u64 {
-    let expected = whole_tokens(pool.replicas.output_tokens());
-    let answer = request.output_tokens_max.unwrap_or(u32::MAX).min(expected);
-    match (request.prompt_tokens, pool.tenants.mean_tokens()) {
-        (0, Some(mean)) => mean,
-        (prompt, _) => u64::from(prompt) + u64::from(answer),
-    }
-}
-
-/// The replica that may have a stored response of a tenant, if it is still in the pool.
-pub(super) fn replica_of_response(
-    pool: &PoolState,
-    tenant: TenantId,
-    response: ResponseKey,
-) -> Option<ReplicaId> {
-    let replica = pool.caches.stored.replica_of(tenant, response)?;
-    pool.replicas.slot_of(replica).map(|_| replica)
-}
-
-/// Restricts a request to the replica that has the response which it continues. A request is routed as any other if no replica is
-/// known to have it, or if that replica takes no new requests or may not serve this one.
-fn keep_to_response(pool: &PoolState, request: &mut Request) {
-    let response = request.previous_response;
-    let replica = response.and_then(|key| replica_of_response(pool, request.tenant, key));
-    let Some(replica) = replica else {
-        return;
-    };
-    let subset = request.subset.as_deref();
-    let listers = pool.adapters.listers(request);
-    let may_serve = pool.replicas.slot_of(replica).is_some_and(|index| {
-        pool.replicas.staying().contains(index)
-            && listers.is_none_or(|listers| listers.contains(index))
-            && subset.is_none_or(|subset| subset.contains(&replica))
-    });
-    if may_serve {
-        request.subset = Some([replica].into());
-        if let Scope::Regions { .. } = request.scope {
-            request.scope = Scope::Local;
-        }
-    }
 }

@@ -5,10 +5,12 @@ use smallvec::SmallVec;
 
 use super::Router;
 use super::decide::allowed;
-use super::prefill::{Prefiller, select_prefiller};
+use super::prefill::{
+    Prefiller, PromptCoverage, prompt_coverage, select_prefiller, share_of, whole_tokens,
+};
 use crate::forwarding::ForwardTarget;
-use crate::in_flight::{Claim, InFlightRequest, Prediction, PrefillClaim, TierObjective};
-use crate::index::{AnswerKey, Owner, PredictionRecord, PrefixMatch};
+use crate::in_flight::{Claim, InFlightRequest, Prediction, PrefillClaim};
+use crate::index::{Owner, PredictionRecord, PrefixMatch};
 use crate::policy::{Dispatch, Policy, PolicyEvent};
 use crate::pool_state::PoolState;
 use crate::queue::{Band, QueuedRequest};
@@ -16,24 +18,15 @@ use crate::replica::{PushedPrompt, Replica};
 use crate::replica_index::ReplicaIndex;
 use crate::{
     AdapterState, Counters, Decision, Effect, ForwardDecision, Placement, ReplicaId, Request,
-    Target,
+    Target, Time,
 };
-
-/// The part of a prompt that its replica caches, and the rest.
-pub(super) struct PromptCoverage {
-    matched: PrefixMatch,
-    /// Estimated tokens of an earlier answer behind the match.
-    remembered: f64,
-    /// Estimated tokens that are in no cache of the replica.
-    pub(super) uncached: f64,
-}
 
 impl Router {
     /// Sends a request to a replica.
     pub(super) fn dispatch(&mut self, queued: QueuedRequest, selected: Dispatch) {
         let (pool, index) = (&mut self.pool, selected.replica);
-        let objective = objective_of(pool, &queued);
-        let (request, now) = (&queued.request, pool.now);
+        let (request, now, due) = (&queued.request, pool.now, due(pool, &queued));
+        let tier = pool.config.tier_of(request.tier);
         pool.caches.index.prefetch_target(index);
         pool.replicas.prefetch(index);
         let Some(replica) = pool.replicas.id_of(index) else {
@@ -43,11 +36,7 @@ impl Router {
         let mut decision = decision(pool, &*self.policy, &queued, &selected, replica, &work);
         let prefiller = select_prefiller(pool, request, work.uncached, pool.replicas.prefillers());
         let prompt = PushedPrompt {
-            tokens: if prefiller.is_some() {
-                0.0
-            } else {
-                work.uncached
-            },
+            tokens: prefiller.map_or(work.uncached, |_| 0.0),
             memory_tokens: work.uncached + pool.replicas.output_tokens(),
             is_stream: request.wants_stream,
         };
@@ -74,7 +63,7 @@ impl Router {
             is_behind_load,
         };
         decision.prefiller = prefill.as_ref().map(|prefill| prefill.claim.replica);
-        self.outbox.dispatch(request.id, objective.tier, decision);
+        self.outbox.dispatch(request.id, tier, decision);
         let tenants = &mut self.pool.tenants;
         tenants.enter(queued.charge, |of| &mut of.in_flight);
         let in_flight = InFlightRequest {
@@ -84,7 +73,8 @@ impl Router {
             dispatched_at: now,
             has_begun: false,
             is_abandoned: false,
-            objective,
+            tier,
+            due,
             charge: queued.charge,
             request: queued.request,
         };
@@ -175,14 +165,11 @@ impl Router {
     }
 }
 
-/// The tier under which a request counts, and the time by which its first token is due: by its budget, or by the deadline of batch work.
-fn objective_of(pool: &PoolState, queued: &QueuedRequest) -> TierObjective {
-    TierObjective {
-        tier: pool.config.tier_of(queued.request.tier),
-        due: match queued.band {
-            Band::Waiting => queued.entered.after(pool.ttft_slo_of(&queued.request)),
-            Band::Held => queued.deadline(),
-        },
+/// The time by which the first token of a request is due: by its budget, or by the deadline of batch work.
+fn due(pool: &PoolState, queued: &QueuedRequest) -> Time {
+    match queued.band {
+        Band::Waiting => queued.entered.after(pool.ttft_slo_of(&queued.request)),
+        Band::Held => queued.deadline(),
     }
 }
 
@@ -206,34 +193,6 @@ fn decision(
         matched_tokens: share_of(request.prompt_tokens, share),
         queued_for: pool.now.since(queued.arrived),
         class: queued.class(),
-    }
-}
-
-/// The part of a prompt that the selected replica holds, and the part that is left.
-pub(super) fn prompt_coverage(
-    pool: &PoolState,
-    request: &Request,
-    selected: &Dispatch,
-    replica: ReplicaId,
-) -> PromptCoverage {
-    let (caches, fingerprint) = (&pool.caches, &request.fingerprint);
-    let deepest = || {
-        caches
-            .index
-            .deepest_of(fingerprint.blocks(), selected.replica)
-    };
-    let matched = selected.matched.unwrap_or_else(deepest);
-    let unmatched = request.uncached_tokens(matched.depth);
-    let remembered = AnswerKey::matched(request, matched.depth).map_or(0.0, |key| {
-        caches.answers.remembered(key, replica, unmatched)
-    });
-    let uncached = unmatched - caches.answers.expected(remembered);
-    let share = fingerprint.share_at(matched.depth);
-    let held = f64::from(share_of(request.prompt_tokens, share));
-    PromptCoverage {
-        matched,
-        remembered,
-        uncached: pool.replicas.uncached_on(selected.replica, uncached, held),
     }
 }
 
@@ -296,23 +255,4 @@ fn use_adapter(
             true
         }
     }
-}
-
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a positive number of tokens; saturates"
-)]
-pub(super) const fn whole_tokens(tokens: f64) -> u32 {
-    tokens.round() as u32
-}
-
-/// A share of a number of tokens, rounded down.
-#[expect(
-    clippy::cast_possible_truncation,
-    clippy::cast_sign_loss,
-    reason = "a share of a u32 that is between 0 and 1 is a u32"
-)]
-pub(super) fn share_of(tokens: u32, share: f64) -> u32 {
-    (f64::from(tokens) * share.clamp(0.0, 1.0)) as u32
 }

@@ -4,16 +4,17 @@ use isotherm_fingerprint::Api;
 
 use super::Router;
 use super::corrections::compare_prediction;
-use super::learning::{self, Answer, ResponseUsage};
-use super::plausibility::Plausibility;
+use super::learning::{Answer, learn_token_length};
+use super::plausibility::{Plausibility, ResponseUsage};
+use super::verdict::{Deviation, abort_evidence, end_prefill, release};
 use crate::constant::constants;
-use crate::in_flight::{InFlightRequest, PrefillClaim};
+use crate::in_flight::InFlightRequest;
 use crate::policy::PolicyEvent;
 use crate::pool_state::PoolState;
 use crate::quarantine::{PromptVerdict, key_of};
 use crate::queue::QueueSeq;
-use crate::replica::{ComputedShare, Evidence, Replicas};
-use crate::{End, RejectReason, ReplicaId, RequestId, ServedBy, Time};
+use crate::replica::{ComputedShare, Evidence};
+use crate::{End, RejectReason, RequestId, ServedBy};
 
 constants! {
     /// Weight of a finished request in the learned service time.
@@ -31,9 +32,10 @@ impl Router {
         if core::mem::replace(&mut flight.has_begun, true) {
             return;
         }
-        let (objective, claim) = (flight.objective, &flight.claim);
-        let is_in_time = now <= objective.due;
-        self.outbox.tiers.first_token(objective.tier, is_in_time);
+        let claim = &flight.claim;
+        self.outbox
+            .tiers
+            .first_token(flight.tier, now <= flight.due);
         let replicas = &mut pool.replicas;
         replicas.on_begin(claim.replica, claim.row, claim.permit, now);
         if let Some(replica) = replicas.slot_of(claim.replica) {
@@ -117,9 +119,8 @@ impl Router {
         let (now, pool, outbox) = (self.pool.now, &mut self.pool, &mut self.outbox);
         let usage = &usage.possible(&pool.replicas, flight, now);
         if let Some(ttft) = usage.ttft.filter(|_| !flight.has_begun) {
-            let (due, first_token) = (flight.objective.due, flight.dispatched_at.after(ttft));
-            let tier = flight.objective.tier;
-            outbox.tiers.first_token(tier, first_token <= due);
+            let is_in_time = flight.dispatched_at.after(ttft) <= flight.due;
+            outbox.tiers.first_token(flight.tier, is_in_time);
         }
         let estimated = flight.predicted.estimated_tokens;
         let verdict = usage.plausibility(&flight.request.fingerprint, estimated);
@@ -140,7 +141,7 @@ impl Router {
         });
         if !has_history {
             let length = &mut pool.caches.token_length;
-            learning::learn_token_length(&mut pool.replicas, length, flight, usage, now);
+            learn_token_length(&mut pool.replicas, length, flight, usage, now);
         }
         if let Some(tokens) = usage.completion {
             pool.replicas.learn_answer_length(f64::from(tokens), now);
@@ -248,116 +249,6 @@ fn leave(pool: &mut PoolState, flight: &InFlightRequest) {
     pool.tenants.leave(flight.charge, |of| &mut of.in_flight);
 }
 
-/// Tells the replicas how a request ended: the chosen one, which failed if Envoy retried, and the one that served.
-fn release(
-    replicas: &mut Replicas,
-    flight: &InFlightRequest,
-    end: End,
-    prompt: PromptVerdict,
-    deviation: Deviation,
-    is_streamed: bool,
-    now: Time,
-) {
-    let Deviation {
-        is_elsewhere,
-        is_overridden,
-        other,
-    } = deviation;
-    let evidence = match end {
-        End::Errored => Evidence::Error(flight.identity()),
-        End::Refused if !is_elsewhere => judge_refusal(replicas, flight),
-        _ if prompt != PromptVerdict::Innocent => Evidence::None,
-        _ => Evidence::of(end),
-    };
-    let of_chosen = match end {
-        // The chosen replica has not seen the request.
-        _ if is_overridden => Evidence::None,
-        // Its first attempt may have ended by a timeout as well.
-        End::TimedOut => judge_timeout(replicas, flight),
-        End::Broke if evidence == Evidence::None => evidence,
-        _ if is_elsewhere => Evidence::Failure,
-        _ => evidence,
-    };
-    let computed = match end {
-        End::Unsent => ComputedShare::Nothing,
-        _ if is_overridden => ComputedShare::Nothing,
-        _ if is_elsewhere => ComputedShare::Partly,
-        End::Answered => ComputedShare::Whole,
-        End::Refused => ComputedShare::Nothing,
-        End::Errored | End::Failed | End::Broke | End::TimedOut => ComputedShare::Partly,
-    };
-    replicas.on_release(flight, of_chosen, computed, is_streamed, now);
-    if let Some(other) = other {
-        replicas.served_retry(other, evidence, now);
-    }
-    if let Some(prefill) = &flight.prefill {
-        end_prefill(replicas, prefill, evidence, computed, now);
-    }
-    let has_failed = deviation.is_retry() || matches!(end, End::Failed | End::Broke);
-    if let Some(slot) = replicas
-        .slot_of(flight.claim.replica)
-        .filter(|_| has_failed)
-        && let Some(replica) = replicas.get_mut(slot)
-    {
-        replica.counts.false_hits.has_failed = true;
-    }
-}
-
-/// Verdict of a refused request on its replica: an error, where a peer answers what the replica refuses. A client that follows its prefix
-/// to one replica counts once.
-fn judge_refusal(replicas: &mut Replicas, flight: &InFlightRequest) -> Evidence {
-    let slot = replicas.slot_of(flight.claim.replica);
-    if !slot.is_some_and(|slot| replicas.on_refusal(slot)) {
-        return Evidence::None;
-    }
-    let client = flight
-        .request
-        .session
-        .filter(|_| flight.predicted.matched_bytes > 0);
-    Evidence::Error(client.map_or_else(|| flight.identity(), |session| session.0))
-}
-
-/// Verdict of a request that a timeout of the gateway ended on its replica: none, where the replica has shown a sign of life
-/// since the dispatch. Otherwise a timeout counts as a refusal does.
-fn judge_timeout(replicas: &mut Replicas, flight: &InFlightRequest) -> Evidence {
-    let (replica, sent) = (flight.claim.replica, flight.dispatched_at);
-    if flight.has_begun || replicas.has_sign_since(replica, sent) {
-        return Evidence::None;
-    }
-    judge_refusal(replicas, flight)
-}
-
-/// Verdict of an aborted request on its replica: a client that gave up past the SLO, without a first byte, was failed by
-/// a replica that has shown no sign of life since the dispatch.
-fn abort_evidence(pool: &PoolState, flight: &InFlightRequest) -> Evidence {
-    let (sent, replica) = (flight.dispatched_at, flight.claim.replica);
-    let tells = flight.request.tells_start && !flight.has_begun && flight.prefill.is_none();
-    let is_past_slo = pool.now.since(sent) > pool.config.ttft_slo;
-    if tells && is_past_slo && !pool.replicas.has_sign_since(replica, sent) {
-        Evidence::Failure
-    } else {
-        Evidence::None
-    }
-}
-
-/// Releases what is left of the claim on a prefill replica at the end of its request.
-#[cold]
-fn end_prefill(
-    replicas: &mut Replicas,
-    prefill: &PrefillClaim,
-    evidence: Evidence,
-    computed: ComputedShare,
-    now: Time,
-) {
-    let claim = &prefill.claim;
-    replicas.change(claim.replica, now, |replica| {
-        if !prefill.is_computed {
-            replica.on_end(claim.row, computed, now);
-        }
-        replica.breaker.on_end(claim.permit, evidence, now);
-    });
-}
-
 /// Moves the prompt in the index from the chosen replica to the one that computed it, if that is another one.
 fn correct_index(pool: &mut PoolState, flight: &InFlightRequest, end: End, deviation: Deviation) {
     if end != End::Answered {
@@ -400,33 +291,5 @@ fn end_claims(pool: &mut PoolState, flight: &InFlightRequest, is_computed: bool)
             Some(slot) => index.unclaim(slot, &claim.recorded),
             None => {}
         }
-    }
-}
-
-/// Where a request ended, beside the replica that was selected for it.
-#[derive(Clone, Copy, Debug)]
-struct Deviation {
-    is_elsewhere: bool,
-    /// Whether the selected replica has not seen the request.
-    is_overridden: bool,
-    /// The replica that served instead, if a replica of the pool did.
-    other: Option<ReplicaId>,
-}
-
-impl Deviation {
-    fn of(selected: ReplicaId, served_by: ServedBy) -> Self {
-        let server = served_by.server(selected);
-        let is_overridden = matches!(served_by, ServedBy::Overridden(_));
-        let is_elsewhere = is_overridden || server != Some(selected);
-        Self {
-            is_elsewhere,
-            is_overridden,
-            other: server.filter(|_| is_elsewhere),
-        }
-    }
-
-    /// Whether the gateway tried the selected replica first.
-    const fn is_retry(self) -> bool {
-        self.is_elsewhere && !self.is_overridden
     }
 }

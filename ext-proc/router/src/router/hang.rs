@@ -53,8 +53,9 @@ pub(super) fn judge_silence(
     let is_unsure = requests.is_writing && !silence.is_certain;
     let prompt_s = replicas.prefill_s(replica, requests.tokens_max);
     let prompt = Duration::try_from_secs_f64(prompt_s).unwrap_or_default();
-    let timeout = replicas
-        .hang_timeout(replica, is_unsure)
+    let signs = replicas.get(replica).map(|replica| &replica.signs);
+    let timeout = signs
+        .map_or(Duration::MAX, |signs| signs.hang_timeout(is_unsure))
         .max(prompt.saturating_mul(HANG_TIMEOUT_FACTOR.get()));
     // Frozen counters show that answers stall. Without them, only a request without a response shows a hang.
     let heard_for = match requests.oldest_unbegun {

@@ -3,12 +3,10 @@
 //! Engines differ in what they report, and clients in what they ask for, so each quantity is learned from whatever tells it.
 //! `docs/design/learning.md` has the table.
 
-use core::time::Duration;
-
 use isotherm_fingerprint::Fingerprint;
 
-use super::dispatch::share_of;
-use super::plausibility::{Plausibility, can_write};
+use super::plausibility::{ResponseUsage, can_write};
+use super::prefill::share_of;
 use crate::constant::constants;
 use crate::in_flight::{InFlightRequest, PrefillClaim};
 use crate::index::{AnswerKey, Caches, TokenLength};
@@ -22,51 +20,6 @@ constants! {
     DENSITY_MAX: f64 = 1.5;
     /// Tokens of the shortest answer that measures the time per token: in shorter ones, other delays dominate.
     OUTPUT_TOKENS_MIN: u32 = 8;
-}
-
-/// Tokens and times of a response, as far as it reports them.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct ResponseUsage {
-    /// Time to first token; unknown for a response that is not streamed.
-    pub(super) ttft: Option<Duration>,
-    pub(super) prompt_tokens: Option<u32>,
-    pub(super) cached_tokens: Option<u32>,
-    pub(super) completion: Option<u32>,
-}
-
-impl ResponseUsage {
-    /// Usage of a response: time to first token in microseconds; tokens of the prompt, cached ones, and tokens of the answer.
-    pub(super) fn new(ttft_us: Option<u64>, tokens: [Option<u32>; 3]) -> Self {
-        let [prompt_tokens, cached_tokens, completion] = tokens;
-        Self {
-            ttft: ttft_us.map(Duration::from_micros),
-            prompt_tokens: prompt_tokens.filter(|tokens| *tokens > 0),
-            cached_tokens,
-            completion,
-        }
-    }
-
-    /// Judges the usage by the known prompt, of which the filter estimates so many tokens.
-    pub(super) fn plausibility(&self, known: &Fingerprint, estimated: u32) -> Plausibility {
-        Plausibility::of(self.prompt_tokens, self.cached_tokens, known, estimated)
-    }
-
-    /// Usage without a length of the answer that the replica cannot have written: it had no time, or has no memory for it.
-    pub(super) fn possible(
-        &self,
-        replicas: &Replicas,
-        flight: &InFlightRequest,
-        now: Time,
-    ) -> Self {
-        let took_s = now.since(flight.dispatched_at).as_secs_f64();
-        let capacity = replicas.kv_capacity_tokens(flight.claim.replica);
-        let fits = |tokens: u32| capacity.is_none_or(|most| u64::from(tokens) <= most);
-        let is_possible = |tokens: &u32| can_write(*tokens, took_s) && fits(*tokens);
-        Self {
-            completion: self.completion.filter(is_possible),
-            ..*self
-        }
-    }
 }
 
 /// A prompt whose cached tokens the engine reported.

@@ -1,14 +1,66 @@
 //! Members of a pool: replicas and peers that join, leave, change, are probed, or hang.
+//!
+//! A replica that leaves also leaves the restrictions of queued requests. One event changes a bounded number of requests, and the rest is
+//! due at once. The replica stays in the restrictions of such requests for that long. Nothing is dispatched to it, and its index is not
+//! reused before.
+
+use std::collections::BTreeMap;
 
 use super::Router;
 use super::hang::{Verdict, judge_silence};
-use super::unpin::UnpinReason;
+use crate::index::PrefixIndex;
 use crate::policy::PolicyEvent;
+use crate::queue::{Queue, QueueSeq};
 use crate::replica::{CounterEvent, Replica};
 use crate::replica_index::ReplicaIndex;
 use crate::{
     Effect, EngineCounters, Load, Placement, RejectReason, ReplicaId, Role, Source, Target, Time,
 };
+
+/// Limit of restricted requests from whose restriction one event removes a replica.
+const UNPINNED_PER_EVENT_MAX: usize = 1_024;
+
+/// Replicas that events are removing from the restrictions of queued requests.
+#[derive(Debug, Default)]
+pub(super) struct UnpinQueue(BTreeMap<ReplicaIndex, UnpinReason>);
+
+/// Reason for removing a replica from the restrictions of queued requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UnpinReason {
+    /// The replica gets no requests, and stays in the pool.
+    Unavailable,
+    /// The replica was removed, and its index is to be retired.
+    Removed,
+}
+
+impl UnpinQueue {
+    fn add(&mut self, replica: ReplicaIndex, reason: UnpinReason) {
+        self.0.insert(replica, reason);
+    }
+
+    fn contains(&self, replica: ReplicaIndex) -> bool {
+        self.0.contains_key(&replica)
+    }
+
+    /// The replica that leaves next.
+    pub(super) fn first(&self) -> Option<ReplicaIndex> {
+        self.0.first_key_value().map(|(replica, _)| *replica)
+    }
+
+    /// Removes a replica from a bounded number of restrictions. Returns the requests that no replica may serve any more.
+    fn unpin(
+        &mut self,
+        replica: ReplicaIndex,
+        queue: &mut Queue,
+        index: &mut PrefixIndex,
+    ) -> Vec<QueueSeq> {
+        let unroutable = queue.unpin(replica, UNPINNED_PER_EVENT_MAX);
+        if !queue.has_pinned_to(replica) && self.0.remove(&replica) == Some(UnpinReason::Removed) {
+            index.leave(replica);
+        }
+        unroutable
+    }
+}
 
 impl Router {
     /// Applies a probe: the load that it showed, or none if the replica answered it without metrics.

@@ -9,6 +9,7 @@ mod corrections;
 mod decide;
 mod dispatch;
 mod entitled;
+mod explain;
 mod finish;
 mod hang;
 mod hold;
@@ -17,18 +18,20 @@ mod members;
 mod outbox;
 mod plausibility;
 mod prefill;
+mod queued;
 mod regions;
 mod routing;
 mod serve;
+mod service;
 mod status;
-mod unpin;
+mod verdict;
 
 use self::arrive::next_rejection;
 use self::hold::next_at_gate;
-use self::learning::ResponseUsage;
+use self::members::UnpinQueue;
 use self::outbox::Outbox;
-use self::serve::Service;
-use self::unpin::UnpinQueue;
+use self::plausibility::ResponseUsage;
+use self::service::Service;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
 use crate::queue::LineRules;
@@ -157,7 +160,7 @@ impl Router {
     pub fn poll_timeout(&self) -> Option<Time> {
         let pool = &self.pool;
         let is_pending = self.unpinning.first().is_some()
-            || self.service.has_more_to_forward()
+            || self.service.has_more_to_forward
             || pool.caches.is_pending()
             || pool.peers.index.has_excess();
         let times = [

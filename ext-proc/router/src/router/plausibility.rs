@@ -1,13 +1,18 @@
-//! Usage that cannot be of the prompt that the router knows.
+//! Usage of a response, and usage that cannot be of the prompt that the router knows.
 //!
 //! A client can make an engine compute another prompt than the fingerprint says: by `truncate_prompt_tokens`, or by a member
 //! that the engine ignores. Such a response would teach a wrong length of a token, wrong speeds and wrong cache hits, for
 //! all clients. Its usage is dropped and counted. The bounds are wide: no tokenizer and no text that a person writes reaches
 //! them.
 
+use core::time::Duration;
+
 use isotherm_fingerprint::Fingerprint;
 
+use crate::Time;
 use crate::constant::constants;
+use crate::in_flight::InFlightRequest;
+use crate::replica::Replicas;
 
 constants! {
     /// Lower bound on the time in which an engine writes a token, in seconds. Guards: no claim of a long answer changes the pool's estimates
@@ -24,6 +29,51 @@ const ESTIMATED_MEDIUM_TOKENS: u32 = 576;
 const MEDIUM_TOKENS_MAX: u64 = 1 << 16;
 /// The most tokens that a template adds to a prompt of any length: a template may hold a long system prompt.
 const TEMPLATE_TOKENS_MAX: u64 = 1 << 14;
+
+/// Tokens and times of a response, as far as it reports them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ResponseUsage {
+    /// Time to first token; unknown for a response that is not streamed.
+    pub(super) ttft: Option<Duration>,
+    pub(super) prompt_tokens: Option<u32>,
+    pub(super) cached_tokens: Option<u32>,
+    pub(super) completion: Option<u32>,
+}
+
+impl ResponseUsage {
+    /// Usage of a response: time to first token in microseconds; tokens of the prompt, cached ones, and tokens of the answer.
+    pub(super) fn new(ttft_us: Option<u64>, tokens: [Option<u32>; 3]) -> Self {
+        let [prompt_tokens, cached_tokens, completion] = tokens;
+        Self {
+            ttft: ttft_us.map(Duration::from_micros),
+            prompt_tokens: prompt_tokens.filter(|tokens| *tokens > 0),
+            cached_tokens,
+            completion,
+        }
+    }
+
+    /// Judges the usage by the known prompt, of which the filter estimates so many tokens.
+    pub(super) fn plausibility(&self, known: &Fingerprint, estimated: u32) -> Plausibility {
+        Plausibility::of(self.prompt_tokens, self.cached_tokens, known, estimated)
+    }
+
+    /// Usage without a length of the answer that the replica cannot have written: it had no time, or has no memory for it.
+    pub(super) fn possible(
+        &self,
+        replicas: &Replicas,
+        flight: &InFlightRequest,
+        now: Time,
+    ) -> Self {
+        let took_s = now.since(flight.dispatched_at).as_secs_f64();
+        let capacity = replicas.kv_capacity_tokens(flight.claim.replica);
+        let fits = |tokens: u32| capacity.is_none_or(|most| u64::from(tokens) <= most);
+        let is_possible = |tokens: &u32| can_write(*tokens, took_s) && fits(*tokens);
+        Self {
+            completion: self.completion.filter(is_possible),
+            ..*self
+        }
+    }
+}
 
 /// The verdict on the usage of a response, by the prompt that the router knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

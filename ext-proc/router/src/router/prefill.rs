@@ -17,10 +17,67 @@
 //! first, since the uncached part depends on the decode replica, and `both` replicas that prefill for others, whose answers
 //! would stall.
 
-use crate::Request;
-use crate::index::PrefixMatch;
+use crate::index::{AnswerKey, PrefixMatch};
+use crate::policy::Dispatch;
 use crate::pool_state::PoolState;
 use crate::replica_index::{ReplicaIndex, ReplicaSet};
+use crate::{ReplicaId, Request};
+
+/// The part of a prompt that its replica caches, and the rest.
+pub(super) struct PromptCoverage {
+    pub(super) matched: PrefixMatch,
+    /// Estimated tokens of an earlier answer behind the match.
+    pub(super) remembered: f64,
+    /// Estimated tokens that are in no cache of the replica.
+    pub(super) uncached: f64,
+}
+
+/// The part of a prompt that the selected replica holds, and the part that is left.
+pub(super) fn prompt_coverage(
+    pool: &PoolState,
+    request: &Request,
+    selected: &Dispatch,
+    replica: ReplicaId,
+) -> PromptCoverage {
+    let (caches, fingerprint) = (&pool.caches, &request.fingerprint);
+    let deepest = || {
+        caches
+            .index
+            .deepest_of(fingerprint.blocks(), selected.replica)
+    };
+    let matched = selected.matched.unwrap_or_else(deepest);
+    let unmatched = request.uncached_tokens(matched.depth);
+    let remembered = AnswerKey::matched(request, matched.depth).map_or(0.0, |key| {
+        caches.answers.remembered(key, replica, unmatched)
+    });
+    let uncached = unmatched - caches.answers.expected(remembered);
+    let share = fingerprint.share_at(matched.depth);
+    let held = f64::from(share_of(request.prompt_tokens, share));
+    PromptCoverage {
+        matched,
+        remembered,
+        uncached: pool.replicas.uncached_on(selected.replica, uncached, held),
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a positive number of tokens; saturates"
+)]
+pub(super) const fn whole_tokens(tokens: f64) -> u32 {
+    tokens.round() as u32
+}
+
+/// A share of a number of tokens, rounded down.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a share of a u32 that is between 0 and 1 is a u32"
+)]
+pub(super) fn share_of(tokens: u32, share: f64) -> u32 {
+    (f64::from(tokens) * share.clamp(0.0, 1.0)) as u32
+}
 
 /// The prefill replica that was selected for a request.
 #[derive(Clone, Copy, Debug)]

@@ -1,22 +1,16 @@
-//! Reports of a router, and explanations of its decisions. Neither changes anything.
+//! Reports of a router. A report changes nothing.
 
 use std::collections::BTreeMap;
 
 use super::Router;
-use super::arrive::{queued, replica_of_response};
-use super::decide::{allowed, decide_at_once, decide_on_wait};
-use super::dispatch::prompt_coverage;
-use super::hold::{batch_credit, batch_rules, decide_held, offered_batch_credit};
-use super::prefill::select_prefiller;
-use super::routing::{AvailableTargets, RoutingDecision};
+use super::hold::{batch_credit, batch_rules, offered_batch_credit};
+use super::queued::replica_of_response;
 use crate::policy::Policy;
 use crate::pool_state::PoolState;
-use crate::queue::{Band, QueueEntry, QueueSeq, QueuedRequest};
-use crate::replica_index::ReplicaSet;
+use crate::queue::Band;
 use crate::{
-    BatchStatus, Candidate, Choice, Explanation, PeerReport, PeerStatus, PoolEstimates, PromptCost,
-    ReplicaId, ReplicaStatus, Request, ResponseKey, Stats, TenantId, TenantStatus, Tier,
-    TierStatus, Time,
+    BatchStatus, PeerReport, PeerStatus, PoolEstimates, PromptCost, ReplicaId, ReplicaStatus,
+    ResponseKey, Stats, TenantId, TenantStatus, Tier, TierStatus, Time,
 };
 
 /// Nodes of the prefix index that one survey of its warmth examines: about a millisecond.
@@ -29,7 +23,7 @@ impl Router {
         Stats {
             queue_length: self.pool.queue.len(),
             oldest_wait: oldest
-                .map(|(_, queued)| now.since(queued.arrived))
+                .map(|queued| now.since(queued.arrived))
                 .unwrap_or_default(),
             in_flight: self.pool.in_flight.len(),
             available_replicas: self.pool.replicas.available().len(),
@@ -190,114 +184,6 @@ impl Router {
             batch_credit: offered_batch_credit(&self.pool),
             batch_queue: saturate(self.pool.queue.held_len() as u64),
         }
-    }
-
-    /// Explains the decision on a request that would arrive now.
-    pub fn explain(&self, now: Time, request: &Request) -> Explanation {
-        let (pool, policy) = (&self.pool, &*self.policy);
-        let now = pool.now.max(now);
-        let (seq, entry) = (QueueSeq::LAST, QueueEntry::Arrived);
-        let queued = queued(pool, request.clone(), seq, pool.now, entry);
-        let request = &queued.request;
-        let replicas = pool.replicas.available_at(true, now);
-        let at = AvailableTargets {
-            replicas: &replicas,
-            peers: &pool.peers.available_at(now),
-            is_serving: self.service.is_pending(),
-        };
-        let routing = decide(pool, policy, &queued, at);
-        let prefillers = pool.replicas.available_at(false, now);
-        let choice = choice(pool, routing, request, &prefillers);
-        let peers = request.tried().map(|_| pool.peers.candidates(now, request));
-        let allowed = allowed(queued.pinned.as_deref(), &replicas);
-        let view = pool.view_of(&queued, &allowed);
-        let all = pool.replicas.all();
-        let mut candidates: Vec<Candidate> = all
-            .filter(|index| view.may_serve(request, *index))
-            .filter_map(|index| {
-                let replica = pool.replicas.get(index)?;
-                let blocks = request.fingerprint.blocks();
-                let matched = pool.caches.index.deepest_of(blocks, index);
-                Some(Candidate {
-                    replica: replica.id,
-                    name: replica.name.clone(),
-                    role: replica.role,
-                    matched_bytes: request.fingerprint.bytes_at(matched.depth),
-                    outstanding: replica.outstanding(),
-                    pending: replica.load().map(|load| load.pending),
-                    availability: pool.replicas.availability(index, now)?,
-                    adapter: request
-                        .adapter
-                        .map(|adapter| pool.adapters.state(index, adapter)),
-                    score: if replica.role.has_requests() {
-                        policy.score(request, index, &view)
-                    } else {
-                        // Minus the seconds until the prefill replica has computed the prompt.
-                        let uncached = request.uncached_tokens(matched.depth);
-                        -pool.replicas.ttft_s(index, uncached, pool.now)
-                    },
-                })
-            })
-            .collect();
-        candidates.sort_by(|a, b| (&a.name, a.replica).cmp(&(&b.name, b.replica)));
-        Explanation {
-            candidates,
-            peers: peers.unwrap_or_default(),
-            choice,
-        }
-    }
-}
-
-/// Decides on a request as if it arrived.
-fn decide(
-    pool: &PoolState,
-    policy: &dyn Policy,
-    queued: &QueuedRequest,
-    at: AvailableTargets<'_>,
-) -> RoutingDecision {
-    if queued.band == Band::Held {
-        return decide_held(pool, policy, queued, at);
-    }
-    match decide_at_once(pool, policy, queued, at) {
-        RoutingDecision::Wait(preferred) => decide_on_wait(pool, policy, queued, preferred, at),
-        decided => decided,
-    }
-}
-
-/// The choice of a decision, as an explanation shows it.
-fn choice(
-    pool: &PoolState,
-    routing: RoutingDecision,
-    request: &Request,
-    prefillers: &ReplicaSet,
-) -> Choice {
-    let ahead = pool.queue.len();
-    let id_of = |replica| pool.replicas.id_of(replica);
-    match routing {
-        RoutingDecision::Dispatch(dispatch) => match id_of(dispatch.replica) {
-            Some(replica) => Choice::Dispatch {
-                replica,
-                prefiller: {
-                    let work = prompt_coverage(pool, request, &dispatch, replica);
-                    let prefiller = select_prefiller(pool, request, work.uncached, prefillers);
-                    prefiller.and_then(|prefiller| id_of(prefiller.replica))
-                },
-                reason: dispatch.reason,
-            },
-            None => Choice::Wait {
-                replica: None,
-                ahead,
-            },
-        },
-        RoutingDecision::Forward(target) => Choice::Forward {
-            peer: target.peer,
-            reason: target.reason,
-        },
-        RoutingDecision::Reject(reason) => Choice::Reject { reason },
-        RoutingDecision::Wait(preferred) => Choice::Wait {
-            replica: preferred.and_then(id_of),
-            ahead,
-        },
     }
 }
 

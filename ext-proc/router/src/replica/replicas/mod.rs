@@ -214,11 +214,6 @@ impl Replicas {
         self.get(slot).map(|replica| replica.id)
     }
 
-    /// Forgets which replicas became available.
-    pub(crate) fn forget_freed(&mut self) {
-        self.freed.clear();
-    }
-
     /// Replicas that became available since the last call and still are.
     pub(crate) fn take_freed(&mut self) -> Vec<ReplicaIndex> {
         let mut freed = core::mem::take(&mut self.freed);

@@ -52,13 +52,6 @@ impl Replicas {
         is_due.then(|| replica.silence(now)).flatten()
     }
 
-    /// Silence that shows that a replica hangs.
-    pub(crate) fn hang_timeout(&self, slot: ReplicaIndex, is_unsure: bool) -> Duration {
-        self.get(slot).map_or(Duration::MAX, |replica| {
-            replica.signs.hang_timeout(is_unsure)
-        })
-    }
-
     /// Whether another replica with a closed breaker has shown a sign of life within this time. Otherwise the pool is slow, and
     /// no single replica is at fault.
     pub(crate) fn are_others_alive(&self, slot: ReplicaIndex, within: Duration, now: Time) -> bool {
