@@ -1,7 +1,8 @@
 //! Engines that restart, and caches that are found empty.
 //!
 //! A restarted engine has an empty cache, nothing queued, and maybe another speed. Counters of its metrics page show the
-//! restart, unless they are those of several processes in turn (`replica/counter_history.rs`). Without them, predictions fail (`router/corrections.rs`).
+//! restart, unless they are those of several processes in turn (`replica/counter_history.rs`). Without them, predictions fail
+//! (`router/corrections.rs`).
 //!
 //! A replica may hold a million blocks, so each event forgets a bounded number of them.
 
