@@ -140,7 +140,10 @@ impl Router {
             } => pool.peers.on_report(peer, report, as_of, round_trip, now),
             Event::PeerLost(peer) => pool.peers.on_loss(peer, now),
             Event::Shared(placement) => self.shared(&placement),
-            Event::Shutdown => self.shut_down(),
+            Event::Shutdown => {
+                pool.is_shutting_down = true;
+                self.reject_expired();
+            }
         }
     }
 
@@ -196,11 +199,6 @@ impl Router {
             // An interval without the end of a request is a signal, too.
             pool.gate.signal(now);
         }
-    }
-
-    fn shut_down(&mut self) {
-        self.pool.is_shutting_down = true;
-        self.reject_expired();
     }
 
     /// Replaces the configuration; replicas, queue and index stay. A policy of another name decides from now on.
