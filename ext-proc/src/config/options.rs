@@ -144,7 +144,7 @@ section! {
         held_bytes_max as "held_bytes_max": usize = 1 << 30, number("bytes", 1 << 20..=1 << 40);
         /// The longest time from the headers of a request to the end of its body, as far as the service reads it. The client then gets a 408. The time that the bytes take at 16 KiB a second comes on top, and the time in the queue does not count. 0 turns the limit off.
         body_timeout as "body_timeout_ms": Duration = Duration::from_secs(30), millis(0..=3_600_000);
-        /// The most endpoints in a reply to a gateway without the filter: the selected replica and its fallbacks. Only Istio accepts several; Envoy AI Gateway, llm-d's chart and agentgateway accept one.
+        /// The most endpoints in a reply to a gateway that sends bodies or has no filter: the selected replica and its fallbacks. Only Istio accepts several; Envoy AI Gateway, llm-d's chart and agentgateway accept one.
         endpoints_max as "endpoints_max": usize = 1, number("number", 1..=4);
         /// The header with the tenant of a request, which authentication sets, for gateways without the filter. `tenant_sources` of the filter names it otherwise. Authentication must remove the client's own.
         tenant_header as "tenant_header": Option<String> = None, optional(header_name());

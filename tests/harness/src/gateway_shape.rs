@@ -6,11 +6,14 @@
 //! default buffer limit.
 
 use crate::document::Document;
+use crate::filters::edit_filter;
 use serde_json::{Value, json};
 
 const LISTENER: &str = "static_resources/listeners/name=llm";
 const CONNECTION_MANAGER: &str = "filter_chains/0/filters/0/typed_config";
 const EXT_PROC: &str = "envoy.filters.http.ext_proc";
+/// The shipped filter that reads prompts.
+const FILTER: &str = "isotherm.request";
 const ENDPOINT: &str = "x-gateway-destination-endpoint";
 /// The name of the cluster that sends a request to the address in a header.
 const ORIGINAL_DST: &str = "original_destination";
@@ -79,6 +82,20 @@ impl GatewayShape {
         document.set(&filters, self.filters())
     }
 
+    /// Puts the filter of the shipped configuration in front of the gateway's processor, as a wasm extension of the gateway.
+    pub fn apply_behind_filter(self, document: &mut Document) -> anyhow::Result<()> {
+        let filters = format!("{LISTENER}/{CONNECTION_MANAGER}/http_filters");
+        let filter = document.get(&format!("{filters}/name={FILTER}"))?.clone();
+        self.apply(document)?;
+        let behind = document.get(&filters)?.as_array().cloned();
+        let all = [vec![filter], behind.unwrap_or_default()].concat();
+        document.set(&filters, all)?;
+        document.remove(&format!("{filters}/name={FILTER}/disabled"))?;
+        edit_filter(document, FILTER, |filter| {
+            filter.remove("decision_stream").map(drop)
+        })
+    }
+
     fn filters(self) -> Value {
         let router = json!({
             "name": "envoy.filters.http.router",
@@ -111,14 +128,14 @@ impl GatewayShape {
     }
 
     fn processing_mode(self) -> Value {
-        let (bodies, trailers) = match self.buffers_bodies() {
-            true => ("BUFFERED", "SKIP"),
-            false => ("FULL_DUPLEX_STREAMED", "SEND"),
+        let bodies = match self.buffers_bodies() {
+            true => "BUFFERED",
+            false => "FULL_DUPLEX_STREAMED",
         };
         json!({
             "request_header_mode": "SEND", "response_header_mode": "SEND",
             "request_body_mode": bodies, "response_body_mode": bodies,
-            "request_trailer_mode": trailers, "response_trailer_mode": trailers
+            "request_trailer_mode": "SEND", "response_trailer_mode": "SEND"
         })
     }
 

@@ -14,7 +14,7 @@ use isotherm_e2e::{
     send,
 };
 use isotherm_harness::{Stack, StackBuilder, wait_until};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -94,6 +94,44 @@ async fn a_prompt_goes_where_its_prefix_is_cached() -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// Envoy AI Gateway takes the endpoint from a header with one address, and sends headers before bodies.
+#[tokio::test]
+async fn behind_the_filter_envoy_ai_gateway_sends_no_body_of_a_prompt() -> anyhow::Result<()> {
+    let _permit = permit::shared().await?;
+    let replicas = ScriptedReplica::start_all(["a", "b", "c"]).await?;
+    let shape = GatewayShape::AiGatewayBuffered;
+    let stack = scripted("ai-gateway-filter", &replicas.each_ref(), 4)
+        .service(|config| config.set("ext_proc", json!({ "trusted_headers": "always" })))
+        .envoy(move |document| shape.apply_behind_filter(document));
+    let stack = stack.start().await?;
+    let client = Client::new(&stack.url(""))?;
+    let body = chat(&"red ".repeat(2_000));
+    let first = client.chat("", &body).await?.success()?;
+    for _ in 0..3 {
+        let again = client.chat("", &body).await?.success()?;
+        ensure!(again.served_by() == first.served_by());
+    }
+    admin::wait_until_idle(stack.service()).await?;
+    let by_prefix = admin::counter(
+        stack.service(),
+        "isotherm_decisions_total",
+        &[("reason", "prefix")],
+    );
+    ensure!(
+        by_prefix.await? == 3,
+        "the filter's fingerprint is not read"
+    );
+    let bodies = stack.service_traffic().await?.request_bodies;
+    ensure!(bodies == 0, "{bodies} bytes of prompts");
+    let unread = send(client.post_chat(&Value::Null).body("{")).await?;
+    ensure!(
+        unread.status < 500,
+        "a body without a prompt: {}",
+        unread.status
+    );
+    check_released(&stack).await
 }
 
 #[tokio::test]

@@ -69,10 +69,11 @@ impl<I: Inbound> RequestStream<I> {
             head.take_edits(&self.settings.objectives(headers), metrics);
         }
         head.request.subset = metadata.and_then(subset::read);
-        head.needs_endpoint = !is_trusted;
+        // Envoy AI Gateway speaks the endpoint picker protocol also where the filter is in front of it.
+        self.form.is_picker = !is_trusted || self.modes.sends_bodies();
+        head.needs_endpoint = self.form.is_picker;
         self.form.endpoints_max = self.settings.config.endpoints_max;
         if !is_trusted {
-            self.form.is_picker = true;
             self.form.forged = self.settings.forged(headers);
             head.request.tenant = self.settings.tenant(headers);
         }

@@ -492,6 +492,21 @@ async fn a_fingerprint_of_the_filter_needs_no_body() {
 }
 
 #[tokio::test]
+async fn a_gateway_that_sends_bodies_gets_one_endpoint_though_the_filter_is_in_front() {
+    let fingerprint = ("x-isotherm-fingerprint", "AgEAAAAAAAAAAAA");
+    let buffered = Some((BodySendMode::Buffered, BodySendMode::Buffered));
+    let service = Service::new(3, "trusted_headers: always");
+    let mut gateway = service.open();
+    gateway.send_headers(buffered, &[CHAT[0], CHAT[1], fingerprint]);
+    let reply = gateway.reply().await;
+    let endpoint = destination(&reply).unwrap();
+    assert!(!endpoint.contains(','), "{endpoint}");
+    let set = changes(&reply).set_headers.into_iter();
+    let mut keys = set.filter_map(|set| Some(set.header?.key));
+    assert!(!keys.any(|key| key.starts_with(names::PREFIX)));
+}
+
+#[tokio::test]
 async fn a_fingerprint_of_the_client_is_removed_and_the_body_read() {
     let fingerprint = ("x-isotherm-fingerprint", "AgEAAAAAAAAAAAA");
     let service = Service::new(1, "");
