@@ -37,7 +37,8 @@ istio: &headers-only
 istio-service:
   <<: *headers-only
 ai-gateway:
-  <<: *headers-only
+  # Of a request the headers come first, of an answer everything does.
+  <<: *whole-bodies
   gateway: { className: envoy-ai-gateway }
   # The gateway speaks TLS to an endpoint picker, and does not verify the certificate.
   plaintext: false
@@ -49,7 +50,7 @@ ai-gateway:
     # The gateway fails closed in any case (envoyproxy/ai-gateway#2502).
     failureMode: FailClose
     # The headers come first and wait for an answer: with a fingerprint the service takes the body off the plan, without one it
-    # reads the body. The override also takes off the responses, which this mode would hold until their end.
+    # reads the body. The override also lets responses stream, which this mode would hold until their end.
     annotations:
       aigateway.envoyproxy.io/processing-body-mode: buffered
       aigateway.envoyproxy.io/allow-mode-override: "true"
@@ -125,4 +126,11 @@ may bring that much; where the service reads what the filter cannot, it is as lo
 names: [x-gateway-destination-endpoint, x-gateway-destination-endpoint-served, x-dp-rank, x-request-priority, x-worker-instance-id]
 prefixes: [x-isotherm-, x-data-parallel-, x-dynamo-, x-encoder-hosts-, x-kv-cache-source-, x-override-, x-prefill, x-sgl, x-smg-, x-vllm-]
 expression: x-llm-d-([^s].*|s[^l].*|sl[^o].*|slo[^-].*)
+{{- end -}}
+
+{{/* The paths of the route as one expression. */}}
+{{- define "isotherm.pathExpression" -}}
+{{- $paths := list "/v1/(chat/completions|completions|embeddings|messages|messages/count_tokens)" "/v1/(responses|models)(/.*)?" "/health" -}}
+{{- range .Values.route.extraPaths -}}{{- $paths = append $paths (regexQuoteMeta .) -}}{{- end -}}
+{{- join "|" $paths -}}
 {{- end -}}

@@ -1,9 +1,10 @@
-//! Hazards of Envoy AI Gateway's annotations on an InferencePool.
+//! Hazards of Envoy AI Gateway: of its annotations on an InferencePool, and of its routes.
 
 use serde_json::Value;
 
 use super::envoy_gateway;
 use super::filter::{self, FilterUse};
+use super::inference_pool::{self, Gateway};
 use super::manifests::{Document, Manifests};
 use super::rule::{Occurrence, Rule};
 use super::walk;
@@ -15,7 +16,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "buffered-without-override",
         hazard: "the body mode `buffered` holds answers, too: a streamed answer arrives when it is complete",
-        remedy: "set the annotation aigateway.envoyproxy.io/allow-mode-override: \"true\"; the service then asks for no answers",
+        remedy: "set the annotation aigateway.envoyproxy.io/allow-mode-override: \"true\"; the service then lets answers stream",
         find: buffered_without_override,
     },
     Rule {
@@ -30,7 +31,32 @@ pub(super) const RULES: &[Rule] = &[
         remedy: "set `ext_proc.trusted_headers: always` in the service's configuration (the chart's `extProc.trustedHeaders`)",
         find: fingerprint_not_trusted,
     },
+    Rule {
+        name: "picker-repeated",
+        hazard: "Envoy AI Gateway adds its external processing once for each match of a route, so every request is decided more \
+                 than once: matches that lead to pools: ",
+        remedy: "write the paths as one match of type RegularExpression, as the chart's route does",
+        find: picker_repeated,
+    },
 ];
+
+/// Routes of an Envoy AI Gateway that lead to pools by several matches.
+fn picker_repeated(manifests: &Manifests) -> Vec<Occurrence<'_>> {
+    let routes = manifests.of_kind("HTTPRoute").filter(|route| {
+        let mut gateways = inference_pool::gateways_of(manifests, route);
+        gateways.any(|gateway| gateway == Gateway::EnvoyAi)
+    });
+    let occurrences = routes.filter_map(|route| {
+        let rules = walk::list(&route.root, "spec.rules");
+        let to_pools = rules.filter(|rule| inference_pool::has_pool(rule));
+        // A rule without matches has one, for every path.
+        let matches: usize = to_pools
+            .map(|rule| walk::list(rule, "matches").count().max(1))
+            .sum();
+        (matches > 1).then(|| Occurrence::new(route, matches.to_string()))
+    });
+    occurrences.collect()
+}
 
 /// The pools whose bodies Envoy buffers.
 fn buffered_pools(manifests: &Manifests) -> impl Iterator<Item = &Document> {

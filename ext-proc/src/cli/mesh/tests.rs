@@ -261,6 +261,17 @@ data:
 }
 
 #[test]
+fn several_matches_that_lead_to_a_pool_are_reported_in_ai_gateway() {
+    let one = fs::read_to_string(file(AI_GATEWAY)).unwrap();
+    let start = "    - matches:\n";
+    let two = format!("{start}        - path: {{ type: Exact, value: /generate }}\n");
+    assert_eq!(rules(&one.replace(start, &two)), ["picker-repeated"]);
+    let class = "gatewayClassName: envoy-ai-gateway";
+    let elsewhere = one.replace(class, "gatewayClassName: istio");
+    assert!(!rules(&elsewhere.replace(start, &two)).contains(&"picker-repeated"));
+}
+
+#[test]
 fn fail_open_is_reported_where_the_gateway_ignores_it() {
     let text = changed(
         AI_GATEWAY,
@@ -273,7 +284,7 @@ fn fail_open_is_reported_where_the_gateway_ignores_it() {
         "gatewayClassName: istio",
         "gatewayClassName: envoy-ai-gateway",
     );
-    assert_eq!(rules(&text), ["fail-open-ignored"]);
+    assert_eq!(rules(&text), ["picker-repeated", "fail-open-ignored"]);
 }
 
 /// A service that names so many endpoints in a decision.
