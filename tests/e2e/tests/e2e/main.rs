@@ -41,6 +41,7 @@ mod recording;
 mod reload;
 mod replicas;
 mod roles;
+mod rollout;
 mod run;
 mod sidecar;
 mod slow_bodies;

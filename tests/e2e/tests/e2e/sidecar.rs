@@ -29,7 +29,7 @@ fn envoy_container() -> anyhow::Result<Value> {
 }
 
 /// The `preStop` command of the container `envoy`, for this Envoy.
-fn pre_stop(envoy: &Envoy) -> anyhow::Result<Command> {
+pub(super) fn pre_stop(envoy: &Envoy) -> anyhow::Result<Command> {
     let container = envoy_container()?;
     let command = &container["lifecycle"]["preStop"]["exec"]["command"];
     let command: Vec<String> = serde_json::from_value(command.clone())?;
