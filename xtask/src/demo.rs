@@ -42,6 +42,7 @@ pub(crate) fn run(mode: &str, arguments: &[String]) -> anyhow::Result<()> {
     let programs = MeshPrograms::find()?;
     programs.require(&gateways)?;
     in_own_network(OsStr::new("true"))?;
+    envoy::obtain_for_control_planes(&root())?;
     let mut command = prepare(&[], DEMO, in_own_network)?;
     replace_process(command.args(all).envs(programs.environment()))
 }

@@ -47,6 +47,28 @@ pub(crate) fn obtain_version(root: &Path, version: &str) -> anyhow::Result<PathB
     )
 }
 
+/// The control planes of meshes, and the version of Envoy with which the tests run each.
+pub(crate) fn control_planes(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    pin::control_planes(root)
+}
+
+/// Gets the Envoy of each control plane. Without one, the tests of its gateways are skipped.
+pub(crate) fn obtain_for_control_planes(root: &Path) -> anyhow::Result<()> {
+    for (plane, version) in control_planes(root)? {
+        if let Err(error) = obtain_version(root, &version) {
+            announce(&format!("without Envoy {version} for {plane}: {error:#}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether this version was downloaded before.
+pub(crate) fn is_to_hand(root: &Path, version: &str) -> anyhow::Result<bool> {
+    let (pin, others) = Pin::read_all(root)?;
+    let mut named = others.iter().chain([&pin]);
+    Ok(named.any(|pin| pin.version == version && kept(root, pin).is_some()))
+}
+
 /// The versions that `envoy/envoy-version.toml` names, oldest first.
 pub(crate) fn versions(root: &Path) -> anyhow::Result<Vec<String>> {
     let (pin, others) = Pin::read_all(root)?;

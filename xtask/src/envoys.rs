@@ -4,23 +4,23 @@
 //! `docs/compatibility.md`. The step is not part of the whole check: it downloads a wheel for each version, and repeats the
 //! tests as often. The whole check loads the files on the oldest version.
 
-use std::env;
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
 use crate::cargo::cargo;
 use crate::envoy;
 use crate::examples;
+use crate::page_table;
 use crate::process::{announce, output};
 use crate::test_output;
 
 /// Every bootstrap in the repository that is written by hand.
 const FILES: [&str; 2] = ["envoy/standalone.yaml", "envoy/region.yaml"];
 
-const PAGE: &str = "docs/compatibility.md";
+/// The page with the tables of versions and of gateways.
+pub(crate) const PAGE: &str = "docs/compatibility.md";
 
 /// A part of Isotherm that an Envoy serves, and the end-to-end tests that show it.
 struct Capability {
@@ -104,8 +104,7 @@ pub(crate) fn load_shipped_files(root: &Path, envoy: &Path) -> anyhow::Result<()
 pub(crate) fn test(root: &Path, filter: &Path) -> anyhow::Result<()> {
     let titles = CAPABILITIES.iter().map(|capability| capability.title);
     let titles: Vec<&str> = ["Envoy", "loads"].into_iter().chain(titles).collect();
-    let rule = vec!["---"; titles.len()];
-    let mut table = vec![row(&titles), row(&rule)];
+    let mut table = page_table::heading(&titles);
     for version in envoy::versions(root)? {
         announce(&format!("Envoy {version}"));
         let envoy = envoy::obtain_version(root, &version)?;
@@ -117,9 +116,9 @@ pub(crate) fn test(root: &Path, filter: &Path) -> anyhow::Result<()> {
         let passed = [loaded.is_ok()].into_iter().chain(passed);
         let cells = passed.map(|passed| if passed { "full" } else { "no" });
         let cells: Vec<&str> = [version.as_str()].into_iter().chain(cells).collect();
-        table.push(row(&cells));
+        table.push(page_table::row(&cells));
     }
-    compare_or_write(&root.join(PAGE), &table)
+    page_table::compare_or_write(root, PAGE, &table, "cargo xtask test envoys")
 }
 
 /// Runs the selected tests, and returns for each capability whether its tests passed.
@@ -136,32 +135,4 @@ fn run_tests(root: &Path, envoy: &Path, filter: &Path) -> anyhow::Result<Vec<boo
     let passed = |name: &&str| !failed.iter().any(|failed| failed == name);
     let passed = CAPABILITIES.map(|capability| capability.tests.iter().all(passed));
     Ok(passed.to_vec())
-}
-
-fn row(cells: &[&str]) -> String {
-    format!("| {} |", cells.join(" | "))
-}
-
-/// The table of the page is the one whose first line is the table's first line.
-fn compare_or_write(page: &Path, table: &[String]) -> anyhow::Result<()> {
-    let text =
-        fs::read_to_string(page).with_context(|| format!("cannot read {}", page.display()))?;
-    let lines: Vec<&str> = text.lines().collect();
-    let start = lines.iter().position(|line| line.starts_with("| Envoy |"));
-    let start = start.with_context(|| format!("{} has no table", page.display()))?;
-    let is_row = |line: &&&str| line.starts_with('|');
-    let length = lines.iter().skip(start).take_while(is_row).count();
-    let before = lines.iter().take(start).copied();
-    let after = lines.iter().skip(start + length).copied();
-    let table = table.iter().map(String::as_str);
-    let lines: Vec<&str> = before.chain(table).chain(after).collect();
-    let found = format!("{}\n", lines.join("\n"));
-    if env::var_os("UPDATE_DOCS").is_some() {
-        return fs::write(page, found).with_context(|| format!("cannot write {}", page.display()));
-    }
-    ensure!(
-        found == text,
-        "{PAGE} does not say what was found; UPDATE_DOCS=1 cargo xtask test envoys writes it. It would be:\n{found}"
-    );
-    Ok(())
 }

@@ -12,12 +12,14 @@ use crate::mesh_tools::{self, MESH_TOOLS, MeshTool};
 use crate::process::{announce, output};
 
 /// Programs of the gateways that `cargo xtask demo --mesh` knows. `MeshGateway` in `tests/harness` starts them.
-const GATEWAYS: [(&str, &[&str]); 4] = [
+const GATEWAYS: [(&str, &[&str]); 5] = [
     ("envoy-gateway", &["envoy-gateway"]),
+    ("ai-gateway", &AI_GATEWAY),
     ("istio", &ISTIO),
     ("istio-service", &ISTIO),
     ("inference-pool", &ISTIO),
 ];
+const AI_GATEWAY: [&str; 5] = ["envoy-gateway", "crds", "etcd", "kube-apiserver", "helm"];
 const ISTIO: [&str; 4] = ["pilot-discovery", "crds", "etcd", "kube-apiserver"];
 
 /// Options of `unshare` for a new network: as root, and as a user where the system allows it.

@@ -39,7 +39,7 @@ pub(crate) struct MeshTool {
     pub(crate) name: &'static str,
     /// Use of the program in the tests.
     purpose: &'static str,
-    version: &'static str,
+    pub(crate) version: &'static str,
     origin: Origin,
     /// Flags of Go's linker besides `-s -w`.
     linker_flags: &'static str,

@@ -17,7 +17,9 @@ use crate::cargo::{build_all, cargo, output_directory, root, target_dir};
 use crate::filter::{self, Wasm};
 use crate::mesh::{MeshPrograms, in_own_network};
 use crate::process::{announce, output, run};
-use crate::{counts, docs, envoy, envoys, examples, install, targets, test_output, workflows};
+use crate::{
+    counts, docs, envoy, envoys, examples, gateways, install, targets, test_output, workflows,
+};
 
 /// Seed of the soak step, so that its faults are the same in each run.
 const SOAK_SEED: &str = "19";
@@ -288,6 +290,7 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
     let mut first = Vec::new();
     // These need a network of their own, and are skipped in the other one.
     if let Some(tests) = own_network(root).filter(|_| !programs.is_empty()) {
+        envoy::obtain_for_control_planes(root)?;
         first.push(test(tests, &["--test=mesh".to_owned()]));
     }
     first.push(test(cargo(root), &end_to_end));
@@ -301,8 +304,8 @@ fn run_tests(root: &Path) -> anyhow::Result<()> {
     test_output::run_side_by_side(&mut first, &mut second)
 }
 
-/// Runs the tests that use the programs of a mesh, and names each program that is missing: these tests then compare with
-/// files that the real program wrote.
+/// Runs the tests that use the programs of a mesh, and compares `docs/compatibility.md` with the results. Names each program
+/// that is missing: these tests then compare with files that the real program wrote.
 fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
     let programs = MeshPrograms::find()?;
     programs.announce_missing();
@@ -320,13 +323,21 @@ fn run_mesh_tests(root: &Path) -> anyhow::Result<()> {
     test_output::run(chart.envs(programs.environment()))?;
     let (envoy, filter) = (envoy::obtain(root)?, filter::build(root, Wasm::Filter)?);
     // A network of its own has no way to a registry.
+    envoy::obtain_for_control_planes(root)?;
     build_programs(root, &MESH)?;
-    let mut tests = own_network(root).unwrap_or_else(|| cargo(root));
+    let own_network = own_network(root);
+    let is_own = own_network.is_some();
+    let mut tests = own_network.unwrap_or_else(|| cargo(root));
     tests.args(["test", "--locked", "--no-fail-fast"]);
     tests.args(MESH);
     tests.envs(programs.environment());
     tests.env("ISOTHERM_ENVOY", envoy);
-    test_output::run(tests.env("ISOTHERM_FILTER", filter))
+    tests.env("ISOTHERM_FILTER", filter);
+    let (failed, result) = test_output::run_and_name_failures(&mut tests)?;
+    if is_own {
+        gateways::compare(root, &programs, &failed)?;
+    }
+    result
 }
 
 /// Builds all programs, and some tests, with the features of both.

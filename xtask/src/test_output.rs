@@ -83,6 +83,13 @@ impl Report {
         self.errors.extend(other.errors);
     }
 
+    /// Names of the failed tests, without their binaries.
+    fn failed_tests(&self) -> Vec<String> {
+        let names = self.failures.iter();
+        let names = names.filter_map(|failure| failure.split_once(": "));
+        names.map(|(_, name)| name.to_owned()).collect()
+    }
+
     /// Prints the failed tests and the figures.
     fn finish(self) -> anyhow::Result<()> {
         for failure in &self.failures {
@@ -102,6 +109,14 @@ pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     execute(command, OutputUnit::Line)?.finish()
 }
 
+/// Runs a test command to its end, and returns the names of the failed tests besides the result.
+pub(crate) fn run_and_name_failures(
+    command: &mut Command,
+) -> anyhow::Result<(Vec<String>, anyhow::Result<()>)> {
+    let report = execute(command, OutputUnit::Line)?;
+    Ok((report.failed_tests(), report.finish()))
+}
+
 /// Runs a command of `count` tests to its end, and returns the names of the failed ones.
 pub(crate) fn failed_tests(command: &mut Command, count: usize) -> anyhow::Result<Vec<String>> {
     let report = execute(command, OutputUnit::Line)?;
@@ -112,9 +127,7 @@ pub(crate) fn failed_tests(command: &mut Command, count: usize) -> anyhow::Resul
         passed + failed,
         report.errors.join("; ")
     );
-    let names = report.failures.iter();
-    let names = names.filter_map(|failure| failure.split_once(": "));
-    Ok(names.map(|(_, name)| name.to_owned()).collect())
+    Ok(report.failed_tests())
 }
 
 /// Runs two lists of test commands side by side, the commands of a list one after the other. A failed command does not hide

@@ -38,8 +38,8 @@ enum Mode {
         options: DemoOptions,
         #[command(flatten)]
         regions: RegionOptions,
-        /// Plays the workload also on a gateway that a real control plane configures: envoy-gateway, istio (with an
-        /// InferencePool), istio-service, inference-pool (Istio without the filter). Several with commas
+        /// Plays the workload also on a gateway that a real control plane configures: envoy-gateway, ai-gateway, istio
+        /// (with an InferencePool), istio-service, inference-pool (Istio without the filter). Several with commas
         #[arg(long, value_name = "GATEWAY", value_delimiter = ',', value_parser = mesh::gateway, conflicts_with_all = ["regions", "picture"])]
         mesh: Vec<MeshGateway>,
         /// Plays interactive and batch clients at once, then a tenant that bursts, and checks what tiers and bounds of tenants promise

@@ -3,6 +3,7 @@
 //! A test writes pods and their status itself. Pods may have loopback addresses, EndpointSlices may not.
 
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -31,10 +32,10 @@ pub const NAMESPACE: &str = "models";
 #[derive(Debug)]
 pub struct ControlPlane {
     directory: PathBuf,
-    port: ReservedPort,
+    address: SocketAddr,
     server: Option<Process>,
     command: Command,
-    _store_ports: [ReservedPort; 2],
+    _ports: [ReservedPort; 3],
     _store: Process,
 }
 
@@ -62,25 +63,31 @@ impl ControlPlane {
     pub async fn start(name: &str, programs: &Programs) -> anyhow::Result<Self> {
         let output = tools::output_directory();
         let directory = fresh_directory(&output.join("stacks"), name)?;
-        Self::start_in(&directory, programs).await
+        Self::start_in(&directory, programs, Ipv4Addr::LOCALHOST.into()).await
     }
 
-    /// Starts both programs, with their files in `directory`, which is emptied.
-    pub(crate) async fn start_in(directory: &Path, programs: &Programs) -> anyhow::Result<Self> {
+    /// Starts both programs, with their files in `directory`, which is emptied. The server listens at `ip`.
+    pub(crate) async fn start_in(
+        directory: &Path,
+        programs: &Programs,
+        ip: IpAddr,
+    ) -> anyhow::Result<Self> {
         let directory = directory.to_owned();
         let _ = fs::remove_dir_all(&directory);
         Authority::new()?.issue("account", &directory)?;
         let tokens =
             "admin-token,admin,admin,\"system:masters\"\nisotherm-token,isotherm,isotherm,\n";
         fs::write(directory.join("tokens.csv"), tokens)?;
-        let (store_ports, port) = ([port::reserve()?, port::reserve()?], port::reserve()?);
-        let store = start_store(&programs.etcd, &directory, &store_ports)?;
+        let ports = [port::reserve()?, port::reserve()?, port::reserve()?];
+        let [client, peer, server] = ports.each_ref().map(ReservedPort::address);
+        let store = start_store(&programs.etcd, &directory, [client, peer])?;
+        let address = SocketAddr::new(ip, server.port());
         let mut plane = Self {
-            command: server_command(&programs.kube_apiserver, &directory, &store_ports[0], &port),
+            command: server_command(&programs.kube_apiserver, &directory, client, address),
             directory,
-            port,
+            address,
             server: None,
-            _store_ports: store_ports,
+            _ports: ports,
             _store: store,
         };
         plane.start_server().await?;
@@ -115,7 +122,7 @@ impl ControlPlane {
     /// Writes a kubeconfig file for a user and returns its path.
     pub fn kubeconfig(&self, user: User) -> anyhow::Result<PathBuf> {
         let path = self.directory.join(format!("{}.kubeconfig", user.token()));
-        let server = format!("https://{}", self.port.address());
+        let server = format!("https://{}", self.address);
         // The server makes its certificate itself, in the first start.
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -331,9 +338,8 @@ fn definition() -> Value {
 fn start_store(
     program: &Path,
     directory: &Path,
-    [client, peer]: &[ReservedPort; 2],
+    [client, peer]: [SocketAddr; 2],
 ) -> anyhow::Result<Process> {
-    let (client, peer) = (client.address(), peer.address());
     let mut command = Command::new(program);
     command.arg("--data-dir").arg(directory.join("store"));
     command.arg(format!("--listen-client-urls=http://{client}"));
@@ -349,20 +355,20 @@ fn start_store(
 fn server_command(
     program: &Path,
     directory: &Path,
-    store: &ReservedPort,
-    port: &ReservedPort,
+    store: SocketAddr,
+    address: SocketAddr,
 ) -> Command {
     let file = |option: &str, name: &str| format!("--{option}={}", directory.join(name).display());
     let mut command = Command::new(program);
-    command.arg(format!("--etcd-servers=http://{}", store.address()));
-    command.arg(format!("--secure-port={}", port.address().port()));
+    command.arg(format!("--etcd-servers=http://{store}"));
+    command.arg(format!("--secure-port={}", address.port()));
+    command.arg(format!("--bind-address={}", address.ip()));
+    command.arg(format!("--advertise-address={}", address.ip()));
     command.arg(file("cert-dir", "certificates"));
     command.arg(file("service-account-key-file", "region.pem"));
     command.arg(file("service-account-signing-key-file", "region.key"));
     command.arg(file("token-auth-file", "tokens.csv"));
     command.args([
-        "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
         // Without this, the server refuses to publish a loopback address.
         "--endpoint-reconciler-type=none",
         "--service-account-issuer=https://kubernetes.default.svc",

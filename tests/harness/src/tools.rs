@@ -112,17 +112,42 @@ fn program(variable: &str, name: &str) -> anyhow::Result<PathBuf> {
     Ok(directory.join(name))
 }
 
-/// `target/envoy/VERSION/envoy` of the pinned version.
+/// Finds the Envoy with which the tests run a control plane, by the table in `envoy/envoy-version.toml`.
+pub fn control_plane_envoy(control_plane: &str) -> anyhow::Result<PathBuf> {
+    let version = pinned_version(control_plane);
+    let version = version.with_context(|| format!("no Envoy is named for {control_plane}"))?;
+    let path = downloaded_path(&output_directory(), &version);
+    existing(path, &format!("cargo xtask envoy --version {version}"))
+}
+
+/// Finds the controller of Envoy AI Gateway, which `ISOTHERM_AI_GATEWAY` names: the image of its release has it.
+pub fn ai_gateway_controller() -> anyhow::Result<PathBuf> {
+    const VARIABLE: &str = "ISOTHERM_AI_GATEWAY";
+    let program = from_environment(VARIABLE).filter(|program| !program.as_os_str().is_empty());
+    let program = program.with_context(|| {
+        format!("{VARIABLE} does not name the controller of Envoy AI Gateway 1.1")
+    })?;
+    ensure!(program.is_file(), "{VARIABLE}: no {}", program.display());
+    Ok(program)
+}
+
+/// The downloaded Envoy of the pinned version.
 fn downloaded(output: &Path) -> Option<PathBuf> {
-    let pin = std::fs::read_to_string(root().join("envoy/envoy-version.toml")).ok()?;
-    let version = pin
-        .lines()
-        .find_map(|line| line.strip_prefix("version = "))?;
-    let path = output
-        .join("envoy")
-        .join(version.trim_matches('"'))
-        .join("envoy");
+    let path = downloaded_path(output, &pinned_version("version")?);
     path.is_file().then_some(path)
+}
+
+/// Where `cargo xtask envoy` puts a version.
+fn downloaded_path(output: &Path, version: &str) -> PathBuf {
+    output.join("envoy").join(version).join("envoy")
+}
+
+/// The version of Envoy under a name in `envoy/envoy-version.toml`.
+fn pinned_version(name: &str) -> Option<String> {
+    let pins = std::fs::read_to_string(root().join("envoy/envoy-version.toml")).ok()?;
+    let start = format!("{name} = ");
+    let version = pins.lines().find_map(|line| line.strip_prefix(&start))?;
+    Some(version.trim_matches('"').to_owned())
 }
 
 fn on_path() -> Option<PathBuf> {

@@ -1,9 +1,11 @@
-//! The versions of Envoy in `envoy/envoy-version.toml`, with the checksums of their wheels.
+//! The versions of Envoy in `envoy/envoy-version.toml`: the checksums of their wheels, and the control planes that ship them.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
+
+const FILE: &str = "envoy/envoy-version.toml";
 
 /// A version, and where it comes from.
 #[derive(Clone)]
@@ -23,17 +25,11 @@ impl Pin {
 
     /// The pinned version, and the others, oldest first.
     pub(super) fn read_all(root: &Path) -> anyhow::Result<(Self, Vec<Self>)> {
-        let path = root.join("envoy/envoy-version.toml");
-        let text =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        // The file has lines `name = "text"` and one table; a TOML parser would double the build time of this program.
-        let (pinned, others) = text
-            .split_once("[others]")
-            .with_context(|| format!("{} has no `[others]`", path.display()))?;
+        let [pinned, others, _] = read(root)?;
         let value = |name: &str| {
-            let found = pairs(pinned).find(|(key, _)| key == name);
+            let found = pairs(&pinned).find(|(key, _)| key == name);
             let value = found.map(|(_, value)| value);
-            value.with_context(|| format!("{} has no `{name}`", path.display()))
+            value.with_context(|| format!("{FILE} has no `{name}`"))
         };
         let pin = Self {
             version: value("version")?,
@@ -42,7 +38,7 @@ impl Pin {
             wheel_sha256: value("wheel_sha256")?,
             binary: value("binary")?,
         };
-        let others = pairs(others).map(|(version, wheel_sha256)| Self {
+        let others = pairs(&others).map(|(version, wheel_sha256)| Self {
             version,
             wheel_sha256,
             ..pin.clone()
@@ -50,6 +46,24 @@ impl Pin {
         let others = others.collect();
         Ok((pin, others))
     }
+}
+
+/// The control planes of meshes, and the version of Envoy of each.
+pub(super) fn control_planes(root: &Path) -> anyhow::Result<Vec<(String, String)>> {
+    let [.., planes] = read(root)?;
+    Ok(pairs(&planes).collect())
+}
+
+/// The file: what stands before its tables, and both tables. It has lines `name = "text"` only; a TOML parser would double
+/// the build time of this program.
+fn read(root: &Path) -> anyhow::Result<[String; 3]> {
+    let text =
+        fs::read_to_string(root.join(FILE)).with_context(|| format!("cannot read {FILE}"))?;
+    let parts = text.split_once("[others]").and_then(|(pinned, rest)| {
+        let (others, planes) = rest.split_once("[control_planes]")?;
+        Some([pinned, others, planes].map(str::to_owned))
+    });
+    parts.with_context(|| format!("{FILE} has no `[others]` with `[control_planes]` behind it"))
 }
 
 /// The lines `name = "text"` of a text.

@@ -2,9 +2,11 @@
 
 use anyhow::{Context as _, ensure};
 use isotherm_demo::mesh::{HIT_RATIO_MIN, MeshRun, Traffic, run_on, start_gateway};
-use isotherm_e2e::{WAIT_MAX, permit};
+use isotherm_e2e::admin::wait_until_idle;
+use isotherm_e2e::{Client, MODEL, WAIT_MAX, chat, permit};
 use isotherm_harness::mesh::check_network;
-use isotherm_harness::{Mesh, MeshGateway, wait_for};
+use isotherm_harness::synthetic_text::tokens;
+use isotherm_harness::{Mesh, MeshGateway, Pool, wait_for};
 
 use crate::workload::{scenario, standalone};
 
@@ -14,6 +16,9 @@ use crate::workload::{scenario, standalone};
 /// request the service gets a fingerprint and headers, one or two KB. Envoy Gateway also sends the answer, eight short
 /// events. Beside these, a gateway that sent one prompt of five would exceed the bound.
 const SHARE_MAX: f64 = 0.2;
+
+/// Decisions for the replica that has the prompt's beginning in its cache.
+const BY_PREFIX: &str = r#"isotherm_decisions_total{pool="*",reason="prefix"}"#;
 
 #[tokio::test]
 async fn istio_keeps_the_prompt_in_front_of_an_inference_pool() -> anyhow::Result<()> {
@@ -33,6 +38,41 @@ async fn istio_sends_the_prompt_of_an_inference_pool_without_the_filter() -> any
 #[tokio::test]
 async fn envoy_gateway_keeps_the_prompt_in_front_of_a_service() -> anyhow::Result<()> {
     serve(MeshGateway::EnvoyGateway).await
+}
+
+#[tokio::test]
+async fn envoy_ai_gateway_keeps_the_prompt_in_front_of_an_inference_pool() -> anyhow::Result<()> {
+    serve(MeshGateway::AiGateway).await
+}
+
+/// The filter gets no bodies, so the service decides without the prompt, and no request waits for one.
+#[tokio::test]
+async fn envoy_gateway_without_patches_decides_by_headers() -> anyhow::Result<()> {
+    let gateway = MeshGateway::EnvoyGateway;
+    let found = check_network().and_then(|()| gateway.find_programs());
+    if let Err(reason) = found {
+        eprintln!("skipped: {reason:#}");
+        return Ok(());
+    }
+    let _permit = permit::exclusive().await?;
+    let mesh = Mesh::builder("mesh-unpatched", gateway, Pool::new(MODEL));
+    let mesh = mesh.without_patches().start().await?;
+    let client = Client::new(&mesh.url(""))?;
+    let prompt = chat(&tokens(1, 2_000));
+    for turn in 0..6 {
+        let session = format!("session-{}", turn % 2);
+        client.chat(&session, &prompt).await?.success()?;
+        wait_until_idle(mesh.service()).await?;
+    }
+    let decided = metric(&mesh, "isotherm_decisions_total{").await?;
+    let by_prefix = metric(&mesh, BY_PREFIX).await?;
+    ensure!(
+        decided >= 6.0 && by_prefix == 0.0,
+        "{decided} decisions, {by_prefix} by prefix"
+    );
+    let bodies = mesh.service_traffic().await?.request_bodies;
+    ensure!(bodies == 0, "{bodies} bytes of request bodies");
+    Ok(())
 }
 
 /// Starts the gateway with its manifest, plays the workload, and compares.
@@ -89,11 +129,7 @@ fn expect_prompts(on_mesh: &MeshRun, gateway: MeshGateway) -> anyhow::Result<()>
 /// The service has found prefixes, and has learned what became of requests.
 async fn expect_outcomes(mesh: &Mesh) -> anyhow::Result<()> {
     let decided = metric(mesh, "isotherm_decisions_total{").await?;
-    let found = metric(
-        mesh,
-        "isotherm_decisions_total{pool=\"*\",reason=\"prefix\"}",
-    )
-    .await?;
+    let found = metric(mesh, BY_PREFIX).await?;
     ensure!(
         found > decided / 2.0,
         "{decided} decisions, {found} by prefix"

@@ -21,39 +21,40 @@ use crate::document::Document;
 use crate::process::Process;
 use crate::tools::{Tools, repository_file};
 
-/// The name under which Envoy Gateway looks for the Envoy that it starts.
+/// The name under which Envoy Gateway looks for the Envoy that it starts, whatever its version.
 const ENVOY_VERSION: &str = "1.40.0";
 /// The namespace of Envoy Gateway.
 pub(super) const NAMESPACE: &str = "envoy-gateway-system";
 /// The Secret with which Envoys fetch modules from Envoy Gateway.
 pub(super) const CLIENT_CERTIFICATE: &str = "envoy";
 /// The end of the name of the service's cluster.
-const CLUSTER: &str = "/isotherm/extproc/0";
+pub(super) const CLUSTER: &str = "/isotherm/extproc/0";
+/// The class of the manifest's Gateway.
+pub(super) const CLASS: &str = "eg";
 /// The API group of Envoy Gateway's own kinds.
 const GROUP: &str = "gateway.envoyproxy.io";
 /// The name that Envoy Gateway has as a controller.
 const CONTROLLER: &str = "gateway.envoyproxy.io/gatewayclass-controller";
 
-/// Starts Envoy Gateway with its manifest.
+/// Starts Envoy Gateway with its manifest, or with the manifest's patches left out.
 pub(super) async fn start(
     program: &Path,
     tools: &Tools,
     directory: &Path,
     engines: &[SocketAddr],
+    is_patched: bool,
 ) -> anyhow::Result<Proxy> {
     let folder = directory.join("resources");
     let files = json!({ "type": "File", "file": { "paths": [folder] } });
-    prepare(program, directory, &tools.envoy, &files)?;
+    prepare(program, directory, &tools.envoy, &files, &Value::Null)?;
     let modules = serve_module(fs::read(&tools.filter)?).await?;
     let url = format!("http://{}/isotherm_filter.wasm", modules.address());
     let manifest = documents(&repository_file(MeshGateway::EnvoyGateway.manifest()))?;
     let mut objects = Vec::new();
     for object in manifest {
-        objects.extend(adapted(object, &url, &tools.filter)?);
+        objects.extend(adapted(object, &url, &tools.filter, is_patched)?);
     }
-    objects.push(gateway_class(&json!({
-        "group": GROUP, "kind": "EnvoyProxy", "name": "isotherm", "namespace": "default"
-    })));
+    objects.push(gateway_class(CLASS, &envoy_proxy_reference()));
     objects.push(backend("engines", &json!([]), engines));
     let service = SocketAddr::new(SERVICE, SERVICE_PORT);
     let protocols = json!(["gateway.envoyproxy.io/h2c"]);
@@ -64,12 +65,16 @@ pub(super) async fn start(
     fs::write(folder.join("all.yaml"), objects.join("\n---\n"))?;
     Ok(Proxy {
         _modules: Some(modules),
-        ..serve(Command::new(program), directory)?
+        ..serve(Command::new(program), directory, CLUSTER)?
     })
 }
 
-/// Starts the command with the configuration that `prepare` has written.
-pub(super) fn serve(mut command: Command, directory: &Path) -> anyhow::Result<Proxy> {
+/// Starts the command with the configuration that `prepare` has written. The service's cluster ends in `service_cluster`.
+pub(super) fn serve(
+    mut command: Command,
+    directory: &Path,
+    service_cluster: &'static str,
+) -> anyhow::Result<Proxy> {
     command.args(["server", "--config-path"]);
     command.arg(directory.join("envoy-gateway.yaml"));
     let log = directory.join("envoy-gateway.log");
@@ -77,7 +82,7 @@ pub(super) fn serve(mut command: Command, directory: &Path) -> anyhow::Result<Pr
     Ok(Proxy {
         listener: SocketAddr::new(Ipv4Addr::LOCALHOST.into(), LISTENER_PORT),
         admin: AdminAddress::WrittenBelow(directory.join("run")),
-        service_cluster: CLUSTER,
+        service_cluster,
         _processes: vec![gateway],
         _plane: None,
         _modules: None,
@@ -85,12 +90,13 @@ pub(super) fn serve(mut command: Command, directory: &Path) -> anyhow::Result<Pr
 }
 
 /// Makes certificates, the configuration, and the place where Envoy Gateway looks for the Envoy that it starts.
-/// `resources` says where its objects are.
+/// `resources` says where its objects are, and `extensions` which program changes its translation.
 pub(super) fn prepare(
     program: &Path,
     directory: &Path,
     envoy: &Path,
     resources: &Value,
+    extensions: &Value,
 ) -> anyhow::Result<()> {
     let mut certificates = Command::new(program);
     certificates.args(["certgen", "--local", "--config-home"]);
@@ -116,14 +122,20 @@ pub(super) fn prepare(
                 "configHome": directory.join("config"), "runtimeDir": directory.join("run")
             }}
         }},
-        "extensionApis": { "enableBackend": true, "enableEnvoyPatchPolicy": true }
+        "extensionApis": { "enableBackend": true, "enableEnvoyPatchPolicy": true },
+        "extensionManager": extensions
     });
     let file = directory.join("envoy-gateway.yaml");
     Ok(fs::write(file, config.to_string())?)
 }
 
 /// An object of the manifest for a provider of files; `None` for a Service.
-fn adapted(object: Value, module: &str, filter: &Path) -> anyhow::Result<Option<Value>> {
+fn adapted(
+    object: Value,
+    module: &str,
+    filter: &Path,
+    is_patched: bool,
+) -> anyhow::Result<Option<Value>> {
     let kind = kind(&object).to_owned();
     let mut object = Document(object);
     match kind.as_str() {
@@ -149,17 +161,26 @@ fn adapted(object: Value, module: &str, filter: &Path) -> anyhow::Result<Option<
             object.set("spec/loadBalancer/consistentHash", Value::Null)?;
         }
         "EnvoyPatchPolicy" => {
-            let mut patch = Document(object.get("spec/jsonPatches/0")?.clone());
-            let path = "..http_filters[?(@.typed_config.config.root_id=='isotherm')].typed_config.config.vm_config";
-            patch.set("operation/jsonPath", path)?;
-            patch.set("operation/path", "code")?;
-            let code = json!({ "local": { "filename": filter } });
-            patch.set("operation/value", code)?;
-            object.push("spec/jsonPatches", patch.0)?;
+            let from_file = from_file(&object, filter)?;
+            if !is_patched {
+                object.set("spec/jsonPatches", json!([]))?;
+            }
+            object.push("spec/jsonPatches", from_file)?;
         }
         _ => {}
     }
     Ok(Some(object.0))
+}
+
+/// A patch like that of the manifest's policy, by which Envoy reads the filter from a file.
+fn from_file(policy: &Document, filter: &Path) -> anyhow::Result<Value> {
+    let mut patch = Document(policy.get("spec/jsonPatches/0")?.clone());
+    let path = "..http_filters[?(@.typed_config.config.root_id=='isotherm')].typed_config.config.vm_config";
+    patch.set("operation/jsonPath", path)?;
+    patch.set("operation/path", "code")?;
+    let code = json!({ "local": { "filename": filter } });
+    patch.set("operation/value", code)?;
+    Ok(patch.0)
 }
 
 /// Lets Envoy Gateway start Envoy as a process.
@@ -168,11 +189,16 @@ pub(super) fn provider() -> Value {
 }
 
 /// The GatewayClass, which a cluster's operator creates.
-pub(super) fn gateway_class(parameters: &Value) -> Value {
+pub(super) fn gateway_class(name: &str, parameters: &Value) -> Value {
     json!({
-        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": "eg" },
+        "apiVersion": "gateway.networking.k8s.io/v1", "kind": "GatewayClass", "metadata": { "name": name },
         "spec": { "controllerName": CONTROLLER, "parametersRef": parameters }
     })
+}
+
+/// The reference to the EnvoyProxy of the manifest, or of a test.
+pub(super) fn envoy_proxy_reference() -> Value {
+    json!({ "group": GROUP, "kind": "EnvoyProxy", "name": "isotherm", "namespace": "default" })
 }
 
 fn backend_ref(name: &str, port: u16) -> Value {

@@ -5,13 +5,16 @@ use std::path::PathBuf;
 use anyhow::bail;
 use serde_json::{Value, json};
 
-use crate::tools::mesh_program;
+use super::own_root::check_root;
+use crate::tools::{ai_gateway_controller, control_plane_envoy, mesh_program};
 
 /// A gateway with the manifests that put Isotherm into it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MeshGateway {
     /// Envoy Gateway in front of a Service, with the filter.
     EnvoyGateway,
+    /// Envoy AI Gateway in front of an InferencePool, with the filter.
+    AiGateway,
     /// Istio in front of an InferencePool, with the filter.
     Istio,
     /// Istio in front of a Service, with the filter.
@@ -22,8 +25,9 @@ pub enum MeshGateway {
 
 impl MeshGateway {
     /// All gateways.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::EnvoyGateway,
+        Self::AiGateway,
         Self::Istio,
         Self::IstioService,
         Self::InferencePool,
@@ -33,6 +37,7 @@ impl MeshGateway {
     pub fn name(self) -> &'static str {
         match self {
             Self::EnvoyGateway => "envoy-gateway",
+            Self::AiGateway => "ai-gateway",
             Self::Istio => "istio",
             Self::IstioService => "istio-service",
             Self::InferencePool => "inference-pool",
@@ -43,6 +48,7 @@ impl MeshGateway {
     pub fn manifest(self) -> &'static str {
         match self {
             Self::EnvoyGateway => "deploy/mesh/envoy-gateway.yaml",
+            Self::AiGateway => "deploy/mesh/ai-gateway.yaml",
             Self::Istio => "deploy/mesh/istio.yaml",
             Self::IstioService => "deploy/mesh/istio-service.yaml",
             Self::InferencePool => "deploy/mesh/inference-pool.yaml",
@@ -58,13 +64,28 @@ impl MeshGateway {
     pub fn programs(self) -> &'static [&'static str] {
         match self {
             Self::EnvoyGateway => &["envoy-gateway"],
+            Self::AiGateway => &["envoy-gateway", "crds", "etcd", "kube-apiserver", "helm"],
             Self::Istio | Self::IstioService | Self::InferencePool => {
                 &["pilot-discovery", "crds", "etcd", "kube-apiserver"]
             }
         }
     }
 
-    /// Finds the programs. The error names each missing one and the command that builds it.
+    /// The control plane, by its name in `envoy/envoy-version.toml`.
+    fn control_plane(self) -> &'static str {
+        match self {
+            Self::EnvoyGateway => "envoy-gateway",
+            Self::AiGateway => "ai-gateway",
+            Self::Istio | Self::IstioService | Self::InferencePool => "istio",
+        }
+    }
+
+    /// The Envoy of the control plane's release.
+    pub(super) fn envoy(self) -> anyhow::Result<PathBuf> {
+        control_plane_envoy(self.control_plane())
+    }
+
+    /// Finds the programs of the mesh. The error names what is missing, and the command that gets it.
     pub fn find_programs(self) -> anyhow::Result<Vec<PathBuf>> {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for name in self.programs() {
@@ -72,6 +93,11 @@ impl MeshGateway {
                 Ok(path) => found.push(path),
                 Err(error) => missing.push(error.to_string()),
             }
+        }
+        missing.extend(self.envoy().err().map(|error| error.to_string()));
+        if self == Self::AiGateway {
+            let found = ai_gateway_controller().and_then(|_| check_root());
+            missing.extend(found.err().map(|error| error.to_string()));
         }
         if !missing.is_empty() {
             bail!("{}", missing.join("; "));
@@ -87,7 +113,7 @@ impl MeshGateway {
             Self::IstioService => json!({ "kubernetes": {
                 "service": "engines", "port": super::ENGINE_PORT, "namespace": "default"
             }}),
-            Self::Istio | Self::InferencePool => {
+            Self::AiGateway | Self::Istio | Self::InferencePool => {
                 json!({ "kubernetes": { "inference_pool": "llm", "namespace": "default" } })
             }
         }

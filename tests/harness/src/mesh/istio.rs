@@ -15,8 +15,9 @@ use super::objects::{documents, install_definitions, kind, path_of, text};
 use super::pods::{Endpoint, create_pod, create_service, create_slice};
 use super::{
     AdminAddress, ENGINE_PORT, GATEWAY, LISTENER_PORT, MeshGateway, Proxy, SERVICE, SERVICE_PORT,
+    start_control_plane,
 };
-use crate::control_plane::{ControlPlane, Programs, User};
+use crate::control_plane::{ControlPlane, User};
 use crate::document::Document;
 use crate::process::Process;
 use crate::tools::{Tools, repository_file};
@@ -52,7 +53,7 @@ pub(super) async fn start(
     let [istiod, definitions, ..] = programs else {
         anyhow::bail!("Istio needs istiod and definitions");
     };
-    let plane = ControlPlane::start_in(&directory.join("kubernetes"), &Programs::find()?).await?;
+    let plane = start_control_plane(directory).await?;
     let objects = adapted(
         documents(&repository_file(gateway.manifest()))?,
         &Tools::find()?.filter,

@@ -1,18 +1,20 @@
 //! An Envoy that a real control plane configures by the manifests of `deploy/`, with the service and simulated engines.
 //!
-//! istiod and Envoy Gateway translate the manifests as they are in the repository. A few values are replaced, as
+//! istiod, Envoy Gateway and Envoy AI Gateway translate the manifests as they are in the repository. A few values are replaced, as
 //! [`Stack`](crate::Stack) does with `envoy/standalone.yaml`: the gateway's port, and the image of the filter by the file.
 //! [`MeshBuilder::filter_image`] keeps the image.
 //!
 //! A mesh needs a network of its own: EndpointSlices refuse loopback addresses, and control planes have default ports.
 //! `cargo xtask` makes the network and sets `ISOTHERM_MESH_NETWORK`.
 
+mod ai_gateway;
 mod envoy_gateway;
 mod envoy_gateway_image;
 mod gateway;
 mod istio;
 mod module_server;
 pub mod objects;
+mod own_root;
 mod pods;
 
 use std::env;
@@ -27,7 +29,7 @@ use serde_json::json;
 
 pub use gateway::MeshGateway;
 
-use crate::control_plane::ControlPlane;
+use crate::control_plane::{ControlPlane, Programs};
 use crate::directory::fresh_directory;
 use crate::document::Document;
 use crate::engine::Engine;
@@ -45,6 +47,8 @@ const NETWORK: &str = "ISOTHERM_MESH_NETWORK";
 const SERVICE: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 1));
 /// Address of the gateway's pod.
 const GATEWAY: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 2));
+/// Address of the API server.
+const API_SERVER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 77, 0, 3));
 /// Port of the service for external processing, as in the manifests.
 const SERVICE_PORT: u16 = 9002;
 /// Port of the service's admin interface.
@@ -67,6 +71,12 @@ pub fn check_network() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Starts an API server for the gateways of a mesh.
+async fn start_control_plane(directory: &Path) -> anyhow::Result<ControlPlane> {
+    let programs = Programs::find()?;
+    ControlPlane::start_in(&directory.join("kubernetes"), &programs, API_SERVER).await
+}
+
 /// Address of an engine's pod.
 fn engine_address(number: usize) -> anyhow::Result<SocketAddr> {
     let last = u8::try_from(number + 1)?;
@@ -77,7 +87,8 @@ fn engine_address(number: usize) -> anyhow::Result<SocketAddr> {
 /// Fails outside of a network of its own, and without a program or a right that [`MeshBuilder::filter_image`] needs.
 pub fn check_filter_image() -> anyhow::Result<()> {
     check_network()?;
-    envoy_gateway_image::check_root()?;
+    own_root::check_root()?;
+    MeshGateway::EnvoyGateway.envoy()?;
     let programs = ["envoy-gateway", "crds", "etcd", "kube-apiserver"];
     programs
         .into_iter()
@@ -93,10 +104,17 @@ pub struct MeshBuilder {
     gateway: MeshGateway,
     pool: Pool,
     filter_image: Option<String>,
+    is_patched: bool,
     service_edit: Option<Edit>,
 }
 
 impl MeshBuilder {
+    /// Leaves the patches of Envoy Gateway's manifest out, as where its EnvoyPatchPolicy is forbidden.
+    pub fn without_patches(mut self) -> Self {
+        self.is_patched = false;
+        self
+    }
+
     /// Lets Envoy Gateway fetch the filter as an image, and stand beside an API server.
     pub fn filter_image(mut self, reference: String) -> Self {
         self.filter_image = Some(reference);
@@ -117,7 +135,10 @@ impl MeshBuilder {
     pub async fn start(mut self) -> anyhow::Result<Mesh> {
         check_network()?;
         let programs = self.gateway.find_programs()?;
-        let tools = Tools::find()?;
+        let tools = Tools {
+            envoy: self.gateway.envoy()?,
+            ..Tools::find()?
+        };
         let directory = fresh_directory(&tools.output.join("stacks"), &self.name)?;
         let engines = (0..self.pool.engines).map(|number| {
             let (tools, pool, directory) = (&tools, &self.pool, &directory);
@@ -128,7 +149,7 @@ impl MeshBuilder {
         });
         let engines = try_join_all(engines).await?;
         let addresses: Vec<SocketAddr> = engines.iter().map(Engine::address).collect();
-        let image = self.filter_image.take();
+        let (image, is_patched) = (self.filter_image.take(), self.is_patched);
         let (service, proxy) = match self.gateway {
             MeshGateway::EnvoyGateway => {
                 let service = self
@@ -140,9 +161,20 @@ impl MeshBuilder {
                         envoy_gateway_image::start(program, &tools, &directory, &addresses, &image)
                             .await?
                     }
-                    None => envoy_gateway::start(program, &tools, &directory, &addresses).await?,
+                    None => {
+                        envoy_gateway::start(program, &tools, &directory, &addresses, is_patched)
+                            .await?
+                    }
                 };
                 (service, proxy)
+            }
+            MeshGateway::AiGateway => {
+                let program = programs.first().context("no Envoy Gateway")?;
+                let plane = ai_gateway::start(program, &tools, &directory, &addresses).await?;
+                let kubeconfig = plane.kubeconfig()?;
+                let kubeconfig = Some(kubeconfig.as_path());
+                let service = self.start_service(&tools, &directory, &addresses, kubeconfig);
+                (service.await?, plane.start_envoy(program, &directory)?)
             }
             gateway => {
                 let plane = istio::start(gateway, &programs, &directory, &addresses).await?;
@@ -178,6 +210,9 @@ impl MeshBuilder {
             "push": self.pool.push,
             "replicas": self.gateway.replicas(&engines),
         }]}));
+        if self.gateway == MeshGateway::AiGateway {
+            ai_gateway::configure(&mut config)?;
+        }
         if let Some(edit) = self.service_edit {
             edit(&mut config)?;
         }
@@ -256,6 +291,7 @@ impl Mesh {
             gateway,
             pool,
             filter_image: None,
+            is_patched: true,
             service_edit: None,
         }
     }
