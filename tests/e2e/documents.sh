@@ -56,7 +56,7 @@ packages_exist() {
 # Needs an account.
 aws() { for argument in "$@"; do case $argument in file://*) test -f "${argument#file://}" ;; esac; done; }
 
-# Need a release, a cluster, a registry, or root. `cargo xtask install` installs a release.
+# Need a release, a cluster, a registry, a server, or root. `cargo xtask install` installs a release.
 pip() { case $1 in install | uninstall) ;; *) return 1 ;; esac; }
 sudo() { "$@"; }
 apt-get() { case $1 in install | purge) ;; *) return 1 ;; esac; }
@@ -65,5 +65,8 @@ helm() { case $1 in install | upgrade | rollback | uninstall) ;; *) return 1 ;; 
 systemctl() { test -f "$ROOT/deploy/systemd/${!#}.service"; }
 kubectl() { case $1 in scale) ;; *) return 1 ;; esac; }
 oras() { case $1 in cp) ;; *) return 1 ;; esac; }
+pg_dump() { case "$*" in *--file*) ;; *) return 1 ;; esac; }
+pg_restore() { case "$*" in *--dbname*) ;; *) return 1 ;; esac; }
+docker() { case "$1 $2" in "compose --file") test -f "$3" ;; *) return 1 ;; esac; }
 skopeo() { case $1 in copy) ;; *) return 1 ;; esac; }
 sha256sum() { case $1 in --check) ;; *) return 1 ;; esac; }

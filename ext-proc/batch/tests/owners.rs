@@ -50,7 +50,7 @@ async fn requests_until_b_ends(answer: Value) -> usize {
     let batch = wait_for_end(&store, &batch).await;
     assert_eq!(batch.completed, LINES_OF_B as u64);
     stop.cancel();
-    working.await.unwrap();
+    working.await.unwrap().unwrap();
     let id = batch.id.strip_prefix("batch_").unwrap().to_owned();
     let arrived = gateway.arrived();
     let last = arrived.iter().rposition(|request| request.contains(&id));

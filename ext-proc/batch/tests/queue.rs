@@ -96,7 +96,8 @@ async fn worker_process() {
     let [database, gateway] = [DATABASE, GATEWAY].map(|name| std::env::var(name).unwrap());
     let store = Store::open(&database).await.unwrap();
     let config = worker_config(gateway.parse().unwrap(), Limits::default());
-    worker::run(store, config, CancellationToken::new()).await;
+    let ended = worker::run(store, config, CancellationToken::new());
+    ended.await.unwrap();
 }
 
 /// Workers are killed in the middle of whatever they do, while the gateway refuses, fails and breaks.
@@ -329,7 +330,7 @@ async fn a_worker_that_stops_gives_its_lines_back() {
     let working = tokio::spawn(worker::run(fixture.store.clone(), config, stop.clone()));
     tokio::time::sleep(Duration::from_secs(2)).await;
     stop.cancel();
-    working.await.unwrap();
+    working.await.unwrap().unwrap();
     fixture.gateway.set(Behaviour::GOOD);
     fixture.work(Limits::default());
     let batch = wait_for_end(&fixture.store, &batch).await;

@@ -1,5 +1,7 @@
 //! Liveness, readiness and metrics.
 
+use std::fmt;
+
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Json, Response};
@@ -44,8 +46,14 @@ fn not_ready(pools: &PoolRegistry) -> Option<String> {
 
 pub(super) async fn metrics(State(admin): AdminState) -> Response {
     let mut page = String::new();
-    match prometheus_client::encoding::text::encode(&mut page, &admin.registry) {
-        Ok(()) => ([(header::CONTENT_TYPE, OPENMETRICS)], page).into_response(),
+    let encoded = prometheus_client::encoding::text::encode(&mut page, &admin.registry);
+    metrics_response(encoded.map(|()| page))
+}
+
+/// The response of a scrape.
+pub(crate) fn metrics_response(page: Result<String, fmt::Error>) -> Response {
+    match page {
+        Ok(page) => ([(header::CONTENT_TYPE, OPENMETRICS)], page).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }

@@ -46,6 +46,8 @@ mod server;
 mod tiers;
 pub(crate) mod view;
 
+pub(crate) use health::metrics_response;
+
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -112,9 +114,17 @@ impl Admin {
 
     /// Serves metrics and health alone on `listener`, as [`Admin::serve`] does.
     pub async fn serve_metrics(self, listener: TcpListener, stop: impl Future<Output = ()> + Send) {
-        let router = open_pages().with_state(Arc::new(self));
-        server::serve(listener, with_errors(router), stop).await;
+        serve_pages(listener, open_pages().with_state(Arc::new(self)), stop).await;
     }
+}
+
+/// Serves pages that every client may read on `listener`, as [`Admin::serve`] does.
+pub(crate) async fn serve_pages(
+    listener: TcpListener,
+    pages: Router,
+    stop: impl Future<Output = ()> + Send,
+) {
+    server::serve(listener, with_errors(pages), stop).await;
 }
 
 /// Returns the pages that every client may read: they name no prompt and no session.

@@ -4,6 +4,7 @@
 //! ([`PoolCollector`]). So nothing is counted twice, and a removed replica leaves the page. [`Metrics`] counts only what
 //! the cores do not know.
 
+mod batch;
 mod log;
 mod page;
 mod pools;
@@ -30,6 +31,7 @@ use strum::IntoStaticStr;
 
 use requests::RequestMetrics;
 
+pub(crate) use batch::BatchMetrics;
 pub use pools::PoolCollector;
 pub use probe::ProbeMetrics;
 pub use process::ProcessCollector;

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use isotherm_batch::store::Store;
 use isotherm_fingerprint::outcome::Outcome;
 use isotherm_planner::{Forecast, ForecastModel, PoolPlan};
 use isotherm_regions::LeaseCounters;
@@ -14,8 +15,8 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 
 use super::{
-    Metrics, PREFIX, PoolCollector, ProbeMetrics, ProcessCollector, ReloadMetrics, RequestResult,
-    regions, scaling,
+    BatchMetrics, Metrics, PREFIX, PoolCollector, ProbeMetrics, ProcessCollector, ReloadMetrics,
+    RequestResult, regions, scaling,
 };
 use crate::clock::Clock;
 use crate::config;
@@ -39,6 +40,16 @@ The share of requests within an objective is exact where the objective is a boun
 `le=\"10.0\"`. Arrival is where the service reads the request; with the filter, its whole prompt has then arrived.
 
 This page is generated from the service's metrics registry: `UPDATE_DOCS=1 cargo test -p isotherm-ext-proc --lib`.
+
+| name | type | unit | labels | meaning |
+| --- | --- | --- | --- | --- |
+";
+
+const BATCH: &str = "
+## Batch work
+
+`isotherm batch serve` and `isotherm batch work` have the metrics of their process above and these ([where](batch.md#watch)). The numbers of the
+queue are absent while the database does not answer. They are the same in all workers of a database: take their maximum, and the sum of the others.
 
 | name | type | unit | labels | meaning |
 | --- | --- | --- | --- | --- |
@@ -83,9 +94,16 @@ async fn the_metrics_reference_is_generated_from_the_registry() {
     probes.observe(Duration::ZERO, None);
     let mut page = String::new();
     text::encode(&mut page, &root).unwrap();
+    let batch = batch_page().await;
+    let (_, batch) = batch.split_once("# HELP isotherm_").unwrap(); // behind those of the process
+    let batch = format!("# HELP isotherm_{batch}");
     assert_generated(
         "docs/metrics.md",
-        &format!("{INTRODUCTION}{}{NAMES_ELSEWHERE}", rows(&page)),
+        &format!(
+            "{INTRODUCTION}{}{BATCH}{}{NAMES_ELSEWHERE}",
+            rows(&page),
+            rows(&batch)
+        ),
     );
 }
 
@@ -105,6 +123,15 @@ async fn the_values_of_labels_are_escaped() {
     for line in named {
         assert!(line.contains(r#"pool="a\"b\\c""#), "{line}");
     }
+}
+
+/// The page of a worker of an empty queue.
+async fn batch_page() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let database = folder.path().join("queue.db");
+    let store = Store::open(database.to_str().unwrap()).await.unwrap();
+    let metrics = BatchMetrics::new(store, Arc::default());
+    metrics.page().await.unwrap()
 }
 
 /// Formats each family of an OpenMetrics page as a row of a Markdown table.

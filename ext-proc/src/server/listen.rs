@@ -16,7 +16,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::authority::AuthorityReplacer;
 use super::bounded_connection::BoundedConnection;
 use super::socket_file::SocketFile;
-use super::tls::GatewayTls;
+use super::tls::{self, GatewayTls};
 use crate::config::{Config, Listen};
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Listeners {
             listeners.sockets.push(socket);
         }
         if let Some(tls) = &config.tls {
-            let shared = Arc::new(GatewayTls::load(tls)?);
+            let shared = Arc::new(GatewayTls::load(tls, tls::GRPC)?);
             for address in &tls.listen {
                 let socket = bind(*address, "tls.listen").await?;
                 let socket = Socket::Tls(socket, Arc::clone(&shared));

@@ -28,6 +28,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+pub(crate) use tls::GatewayTls;
+
 use crate::admin::Admin;
 use crate::clock::Clock;
 use crate::config::{Config, Listen, Reloader};

@@ -1,4 +1,4 @@
-//! TLS towards gateways: with a certificate from files, which the service reads again when they change, or with a
+//! TLS towards gateways, and of the batch API: with a certificate from files, which the service reads again when they change, or with a
 //! self-signed one that it makes at its start. With `client_ca`, TLS is mutual: the service accepts only clients whose
 //! certificate an authority of that file has signed.
 //!
@@ -29,26 +29,26 @@ const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
 /// The name in a self-signed certificate.
 const SELF_SIGNED_NAME: &str = "isotherm";
 /// The ALPN protocol of gRPC.
-const ALPN: &[u8] = b"h2";
+pub(super) const GRPC: &[u8] = b"h2";
 
 /// The certificate of the service, and the authorities of its clients.
 #[derive(Debug)]
-pub(super) struct GatewayTls(Arc<ReloadedValue<ServerConfig>>);
+pub(crate) struct GatewayTls(Arc<ReloadedValue<ServerConfig>>);
 
 impl GatewayTls {
-    /// Reads the files, or makes a certificate.
+    /// Reads the files, or makes a certificate, for clients that speak the ALPN protocol `alpn`.
     /// Fails when a file cannot be read, or the key does not belong to the certificate.
-    pub(super) fn load(config: &ListenTls) -> anyhow::Result<Self> {
+    pub(crate) fn load(config: &ListenTls, alpn: &'static [u8]) -> anyhow::Result<Self> {
         let config = config.clone();
         let files = [&config.certificate, &config.key, &config.client_ca];
         let files = files.into_iter().flatten().cloned().collect();
-        let read = move || server_config(&config);
+        let read = move || server_config(&config, alpn);
         Ok(Self(Arc::new(ReloadedValue::load(files, read)?)))
     }
 
     /// Encrypts an accepted connection.
     /// Fails when the handshake fails or takes too long.
-    pub(super) async fn accept<S>(&self, stream: S) -> anyhow::Result<TlsStream<S>>
+    pub(crate) async fn accept<S>(&self, stream: S) -> anyhow::Result<TlsStream<S>>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -59,12 +59,12 @@ impl GatewayTls {
     }
 
     /// Reads changed files again. Later connections use their content.
-    pub(super) async fn follow(self: Arc<Self>) {
+    pub(crate) async fn follow(self: Arc<Self>) {
         Arc::clone(&self.0).follow().await;
     }
 }
 
-fn server_config(config: &ListenTls) -> anyhow::Result<ServerConfig> {
+fn server_config(config: &ListenTls, alpn: &[u8]) -> anyhow::Result<ServerConfig> {
     let (chain, key) = match (&config.certificate, &config.key) {
         (Some(chain_file), Some(key_file)) => (certificates(chain_file)?, key(key_file)?),
         _ => self_signed()?,
@@ -86,7 +86,7 @@ fn server_config(config: &ListenTls) -> anyhow::Result<ServerConfig> {
         .context("the certificate and the key of `tls` cannot be used")?;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![alpn.to_vec()];
     Ok(config)
 }
 

@@ -9,6 +9,7 @@
 
 mod admin;
 mod alerts;
+mod batch;
 mod cli;
 mod commands;
 mod config;

@@ -6,6 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use super::{Api, auth};
+use crate::store::Store;
 
 /// Path of liveness: the health of the database.
 pub(super) const ALIVE: &str = "/healthz";
@@ -13,13 +14,19 @@ pub(super) const ALIVE: &str = "/healthz";
 pub(super) const READY: &str = "/readyz";
 
 /// The answer to an orchestrator, which needs no key: so it names no host and no file.
-type HealthPage = (StatusCode, String);
+pub type HealthPage = (StatusCode, String);
 
-pub(super) async fn alive(State(api): State<Arc<Api>>) -> HealthPage {
-    match api.store.problem() {
+/// The health of the database.
+#[must_use]
+pub fn health(store: &Store) -> HealthPage {
+    match store.problem() {
         Some(problem) => failed(&problem.to_string()),
         None => (StatusCode::OK, "ok\n".to_owned()),
     }
+}
+
+pub(super) async fn alive(State(api): State<Arc<Api>>) -> HealthPage {
+    health(&api.store)
 }
 
 pub(super) async fn ready(State(api): State<Arc<Api>>) -> HealthPage {

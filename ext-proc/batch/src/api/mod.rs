@@ -19,11 +19,14 @@ use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
-use tokio::net::TcpListener;
+use futures_util::future::BoxFuture;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Mutex;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 pub use error::ApiError;
+pub use health::{HealthPage, health};
 pub use object::{BatchObject, FileObject};
 
 use connections::REQUESTS_MAX;
@@ -49,7 +52,14 @@ pub struct ApiConfig {
     pub keys_file: Option<PathBuf>,
     /// Bounds.
     pub limits: Limits,
+    /// Pages beside the API, which ask for no key.
+    pub open_pages: Router,
 }
+
+/// The TLS handshake of a listener.
+pub type TlsHandshake = Arc<
+    dyn Fn(TcpStream) -> BoxFuture<'static, std::io::Result<TlsStream<TcpStream>>> + Send + Sync,
+>;
 
 /// State of the API.
 #[derive(Debug)]
@@ -81,13 +91,14 @@ impl Owner {
     }
 }
 
-/// Serves the API on `listener` until `stop` is cancelled.
+/// Serves the API on `listener`, by TLS if there is a handshake, until `stop` is cancelled.
 pub async fn serve(
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<TlsHandshake>),
     store: Store,
-    config: ApiConfig,
+    mut config: ApiConfig,
     stop: CancellationToken,
 ) {
+    let pages = std::mem::take(&mut config.open_pages);
     let is_loopback = config.listen.ip().is_loopback();
     let api = Arc::new(Api {
         store,
@@ -97,7 +108,8 @@ pub async fn serve(
         downloads: OwnerPlaces::new(DOWNLOADS_MAX),
         admission: Mutex::default(),
     });
-    server::serve(listener, router(api), is_loopback, stop).await;
+    let router = router(api).merge(pages);
+    server::serve((listener, tls), router, is_loopback, stop).await;
 }
 
 fn router(api: Arc<Api>) -> Router {

@@ -17,15 +17,15 @@ use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_util::sync::CancellationToken;
 
-use super::ApiError;
 use super::auth::too_many;
 use super::connections::{ApiConnection, ApiConnections};
+use super::{ApiError, TlsHandshake};
 
 /// Bytes of a connection's buffers, and of a request's headers: a response is read from the database in pieces beyond them.
 const BUFFER_BYTES_MAX: usize = 64 << 10;
@@ -42,7 +42,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Serves `router` until `stop` is cancelled.
 pub(super) async fn serve(
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<TlsHandshake>),
     mut router: Router,
     is_loopback: bool,
     stop: CancellationToken,
@@ -61,8 +61,11 @@ pub(super) async fn serve(
                         tracing::warn!(%from, "the batch API has too many connections");
                         continue;
                     };
-                    let served = serve_connection(stream, connection, router.clone(), stop.clone());
-                    tasks.spawn(served);
+                    let (router, stop) = (router.clone(), stop.clone());
+                    match tls.clone() {
+                        Some(tls) => tasks.spawn(serve_tls(tls, stream, connection, router, stop)),
+                        None => tasks.spawn(serve_connection(stream, connection, router, stop)),
+                    };
                 }
                 Err(error) => {
                     tracing::warn!(%error, "the batch API cannot accept a connection");
@@ -77,6 +80,25 @@ pub(super) async fn serve(
         while tasks.join_next().await.is_some() {}
     });
     let _ = drained.await;
+}
+
+/// Serves a connection behind its handshake.
+async fn serve_tls(
+    tls: TlsHandshake,
+    stream: TcpStream,
+    connection: ApiConnection,
+    router: Router,
+    stop: CancellationToken,
+) {
+    let stream = tokio::select! {
+        stream = tls(stream) => stream,
+        () = connection.evicted() => return,
+        () = stop.cancelled() => return,
+    };
+    match stream {
+        Ok(stream) => serve_connection(stream, connection, router, stop).await,
+        Err(error) => tracing::debug!(%error, "a connection of the batch API has no TLS"),
+    }
 }
 
 async fn serve_connection<S: AsyncRead + AsyncWrite>(

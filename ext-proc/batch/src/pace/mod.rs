@@ -1,10 +1,12 @@
 //! The pace of a worker, and the order of its lines. Pure: time comes in as an argument.
 
 mod promotion;
+mod required_rate;
 mod send_window;
 mod spare_rate;
 
 pub use promotion::{BatchDemand, promoted_lines};
+pub use required_rate::required_rate;
 pub use send_window::{Feedback, SendWindow};
 pub use spare_rate::SpareRate;
 

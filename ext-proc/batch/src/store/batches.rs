@@ -180,7 +180,7 @@ impl Store {
             .bind(batch.output_ttl_s.map(stored))
             .bind(batch.output_path.clone())
             .bind(stored(ROW_BYTES));
-        insert.execute(&self.pool).await?;
+        self.write(insert).await?;
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl Store {
     /// Records that `isotherm batch run` has written the files of a batch.
     pub async fn mark_delivered(&self, id: &str) -> StoreResult<()> {
         let update = "UPDATE isotherm_batches SET is_delivered = 1 WHERE id = $1";
-        sqlx::query(update).bind(id).execute(&self.pool).await?;
+        self.write(sqlx::query(update).bind(id)).await?;
         Ok(())
     }
 
@@ -244,6 +244,6 @@ impl Store {
         let update = "UPDATE isotherm_batches SET status = 'cancelling', cancelling_at = {now}
             WHERE id = $1 AND status IN ('validating', 'in_progress')";
         let update = self.timed(update).bind(id);
-        Ok(update.execute(&self.pool).await?.rows_affected() > 0)
+        Ok(self.write(update).await? > 0)
     }
 }

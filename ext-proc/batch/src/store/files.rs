@@ -88,7 +88,7 @@ impl Store {
             .bind(&file.owner)
             .bind(&file.name)
             .bind(UPLOADING);
-        insert.execute(&self.pool).await?;
+        self.write(insert).await?;
         Ok(())
     }
 
@@ -133,7 +133,7 @@ impl Store {
             .bind(PROCESSED)
             .bind(expires_at)
             .bind(file);
-        update.execute(&self.pool).await?;
+        self.write(update).await?;
         Ok(())
     }
 

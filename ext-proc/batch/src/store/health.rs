@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use strum::Display;
+use strum::{Display, IntoStaticStr, VariantArray};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -17,7 +17,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 const CHECK_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// A reason for which the queue does not work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr, VariantArray)]
 pub enum DatabaseProblem {
     /// SQLite's file is another one, or none.
     #[strum(to_string = "the file of the database was deleted or replaced: restart the queue")]
@@ -39,6 +39,8 @@ pub(super) struct DatabaseHealth {
     problem: Option<DatabaseProblem>,
     /// Time of the last statement of the worker that failed.
     failed_at: Option<Instant>,
+    /// Number of failed statements and checks.
+    failures: u64,
 }
 
 /// SQLite's file, as it was when the store opened.
@@ -73,12 +75,22 @@ impl Store {
         self.health.lock().problem
     }
 
+    /// Number of statements and checks that failed.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.health.lock().failures
+    }
+
     /// Learns from an error of any statement. A check may find room on a disk that is full, and reads no damaged page of a few
     /// lines.
     pub(crate) fn note(&self, error: &StoreError) {
         let is_damaged = is_damage(error);
         if matches!(error, StoreError::Database { .. }) {
-            self.health.lock().failed_at = Some(Instant::now());
+            {
+                let mut health = self.health.lock();
+                health.failed_at = Some(Instant::now());
+                health.failures += 1;
+            }
             match is_damaged {
                 true => self.set_problem(Some(DatabaseProblem::Damaged)),
                 false if self.problem().is_none() => {
@@ -113,6 +125,7 @@ impl Store {
                 }
                 Err(_) => Some(DatabaseProblem::NoAnswer),
             };
+            self.health.lock().failures += u64::from(problem.is_some());
             self.set_problem(problem);
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -5,11 +5,14 @@
 //! which would be tested half as much each.
 
 mod address;
+mod backup;
 mod batches;
+mod census;
 mod clock;
 mod content;
 mod files;
 mod health;
+mod migration;
 mod requests;
 mod schema;
 mod sink;
@@ -26,13 +29,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use sqlx::any::{AnyConnectOptions, AnyPoolOptions, AnyRow};
-use sqlx::{AnyConnection, AnyPool, AssertSqlSafe, ConnectOptions as _, Executor as _, Row as _};
+use sqlx::{AnyPool, ConnectOptions as _, Executor as _, Row as _};
+use tokio::sync::SetOnce;
 
 use address::{DatabaseAddress, Dialect};
 use clock::Clock;
 use health::{DatabaseFile, DatabaseHealth};
 
 pub use batches::{BatchRow, BatchStatus, NewBatch};
+pub use census::QueueCensus;
 pub use content::FilePosition;
 pub use files::{FileOrder, FileRow, NewFile};
 pub use health::DatabaseProblem;
@@ -48,8 +53,6 @@ pub use usage::{OpenBatches, StorageUse};
 const CONNECTIONS_MAX: u32 = 8;
 /// Longest wait for a connection.
 const ACQUIRE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Lock that one process holds while it creates the tables: "isotherm" in ASCII.
-const SCHEMA_LOCK: i64 = 0x6973_6f74_6865_726d;
 
 /// The state of the queue. Clones share their connections.
 #[derive(Clone, Debug)]
@@ -60,6 +63,9 @@ pub struct Store {
     /// SQLite's file.
     file: Option<Arc<DatabaseFile>>,
     health: Arc<Mutex<DatabaseHealth>>,
+    steps: &'static [schema::Step],
+    /// Version of the tables, once it is no more the one that this store knows.
+    other_version: Arc<SetOnce<i64>>,
 }
 
 /// Error of the database, or of a request to it.
@@ -80,15 +86,37 @@ pub enum StoreError {
         "{0} has no queue of batch work: --database names the one that `isotherm batch run` or `serve` uses"
     )]
     Missing(String),
-    /// Tables of another version.
-    #[error("the database has tables of version {0}, and this program those of version {VERSION}: use the program that made them", VERSION = schema::VERSION)]
-    Version(i64),
+    /// Tables of a later version.
+    #[error(
+        "a newer program has migrated the database: its tables are of version {stored}, and this program knows those up to \
+         {known}: use the newer program"
+    )]
+    Newer {
+        /// Version in the database.
+        stored: i64,
+        /// Version of this program.
+        known: i64,
+    },
+    /// Tables of an earlier version, where the caller migrates nothing.
+    #[error(
+        "the database has tables of version {stored}, and this program those of version {known}: `isotherm batch serve`, \
+         `work` or `run` of this program migrates them"
+    )]
+    Older {
+        /// Version in the database.
+        stored: i64,
+        /// Version of this program.
+        known: i64,
+    },
     /// A statement failed.
     #[error("the database failed: {cause}")]
     Database {
         /// Cause.
         cause: sqlx::Error,
     },
+    /// A copy of a database that is no file.
+    #[error("this copies the file of SQLite: use `pg_dump` for PostgreSQL")]
+    NotAFile,
     /// A value in the database is not one that this program writes.
     #[error("the database has an unknown {0}: was it changed by another program?")]
     Unknown(&'static str),
@@ -104,22 +132,27 @@ impl From<sqlx::Error> for StoreError {
 pub type StoreResult<T> = Result<T, StoreError>;
 
 impl Store {
-    /// Opens the database at a URL (`sqlite:FILE`, `postgres://…`) or in a file, and creates its tables where they are
-    /// missing. A password stands in the URL, in `PGPASSWORD` or in `~/.pgpass`.
+    /// Opens the database at a URL (`sqlite:FILE`, `postgres://…`) or in a file. Creates its tables where they are missing, and
+    /// migrates those of an earlier version. A password stands in the URL, in `PGPASSWORD` or in `~/.pgpass`.
     ///
     /// # Errors
-    /// The database cannot be opened, or another version made its tables.
+    /// The database cannot be opened, or a newer program has migrated it.
     pub async fn open(database: &str) -> StoreResult<Self> {
+        Self::open_with(database, schema::STEPS).await
+    }
+
+    async fn open_with(database: &str, steps: &'static [schema::Step]) -> StoreResult<Self> {
         let address = DatabaseAddress::parse(database);
-        let store = Self::connect(&address, SQLITE_SETTINGS).await?;
-        store.create_tables().await?;
+        let mut store = Self::connect(&address, SQLITE_SETTINGS).await?;
+        store.steps = steps;
+        store.migrate().await?;
         Ok(store)
     }
 
     /// Opens a database that has a queue, and changes nothing in it.
     ///
     /// # Errors
-    /// The database has no queue, cannot be opened, or another version made its tables.
+    /// The database has no queue, cannot be opened, or has tables of another version.
     pub async fn open_existing(database: &str) -> StoreResult<Self> {
         let address = DatabaseAddress::parse(database);
         let missing = || StoreError::Missing(address.without_password());
@@ -127,13 +160,18 @@ impl Store {
             return Err(missing());
         }
         let store = Self::connect(&address, SQLITE_TIMEOUT).await?;
-        if !store.has_tables(&mut *store.pool.acquire().await?).await? {
+        let stored = store
+            .stored_version(&mut *store.pool.acquire().await?)
+            .await?;
+        let Some(stored) = stored else {
             store.close().await;
             return Err(missing());
+        };
+        match store.known_version() {
+            known if known > stored => Err(StoreError::Older { stored, known }),
+            known if known < stored => Err(StoreError::Newer { stored, known }),
+            _ => Ok(store),
         }
-        // Tables of another version are refused, or brought forward.
-        store.create_tables().await?;
-        Ok(store)
     }
 
     /// Opens the database, with settings for each connection to SQLite.
@@ -155,6 +193,8 @@ impl Store {
             clock: Arc::new(Clock::new(clock::wall_clock())),
             file: None,
             health: Arc::default(),
+            steps: schema::STEPS,
+            other_version: Arc::default(),
         };
         store.file = address
             .file
@@ -168,49 +208,6 @@ impl Store {
     /// Closes the connections.
     pub async fn close(&self) {
         self.pool.close().await;
-    }
-
-    async fn has_tables(&self, connection: &mut AnyConnection) -> StoreResult<bool> {
-        let tables = match self.dialect {
-            Dialect::Sqlite => schema::TABLES_SQLITE,
-            Dialect::Postgres => schema::TABLES_POSTGRES,
-        };
-        let tables = sqlx::query(tables).fetch_one(connection).await?;
-        Ok(count(&tables, "tables")? > 0)
-    }
-
-    async fn create_tables(&self) -> StoreResult<()> {
-        let mut transaction = self.begin().await?;
-        if self.dialect == Dialect::Postgres {
-            let lock = sqlx::query("SELECT pg_advisory_xact_lock($1)").bind(SCHEMA_LOCK);
-            lock.execute(&mut *transaction).await?;
-        }
-        // `CREATE … IF NOT EXISTS` locks tables that other workers use, even where it changes nothing.
-        if !self.has_tables(&mut transaction).await? {
-            for statement in schema::statements(self.dialect) {
-                // The statements are constants of this program.
-                transaction.execute(AssertSqlSafe(statement)).await?;
-            }
-        }
-        let version = sqlx::query("SELECT version FROM isotherm_schema");
-        let version = version.fetch_optional(&mut *transaction).await?;
-        match version.map(|row| row.try_get(0)).transpose()? {
-            Some(schema::VERSION) => {}
-            Some(1) => {
-                for statement in schema::FROM_VERSION_1 {
-                    transaction.execute(*statement).await?;
-                }
-            }
-            Some(other) => return Err(StoreError::Version(other)),
-            None => {
-                let insert = sqlx::query("INSERT INTO isotherm_schema (version) VALUES ($1)");
-                insert
-                    .bind(schema::VERSION)
-                    .execute(&mut *transaction)
-                    .await?;
-            }
-        }
-        transaction.commit().await
     }
 }
 

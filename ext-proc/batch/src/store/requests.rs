@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::address::Dialect;
 use super::statement::Statement;
 use super::transaction::WriteTransaction;
 use super::{Store, StoreResult, stored};
@@ -34,6 +33,8 @@ pub struct ClaimedLine {
     pub failures: u32,
     /// Failures while the gateway served no other request either.
     pub outages: u32,
+    /// Whether the lease of another worker on the line has ended.
+    pub is_taken_over: bool,
     /// The line of the input file.
     pub content: Vec<u8>,
 }
@@ -79,23 +80,12 @@ pub enum LineUpdate {
     },
 }
 
-/// Claims on SQLite, which has one writer at a time.
-const CLAIM_SQLITE: &str =
-    "UPDATE isotherm_requests SET worker = $1, ready_at = {now} + $2, is_promoted = $3
-    WHERE batch_id = $4 AND number IN (
-        SELECT number FROM isotherm_requests WHERE batch_id = $4 AND done_at IS NULL
-        AND (ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $5)
-    AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
-    RETURNING number, custom_id, failures, outages";
-/// Claims on PostgreSQL: lines that another worker is claiming are skipped.
-const CLAIM_POSTGRES: &str = "WITH free AS MATERIALIZED (
-        SELECT number FROM isotherm_requests WHERE batch_id = $4 AND done_at IS NULL
-        AND (ready_at <= {now} OR ready_at > {now} + {ahead}) ORDER BY number LIMIT $5
-        FOR UPDATE SKIP LOCKED)
-    UPDATE isotherm_requests AS request SET worker = $1, ready_at = {now} + $2, is_promoted = $3 FROM free
-    WHERE request.batch_id = $4 AND request.number = free.number
-    AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $4 AND status = 'in_progress')
-    RETURNING request.number, request.custom_id, request.failures, request.outages";
+/// Free lines of a batch. PostgreSQL skips lines that another worker is claiming.
+const FREE_LINES: &str =
+    "SELECT number, custom_id, failures, outages, worker FROM isotherm_requests
+    WHERE batch_id = $1 AND done_at IS NULL AND (ready_at <= {now} OR ready_at > {now} + {ahead})
+    AND EXISTS (SELECT 1 FROM isotherm_batches WHERE id = $1 AND status = 'in_progress')
+    ORDER BY number LIMIT $2 {skip_locked}";
 
 /// A claim of lines: by which worker, and for how long.
 #[derive(Clone, Debug)]
@@ -124,31 +114,32 @@ impl Store {
             insert.push(", 0, 0, 0, 0)");
         }
         insert.push(" ON CONFLICT (batch_id, number) DO NOTHING");
-        insert.build().execute(&self.pool).await?;
+        self.write(insert.build()).await?;
         Ok(())
     }
 
     /// Claims free lines of a batch, lowest numbers first. No other worker gets them until the lease ends.
     pub(crate) async fn claim_lines(&self, claim: &Claim<'_>) -> StoreResult<Vec<ClaimedLine>> {
-        let statement = match self.dialect {
-            Dialect::Sqlite => CLAIM_SQLITE,
-            Dialect::Postgres => CLAIM_POSTGRES,
-        };
         let mut transaction = self.begin().await?;
-        let claimed = self
-            .timed(statement)
-            .bind(claim.worker)
-            .bind(claim.lease_ms)
-            .bind(i64::from(claim.priority == Priority::Interactive))
+        let free = self
+            .timed(FREE_LINES)
             .bind(claim.batch)
             .bind(i64::try_from(claim.count).unwrap_or(i64::MAX));
-        let rows = claimed.fetch_all(&mut *transaction).await?;
+        let rows = free.fetch_all(&mut *transaction).await?;
         let mut lines = BTreeMap::new();
         for row in &rows {
-            let line = read_claimed(row)?;
+            let line = read_claimed(row, claim.worker)?;
             lines.insert(line.number, line);
         }
         if !lines.is_empty() {
+            let mut update = Statement::new("UPDATE isotherm_requests SET worker = ");
+            update.bind(claim.worker)?.push(", is_promoted = ");
+            update.bind(i64::from(claim.priority == Priority::Interactive))?;
+            update.push(", ready_at = ").push_time(self).push(" + ");
+            update.bind(claim.lease_ms)?;
+            update.push(" WHERE batch_id = ").bind(claim.batch)?;
+            update.bind_numbers(lines.keys().copied())?;
+            update.build().execute(&mut *transaction).await?;
             let mut select =
                 Statement::new("SELECT number, content FROM isotherm_file_lines WHERE file_id = ");
             select.bind(claim.input_file)?;
@@ -183,7 +174,7 @@ impl Store {
                 .bind(worker)?;
             update.push(" AND batch_id = ").bind(batch)?;
             update.bind_numbers(numbers)?;
-            update.build().execute(&self.pool).await?;
+            self.write(update.build()).await?;
         }
         Ok(())
     }
@@ -292,17 +283,19 @@ impl Store {
     /// Removes lines of a batch whose input file has mistakes.
     pub(crate) async fn remove_requests(&self, batch: &str) -> StoreResult<()> {
         let delete = "DELETE FROM isotherm_requests WHERE batch_id = $1";
-        sqlx::query(delete).bind(batch).execute(&self.pool).await?;
+        self.write(sqlx::query(delete).bind(batch)).await?;
         Ok(())
     }
 }
 
-fn read_claimed(row: &AnyRow) -> StoreResult<ClaimedLine> {
+fn read_claimed(row: &AnyRow, worker: &str) -> StoreResult<ClaimedLine> {
     let counter = |column: &str| -> StoreResult<u32> {
         let value: i64 = row.try_get(column)?;
         Ok(u32::try_from(value).unwrap_or(u32::MAX))
     };
+    let holder: Option<String> = row.try_get("worker")?;
     Ok(ClaimedLine {
+        is_taken_over: holder.is_some_and(|holder| holder != worker),
         number: row.try_get("number")?,
         custom_id: row.try_get("custom_id")?,
         failures: counter("failures")?,

@@ -12,15 +12,20 @@
 //! lease is a `ready_at` in the future with a `worker`. A result is written only where `done_at` is null: so a line has
 //! exactly one, whatever workers crash or come back.
 //!
+//! A change of the tables is written twice: into [`TABLES`], and as a further step of [`STEPS`].
+//!
 //! Output files have no lines of their own: they are the results of their batch, in the order of the input.
 
 use super::address::Dialect;
 
-/// Version of the tables.
-pub(super) const VERSION: i64 = 2;
+/// A step from one version of the tables to the next.
+pub(super) type Step = &'static [&'static str];
 
-/// Statements that create the tables. `BLOB` stands for the dialect's type of bytes.
-const STATEMENTS: &[&str] = &[
+/// The steps from version 1: the first makes version 2.
+pub(super) const STEPS: &[Step] = &[FROM_VERSION_1];
+
+/// Statements that create the tables of the version after the last step. `BLOB` stands for the dialect's type of bytes.
+pub(super) const TABLES: &[&str] = &[
     "CREATE TABLE IF NOT EXISTS isotherm_schema (version BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS isotherm_files (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, purpose TEXT NOT NULL, name TEXT NOT NULL, status TEXT NOT NULL,
@@ -50,11 +55,10 @@ const STATEMENTS: &[&str] = &[
 ];
 
 /// Statements that make the tables of version 1 those of version 2: batches know the size of their lines and results.
-pub(super) const FROM_VERSION_1: &[&str] = &[
+const FROM_VERSION_1: Step = &[
     "ALTER TABLE isotherm_batches ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0",
     "UPDATE isotherm_batches SET bytes = (SELECT CAST(COALESCE(SUM(256 + OCTET_LENGTH(custom_id)
         + COALESCE(OCTET_LENGTH(result), 0)), 0) AS BIGINT) FROM isotherm_requests WHERE batch_id = isotherm_batches.id)",
-    "UPDATE isotherm_schema SET version = 2",
 ];
 
 /// Whether SQLite has the tables.
@@ -63,9 +67,12 @@ pub(super) const TABLES_SQLITE: &str = "SELECT COUNT(*) AS tables FROM sqlite_ma
 pub(super) const TABLES_POSTGRES: &str = "SELECT COUNT(*) AS tables FROM pg_catalog.pg_tables
     WHERE tablename = 'isotherm_schema' AND schemaname = ANY (current_schemas(false))";
 
-/// The statements of a dialect.
-pub(super) fn statements(dialect: Dialect) -> impl Iterator<Item = String> {
-    STATEMENTS.iter().map(move |statement| match dialect {
+/// Statements in a dialect.
+pub(super) fn in_dialect(
+    statements: &'static [&'static str],
+    dialect: Dialect,
+) -> impl Iterator<Item = String> {
+    statements.iter().map(move |statement| match dialect {
         Dialect::Sqlite => (*statement).to_owned(),
         Dialect::Postgres => statement.replace(" BLOB", " BYTEA"),
     })

@@ -85,12 +85,17 @@ impl Store {
         }
     }
 
-    /// A statement of this program, in which `{now}` stands for the time of the queue, and `{ahead}` for the longest time
-    /// that a pause or a lease may last.
+    /// A statement of this program, in which `{now}` stands for the time of the queue, `{ahead}` for the longest time that a
+    /// pause or a lease may last, and `{skip_locked}` for a lock of the rows that skips those of others.
     pub(super) fn timed(&self, sql: &'static str) -> Query<'static, Any, AnyArguments> {
         let ahead = PAUSE_MS_MAX.to_string();
+        let skip_locked = match self.dialect {
+            Dialect::Sqlite => "",
+            Dialect::Postgres => "FOR UPDATE SKIP LOCKED",
+        };
         let sql = sql
             .replace("{now}", &self.time())
+            .replace("{skip_locked}", skip_locked)
             .replace("{ahead}", &ahead);
         sqlx::query(AssertSqlSafe(sql)).persistent(self.dialect == Dialect::Postgres)
     }

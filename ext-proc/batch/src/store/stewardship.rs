@@ -93,7 +93,7 @@ impl Store {
         let update = "UPDATE isotherm_batches SET steward = $1, steward_until = {now} + $2
             WHERE id = $3 AND (steward_until <= {now} OR steward_until > {now} + {ahead} OR steward = $1)";
         let update = self.timed(update).bind(steward).bind(lease_ms).bind(batch);
-        Ok(update.execute(&self.pool).await?.rows_affected() > 0)
+        Ok(self.write(update).await? > 0)
     }
 
     /// Ends the validation of a batch: its lines may be sent.
@@ -135,7 +135,7 @@ impl Store {
         let update = "UPDATE isotherm_batches SET status = 'failed', failed_at = {now}, errors = $1, total = 0, bytes = 0, steward_until = 0
             WHERE id = $2 AND status = 'validating'";
         let update = self.timed(update).bind(errors).bind(batch);
-        update.execute(&self.pool).await?;
+        self.write(update).await?;
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl Store {
             .timed(update)
             .bind(stored(batch.remaining()))
             .bind(&batch.id);
-        update.execute(&self.pool).await?;
+        self.write(update).await?;
         Ok(())
     }
 

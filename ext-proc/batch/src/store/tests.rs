@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
+use sqlx::AssertSqlSafe;
 
 use super::*;
 use crate::completion_window::CompletionWindow;
@@ -439,24 +440,6 @@ async fn lines_and_results_of_a_batch_count_as_storage_until_they_are_deleted() 
         .await
         .unwrap();
     assert_eq!(used().await, with_rows);
-}
-
-#[tokio::test]
-async fn tables_of_version_1_are_brought_forward() {
-    let (folder, store) = store().await;
-    let batch = batch(&store, "batch_1").await;
-    let used = store.storage_used("o").await.unwrap();
-    for statement in [
-        "ALTER TABLE isotherm_batches DROP COLUMN bytes",
-        "UPDATE isotherm_schema SET version = 1",
-    ] {
-        store.pool.execute(statement).await.unwrap();
-    }
-    store.close().await;
-    let file = folder.path().join("queue.db");
-    let store = Store::open(file.to_str().unwrap()).await.unwrap();
-    assert_eq!(store.storage_used("o").await.unwrap(), used);
-    assert!(store.batch(None, &batch.id).await.unwrap().is_some());
 }
 
 #[tokio::test]

@@ -6,10 +6,11 @@
 
 use std::ops::{Deref, DerefMut};
 
+use sqlx::any::AnyArguments;
 use sqlx::pool::PoolConnection;
+use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, Executor as _};
 
-use super::address::Dialect;
 use super::{Store, StoreResult};
 
 /// A transaction that writes. Dropped without its end, it closes its connection, and the database rolls it back.
@@ -19,23 +20,24 @@ pub(super) struct WriteTransaction {
 }
 
 impl Store {
-    /// Begins a transaction that writes.
-    pub(super) async fn begin(&self) -> StoreResult<WriteTransaction> {
-        let statement = match self.dialect {
-            // A transaction that reads first and writes later could not get the lock then.
-            Dialect::Sqlite => "BEGIN IMMEDIATE",
-            Dialect::Postgres => "BEGIN",
-        };
-        let mut transaction = WriteTransaction {
-            connection: self.pool.acquire().await?,
-            has_ended: false,
-        };
-        transaction.connection.execute(statement).await?;
-        Ok(transaction)
+    /// Writes by one statement. Returns the number of rows that it changed.
+    pub(super) async fn write(&self, statement: Query<'_, Any, AnyArguments>) -> StoreResult<u64> {
+        let mut transaction = self.begin().await?;
+        let result = statement.execute(&mut *transaction).await?;
+        transaction.commit().await?;
+        Ok(result.rows_affected())
     }
 }
 
 impl WriteTransaction {
+    /// A transaction that begins with the next statement, `BEGIN`.
+    pub(super) fn new(connection: PoolConnection<Any>) -> Self {
+        Self {
+            connection,
+            has_ended: false,
+        }
+    }
+
     /// Makes the changes durable.
     pub(super) async fn commit(self) -> StoreResult<()> {
         self.end("COMMIT").await

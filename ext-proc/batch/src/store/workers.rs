@@ -30,7 +30,7 @@ impl Store {
         let insert = "INSERT INTO isotherm_workers (worker, model, spare_milli_per_s, seen_at) VALUES ($1, $2, $3, {now})
             ON CONFLICT (worker, model) DO UPDATE SET spare_milli_per_s = excluded.spare_milli_per_s, seen_at = excluded.seen_at";
         let insert = self.timed(insert).bind(worker).bind(model).bind(milli);
-        insert.execute(&self.pool).await?;
+        self.write(insert).await?;
         let select = "SELECT spare_milli_per_s FROM isotherm_workers WHERE model = $1 AND seen_at > {now} - $2";
         let select = self.timed(select).bind(model).bind(REPORT_MS_MAX);
         let mut capacity = SpareCapacity::default();
@@ -51,10 +51,7 @@ impl Store {
     /// Forgets workers that reported last before a time.
     pub(crate) async fn remove_old_workers(&self, seen_before: UnixMs) -> StoreResult<()> {
         let delete = "DELETE FROM isotherm_workers WHERE seen_at < $1";
-        sqlx::query(delete)
-            .bind(seen_before)
-            .execute(&self.pool)
-            .await?;
+        self.write(sqlx::query(delete).bind(seen_before)).await?;
         Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The lines in flight: at the gateway, or with a result that is not stored yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::WorkerConfig;
+use super::counters::{AttemptEnd, WorkerCounters};
 use super::in_flight::{InFlight, Lane};
 use super::plan::{Plan, WantedLines};
 use crate::gateway::{Answer, Disposition, Gateway, LineRequest};
@@ -16,7 +18,7 @@ use crate::id::request_id;
 use crate::limits::Limits;
 use crate::line::RequestLine;
 use crate::output::{MissingResponse, error_line, response_line};
-use crate::pace::{Priority, SteadyMs, UnixMs};
+use crate::pace::{Feedback, Priority, SteadyMs, UnixMs};
 use crate::store::{BatchRow, ClaimedLine, LineKey, LineUpdate, ResultKind, Store, StoreResult};
 
 /// Largest part of a pause that jitter adds.
@@ -57,6 +59,7 @@ pub(super) struct Flights {
     sending: JoinSet<(u64, LineKey, Answer)>,
     updates: mpsc::Sender<AttemptUpdate>,
     recorded: mpsc::Receiver<(u64, LineKey)>,
+    counters: Arc<WorkerCounters>,
 }
 
 impl Flights {
@@ -77,6 +80,7 @@ impl Flights {
             sending: JoinSet::new(),
             updates,
             recorded,
+            counters: Arc::clone(&config.counters),
         }
     }
 
@@ -128,6 +132,8 @@ impl Flights {
             lane,
         };
         plan.sent(&flight.lane, flight.priority);
+        self.counters
+            .count_sent(flight.priority, line.is_taken_over);
         match request {
             Ok(request) => {
                 let gateway = self.gateway.clone();
@@ -196,7 +202,14 @@ impl Flights {
         }
         let lane = (&flight.lane, flight.priority);
         let has_served = plan.learn(lane, (now, flight.sent_at), answer.feedback());
+        let is_refused = matches!(answer.feedback(), Some(Feedback::Refused { .. }));
         let disposition = answer.dispose(flight.failures, flight.outages, has_served, &self.limits);
+        self.counters.count_ended(match disposition {
+            Disposition::Success(_) => AttemptEnd::Success,
+            Disposition::Error(_) | Disposition::Missing(_) => AttemptEnd::Error,
+            Disposition::Retry { .. } if is_refused => AttemptEnd::Refused,
+            Disposition::Retry { .. } => AttemptEnd::Failed,
+        });
         let (batch, number) = (key.0.as_str(), key.1);
         let update = match disposition {
             Disposition::Success(response) => LineUpdate::Result {

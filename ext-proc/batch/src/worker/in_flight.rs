@@ -57,6 +57,12 @@ impl InFlight {
         self.by_lane.get(&key).copied().unwrap_or_default()
     }
 
+    /// Number of lines with a priority.
+    pub(super) fn of_priority(&self, priority: Priority) -> usize {
+        let of_priority = self.by_lane.iter().filter(|((_, of), _)| *of == priority);
+        of_priority.map(|(_, count)| count).sum()
+    }
+
     /// Whether an owner has a line in flight.
     pub(super) fn has_owner(&self, owner: &str) -> bool {
         self.by_lane.keys().any(|(lane, _)| lane.owner == owner)

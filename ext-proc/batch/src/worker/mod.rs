@@ -4,6 +4,7 @@
 //! results, many in a transaction. A line keeps its place among the lines in flight until its result is stored, so a slow
 //! database slows the worker instead of filling its memory.
 
+mod counters;
 mod flight;
 mod in_flight;
 mod plan;
@@ -14,6 +15,7 @@ mod validation;
 mod windows;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -28,6 +30,8 @@ use crate::store::{Store, StoreResult};
 
 use flight::Flights;
 use plan::Plan;
+
+pub use counters::{AttemptEnd, PRIORITIES, WorkerCounters};
 
 /// Interval of the plan: which batches are active, and which lines are promoted.
 const PLAN_INTERVAL: Duration = Duration::from_secs(1);
@@ -57,10 +61,29 @@ pub struct WorkerConfig {
     pub drain_time_max: Duration,
     /// The only batch of the worker; `None` for every batch.
     pub only: Option<String>,
+    /// Counts of the worker.
+    pub counters: Arc<WorkerCounters>,
 }
 
 /// Works until `stop` is cancelled; then waits for the lines in flight, and gives back the lines that take too long.
-pub async fn run(store: Store, config: WorkerConfig, stop: CancellationToken) {
+///
+/// # Errors
+/// A newer program has migrated the database. Other workers send the lines in flight again when the leases end.
+pub async fn run(store: Store, config: WorkerConfig, stop: CancellationToken) -> StoreResult<()> {
+    let helpers = stop.child_token();
+    let _ends_helpers = helpers.clone().drop_guard();
+    tokio::select! {
+        () = run_until(store.clone(), config, stop, helpers) => Ok(()),
+        error = store.retired() => Err(error),
+    }
+}
+
+async fn run_until(
+    store: Store,
+    config: WorkerConfig,
+    stop: CancellationToken,
+    helpers: CancellationToken,
+) {
     let name = random_id("worker-");
     tracing::info!(worker = name, "the worker starts");
     let (updates, written) = mpsc::channel(config.concurrency_max.max(1) * 2);
@@ -72,7 +95,6 @@ pub async fn run(store: Store, config: WorkerConfig, stop: CancellationToken) {
         written,
         recorded_sender,
     ));
-    let helpers = stop.child_token();
     let steward = steward::Steward::new(store.clone(), name.clone(), &config);
     let stewardship = tokio::spawn(steward.run(helpers.clone()));
     tokio::spawn(store.clone().follow_clock(helpers.clone()));
@@ -130,7 +152,14 @@ impl Worker {
                 () = self.flights.next_event(&mut self.plan, &self.store) => {}
             }
             self.claim().await;
+            self.show();
         }
+    }
+
+    /// Shows metrics the numbers of this moment.
+    fn show(&self) {
+        let window = |priority| self.plan.window(priority);
+        self.config.counters.show(self.flights.in_flight(), window);
     }
 
     /// Claims as many lines as may be sent now, and sends them.

@@ -313,6 +313,11 @@ impl Plan {
         batch.map(|batch| &batch.row)
     }
 
+    /// Number of lines that the gateway takes at once with a priority.
+    pub(super) fn window(&self, priority: Priority) -> usize {
+        self.windows.limit(priority)
+    }
+
     /// Counts a line that is being sent.
     pub(super) fn sent(&mut self, lane: &Lane, priority: Priority) {
         self.windows.sent(lane, priority);

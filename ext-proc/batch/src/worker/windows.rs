@@ -45,6 +45,12 @@ impl Windows {
         gateway.free(now).max(missing).min(share).min(lane_free)
     }
 
+    /// Number of lines that the gateway takes at once with a priority, over all models with work.
+    pub(super) fn limit(&self, priority: Priority) -> usize {
+        let windows = self.gateway.iter().filter(|((_, of), _)| *of == priority);
+        windows.map(|(_, window)| window.limit()).sum()
+    }
+
     /// Counts a line that is being sent.
     pub(super) fn sent(&mut self, lane: &Lane, priority: Priority) {
         self.gateway_window(lane, priority).sent(1);

@@ -43,10 +43,16 @@ impl TestApi {
             listen: address,
             keys_file: Some(keys),
             limits,
+            open_pages: axum::Router::new(),
         };
         let stop = CancellationToken::new();
         tokio::spawn(store.clone().follow_health(stop.clone()));
-        tokio::spawn(api::serve(listener, store.clone(), config, stop.clone()));
+        tokio::spawn(api::serve(
+            (listener, None),
+            store.clone(),
+            config,
+            stop.clone(),
+        ));
         Self {
             store,
             address,

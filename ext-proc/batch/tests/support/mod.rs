@@ -202,6 +202,7 @@ pub(crate) fn worker_config(gateway: SocketAddr, limits: Limits) -> WorkerConfig
         lease: Duration::from_millis(1_500),
         drain_time_max: Duration::from_secs(2),
         only: None,
+        counters: Arc::default(),
     }
 }
 

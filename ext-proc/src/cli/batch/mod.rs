@@ -31,6 +31,8 @@ enum BatchCommand {
     List(state::List),
     /// Show one batch.
     Show(state::Show),
+    /// Copy a database of SQLite into a new file, while workers use it.
+    Backup(state::Backup),
     /// Cancel a batch. Requests at the gateway end; the others are not sent.
     Cancel(state::Cancel),
 }
@@ -42,6 +44,7 @@ pub(super) async fn run(batch: Batch) -> anyhow::Result<ExitCode> {
         BatchCommand::Work(args) => serve::work(args).await,
         BatchCommand::List(args) => state::list(args).await,
         BatchCommand::Show(args) => state::show(args).await,
+        BatchCommand::Backup(args) => state::backup(args).await,
         BatchCommand::Cancel(args) => state::cancel(args).await,
     }
 }

@@ -1,6 +1,7 @@
 //! Options that several commands share.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -107,6 +108,7 @@ impl GatewayOptions {
             lease: Duration::from_secs(self.lease_s),
             drain_time_max: DRAIN_TIME_MAX,
             only,
+            counters: Arc::default(),
         })
     }
 }

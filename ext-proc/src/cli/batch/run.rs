@@ -67,9 +67,13 @@ pub(super) async fn run(args: Run) -> anyhow::Result<ExitCode> {
     let stop = stop_on_signal()?;
     let work = stop.child_token();
     let working = tokio::spawn(worker::run(store.clone(), worker, work.clone()));
-    let ended = follow(&store, &batch.id, &gateway, &stop).await;
+    let ended = tokio::select! {
+        ended = follow(&store, &batch.id, &gateway, &stop) => ended,
+        error = store.retired() => Err(error.into()),
+    };
     work.cancel();
-    working.await.context("the worker failed")?;
+    // The cause of its end is known.
+    let _ = working.await.context("the worker failed")?;
     let code = match ended? {
         Some(batch) => {
             let code = deliver(&store, &batch, &args.output, &args.errors).await?;

@@ -1,4 +1,4 @@
-//! `isotherm batch list`, `show` and `cancel`.
+//! `isotherm batch list`, `show`, `cancel` and `backup`.
 
 use std::process::ExitCode;
 
@@ -39,6 +39,15 @@ pub(super) struct Cancel {
     /// Name of the batch.
     #[arg(value_name = "ID")]
     id: String,
+    #[command(flatten)]
+    database: Database,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Backup {
+    /// File of the copy, which must not exist.
+    #[arg(value_name = "FILE")]
+    file: String,
     #[command(flatten)]
     database: Database,
 }
@@ -140,6 +149,14 @@ pub(super) async fn cancel(args: Cancel) -> anyhow::Result<ExitCode> {
         }
         status => bail!("the batch {} is {status}: it cannot be cancelled", batch.id),
     }
+}
+
+pub(super) async fn backup(args: Backup) -> anyhow::Result<ExitCode> {
+    let store = args.database.open_existing().await?;
+    let copied = store.back_up(&args.file).await;
+    store.close().await;
+    copied.with_context(|| format!("cannot write {}", args.file))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn find(store: &Store, id: &str) -> anyhow::Result<BatchRow> {

@@ -65,7 +65,7 @@ fn client(
 /// The certificate that a gateway sees, over a TLS version.
 async fn certificate(tls: &GatewayTls, version: &'static SupportedProtocolVersion) -> Vec<u8> {
     let mut config = client(version).with_no_client_auth();
-    config.alpn_protocols = vec![ALPN.to_vec()];
+    config.alpn_protocols = vec![GRPC.to_vec()];
     let (client, server) = tokio::io::duplex(4_096);
     let name = ServerName::try_from("picker.default.svc").unwrap();
     let connecting = TlsConnector::from(Arc::new(config)).connect(name, client);
@@ -73,7 +73,7 @@ async fn certificate(tls: &GatewayTls, version: &'static SupportedProtocolVersio
     accepted.unwrap();
     let connected = connected.unwrap();
     let (_, session) = connected.get_ref();
-    assert_eq!(session.alpn_protocol(), Some(ALPN));
+    assert_eq!(session.alpn_protocol(), Some(GRPC));
     session.peer_certificates().unwrap()[0].to_vec()
 }
 
@@ -86,7 +86,7 @@ fn write_certificate(folder: &std::path::Path) -> Vec<u8> {
 
 #[tokio::test]
 async fn without_files_the_service_makes_a_certificate() {
-    let tls = GatewayTls::load(&ListenTls::default()).unwrap();
+    let tls = GatewayTls::load(&ListenTls::default(), GRPC).unwrap();
     let first = certificate(&tls, &version::TLS12).await;
     assert_eq!(first, certificate(&tls, &version::TLS13).await);
 }
@@ -100,7 +100,7 @@ async fn a_changed_certificate_is_used_without_a_restart() {
         key: Some(folder.path().join("tls.key")),
         ..ListenTls::default()
     };
-    let tls = Arc::new(GatewayTls::load(&config).unwrap());
+    let tls = Arc::new(GatewayTls::load(&config, GRPC).unwrap());
     assert_eq!(certificate(&tls, &version::TLS12).await, old);
     let following = tokio::spawn(Arc::clone(&tls).follow());
     let new = write_certificate(folder.path());
@@ -163,7 +163,7 @@ async fn with_an_authority_only_its_clients_are_accepted_and_a_new_one_replaces_
         client_ca: Some(file.clone()),
         ..ListenTls::default()
     };
-    let tls = Arc::new(GatewayTls::load(&config).unwrap());
+    let tls = Arc::new(GatewayTls::load(&config, GRPC).unwrap());
     for version in [&version::TLS12, &version::TLS13] {
         assert!(old.is_accepted(&tls, version).await);
         assert!(!new.is_accepted(&tls, version).await);

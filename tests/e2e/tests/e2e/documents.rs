@@ -39,12 +39,14 @@ async fn commands_of_the_documents_work() -> anyhow::Result<()> {
     let _permit = permit::shared().await?;
     let stack = stack().await?;
     let folder = playground(&stack)?;
+    let (batch_api, _server) = serve_batches(&stack).await?;
     let mut failures = Vec::new();
     for block in blocks()?.iter().filter(|block| block.language == "sh") {
         let code = block
             .code
             .replace(GATEWAY, &stack.envoy().address().to_string())
-            .replace(ADMIN, &stack.service().admin_url(""));
+            .replace(ADMIN, &stack.service().admin_url(""))
+            .replace(BATCH_API, &batch_api.address().to_string());
         let code = code
             .replace("target/release/", "")
             .replace("target/dist/", "");
