@@ -18,7 +18,7 @@ const KUBERNETES: &str = "1.37.0";
 
 /// Values that change what the chart renders, and the kinds that they add or remove.
 /// A value that names a file is one of values.
-const MATRIX: [(&[&str], &[&str], &[&str]); 13] = [
+const MATRIX: [(&[&str], &[&str], &[&str]); 15] = [
     (
         &[],
         &["Deployment", "NetworkPolicy", "Secret", "Role"],
@@ -95,6 +95,29 @@ const MATRIX: [(&[&str], &[&str], &[&str]); 13] = [
         &["deploy/helm/isotherm/values-ha.yaml"],
         &["ServiceMonitor", "PrometheusRule", "Certificate"],
         &["Secret"],
+    ),
+    (
+        &[
+            "batch.enabled=true",
+            "batch.url=http://llm",
+            "batch.keysSecret.name=keys",
+            "serviceMonitor.enabled=true",
+        ],
+        &["PersistentVolumeClaim", "ServiceMonitor"],
+        &[],
+    ),
+    (
+        &[
+            "batch.enabled=true",
+            "batch.url=https://llm",
+            "batch.keysSecret.name=keys",
+            "batch.tokenSecret.name=token",
+            "batch.tlsSecretName=tls",
+            "batch.database.postgresSecret.name=postgres",
+            "batch.work.replicas=2",
+        ],
+        &["Deployment", "NetworkPolicy"],
+        &["PersistentVolumeClaim"],
     ),
     (
         &["autoscaling.enabled=true"],
@@ -329,7 +352,7 @@ fn a_value_that_the_chart_does_not_know_is_refused() {
 }
 
 /// Values that would leave a wish without effect, and what the error says about each.
-const CONTRADICTIONS: [(&[&str], &str); 12] = [
+const CONTRADICTIONS: [(&[&str], &str); 15] = [
     (&["plaintext=false"], "Set tls.enabled=true"),
     (&["tls.secretName=mine"], "Set tls.enabled=true"),
     (
@@ -394,6 +417,20 @@ const CONTRADICTIONS: [(&[&str], &str); 12] = [
         ],
         "Set plaintext=true, and let the mesh encrypt",
     ),
+    (
+        &["batch.enabled=true", "batch.url=http://llm"],
+        "batch.keysSecret.name, a Secret",
+    ),
+    (
+        &[
+            "batch.enabled=true",
+            "batch.url=http://llm",
+            "batch.keysSecret.name=keys",
+            "batch.work.replicas=1",
+        ],
+        "SQLite serves one pod",
+    ),
+    (&["batch.url=llm"], "'llm' does not match pattern"),
 ];
 
 #[test]
@@ -507,6 +544,55 @@ fn the_pod_is_confined_and_stops_after_its_drain() {
         grace > pause + drain_ms / 1000,
         "{grace} s for {pause} s and {drain_ms} ms"
     );
+}
+
+#[test]
+fn the_pods_of_batch_work_are_confined_and_no_service_of_the_picker_selects_them() {
+    for (values, components) in [(&MATRIX[11], 1), (&MATRIX[12], 2)] {
+        let Some(helm) = helm_or_skip() else {
+            return;
+        };
+        let objects = objects(&rendered(helm, values.0));
+        let of_kind = |kind: &str| -> Vec<&Value> {
+            let is_it = |object: &&Value| object["kind"] == kind;
+            objects.iter().filter(is_it).collect()
+        };
+        let (batch, service): (Vec<_>, Vec<_>) =
+            of_kind("Deployment").into_iter().partition(|deployment| {
+                let name = deployment["metadata"]["name"].as_str().unwrap();
+                name.starts_with("isotherm-batch-")
+            });
+        assert_eq!((batch.len(), service.len()), (components, 1));
+        let confined = |deployment: &Value| {
+            let pod = &deployment["spec"]["template"]["spec"];
+            let container = pod["containers"][0]["securityContext"].clone();
+            (pod["securityContext"].clone(), container)
+        };
+        let selectors = of_kind("Service");
+        for deployment in batch {
+            assert_eq!(confined(deployment), confined(service[0]));
+            let labels = deployment["spec"]["template"]["metadata"]["labels"].clone();
+            let selecting = selectors.iter().filter(|service| {
+                let selector = service["spec"]["selector"].as_object().unwrap();
+                selector.iter().all(|(name, value)| labels[name] == *value)
+            });
+            for service in selecting {
+                let name = service["metadata"]["name"].as_str().unwrap();
+                assert!(name.starts_with("isotherm-batch"), "{name}");
+            }
+            let arguments = &deployment["spec"]["template"]["spec"]["containers"][0]["args"];
+            let arguments: Vec<&str> = arguments
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|argument| argument.as_str().unwrap())
+                .collect();
+            // The program knows every argument: it stops at a file that is not here.
+            let output = isotherm(&arguments);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        }
+    }
 }
 
 #[test]

@@ -19,6 +19,21 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 
 {{- define "isotherm.labels" -}}
 {{ include "isotherm.selector" . }}
+{{ include "isotherm.commonLabels" . }}
+{{- end -}}
+
+{{/* The pods of batch work, which no Service of the picker may select. */}}
+{{- define "isotherm.batchSelector" -}}
+app.kubernetes.io/name: {{ default .Chart.Name .Values.nameOverride | trunc 57 | trimSuffix "-" }}-batch
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end -}}
+
+{{- define "isotherm.batchLabels" -}}
+{{ include "isotherm.batchSelector" . }}
+{{ include "isotherm.commonLabels" . }}
+{{- end -}}
+
+{{- define "isotherm.commonLabels" -}}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
@@ -116,6 +131,20 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- if and (not .Values.plaintext) (has $provider (list "istio" "istio-service" "envoy-gateway")) -}}
 {{- fail (printf "gateway.provider=%s calls the service without TLS of its own. Set plaintext=true, and let the mesh encrypt." $provider) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Stops where batch work lacks something, or its replicas do not fit its database. */}}
+{{- define "isotherm.validateBatch" -}}
+{{- $batch := .Values.batch -}}
+{{- if not (and $batch.url $batch.keysSecret.name) -}}
+{{- fail "batch.enabled needs batch.url, the address of Envoy, and batch.keysSecret.name, a Secret with the keys of clients." -}}
+{{- end -}}
+{{- if not $batch.serve.replicas -}}
+{{- fail "batch.serve.replicas is 0: no pod would serve the batch API. Set it to 1 or more." -}}
+{{- end -}}
+{{- if and (not $batch.database.postgresSecret.name) (or (gt (int $batch.serve.replicas) 1) $batch.work.replicas) -}}
+{{- fail "SQLite serves one pod: set batch.serve.replicas=1 and batch.work.replicas=0, or name a Secret in batch.database.postgresSecret.name." -}}
 {{- end -}}
 {{- end -}}
 
