@@ -119,7 +119,7 @@ impl Store {
                 Ok(Ok(())) if self.has_failed_lately() => Some(DatabaseProblem::NoWrites),
                 Ok(Ok(())) => None,
                 // The worker stops with this error.
-                Ok(Err(StoreError::Newer { .. })) => return,
+                Ok(Err(StoreError::Newer { .. } | StoreError::Older { .. })) => return,
                 Ok(Err(error)) if is_damage(&error) => Some(DatabaseProblem::Damaged),
                 Ok(Err(error)) => {
                     tracing::debug!(%error, "a write to the database failed");

@@ -18,7 +18,7 @@ const BEGIN_POSTGRES: &str =
 /// A transaction that reads first and writes later could not get the lock then.
 const BEGIN_SQLITE: &str = "BEGIN IMMEDIATE; SELECT version FROM isotherm_schema";
 /// Begins a migration.
-const MIGRATE_POSTGRES: &str = "BEGIN; SELECT pg_advisory_xact_lock(7598539542062527085)";
+const MIGRATE_POSTGRES: &str = "BEGIN; SELECT 1 FROM pg_advisory_xact_lock(7598539542062527085)";
 const MIGRATE_SQLITE: &str = "BEGIN IMMEDIATE";
 
 impl Store {
@@ -61,7 +61,7 @@ impl Store {
         let stored = self.stored_version(&mut transaction).await?;
         let steps = match stored {
             None => &[schema::TABLES][..],
-            Some(stored) if stored > known => return Err(StoreError::Newer { stored, known }),
+            Some(stored) if stored > known => return Err(self.unknown_version(stored)),
             Some(stored) => {
                 let taken = usize::try_from(stored).ok().and_then(|n| n.checked_sub(1));
                 let steps = taken.and_then(|taken| self.steps.get(taken..));
@@ -99,16 +99,24 @@ impl Store {
         let version = rows.last().ok_or(StoreError::Unknown("version"))?;
         let (known, stored) = (self.known_version(), version.try_get("version")?);
         if stored != known {
-            let _ = self.other_version.set(stored); // it is set already
-            return Err(StoreError::Newer { stored, known });
+            let _ = self.other_version.set(stored); // it may be set already
+            return Err(self.unknown_version(stored));
         }
         Ok(transaction)
     }
 
-    /// Resolves when a newer program has migrated the database: from then on this store writes nothing.
+    /// Resolves when another program has migrated the database: from then on this store writes nothing.
     pub async fn retired(&self) -> StoreError {
-        let (stored, known) = (*self.other_version.wait().await, self.known_version());
-        StoreError::Newer { stored, known }
+        self.unknown_version(*self.other_version.wait().await)
+    }
+
+    /// The error for tables of another version.
+    pub(super) fn unknown_version(&self, stored: i64) -> StoreError {
+        let known = self.known_version();
+        match stored > known {
+            true => StoreError::Newer { stored, known },
+            false => StoreError::Older { stored, known },
+        }
     }
 }
 

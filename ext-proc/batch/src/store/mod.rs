@@ -167,10 +167,9 @@ impl Store {
             store.close().await;
             return Err(missing());
         };
-        match store.known_version() {
-            known if known > stored => Err(StoreError::Older { stored, known }),
-            known if known < stored => Err(StoreError::Newer { stored, known }),
-            _ => Ok(store),
+        match stored == store.known_version() {
+            true => Ok(store),
+            false => Err(store.unknown_version(stored)),
         }
     }
 
