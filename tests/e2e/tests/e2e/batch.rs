@@ -69,7 +69,7 @@ fn schedule(seed: u64, lines: usize, faults: &[Fault]) -> Vec<(u64, Fault)> {
     schedule
 }
 
-fn input(lines: usize) -> String {
+pub(super) fn input(lines: usize) -> String {
     let line = |number: usize| {
         let message =
             json!({ "role": "user", "content": format!("Number {number}: say something.") });
@@ -81,7 +81,7 @@ fn input(lines: usize) -> String {
 }
 
 /// A command of `isotherm batch`.
-struct BatchCommand {
+pub(super) struct BatchCommand {
     name: String,
     command: Command,
     log: PathBuf,
@@ -100,7 +100,7 @@ impl BatchCommand {
     }
 
     /// A command that sends requests.
-    fn sending(stack: &Stack, name: &str, database: &str, arguments: &[&str]) -> Self {
+    pub(super) fn sending(stack: &Stack, name: &str, database: &str, arguments: &[&str]) -> Self {
         let mut this = Self::new(stack, name, database, arguments);
         let admin = stack.service().admin_url("");
         this.command
@@ -110,7 +110,7 @@ impl BatchCommand {
         this
     }
 
-    fn start(&mut self) -> anyhow::Result<Process> {
+    pub(super) fn start(&mut self) -> anyhow::Result<Process> {
         Process::start(&self.name, &mut self.command, &self.log)
     }
 }
@@ -126,7 +126,7 @@ async fn results(store: &Store) -> anyhow::Result<Option<(u64, bool)>> {
 }
 
 /// Waits until the newest batch has `count` results.
-async fn wait_for_results(store: &Store, count: u64) -> anyhow::Result<()> {
+pub(super) async fn wait_for_results(store: &Store, count: u64) -> anyhow::Result<()> {
     let condition = format!("{count} results");
     wait_for(WAIT_MAX, &condition, || async {
         let results = results(store).await?;
@@ -465,10 +465,10 @@ async fn the_openai_python_package_runs_batches() -> anyhow::Result<()> {
 }
 
 /// A client of the batch API.
-struct ApiClient(String);
+pub(super) struct ApiClient(pub(super) String);
 
 impl ApiClient {
-    async fn wait_until_ready(&self) -> anyhow::Result<()> {
+    pub(super) async fn wait_until_ready(&self) -> anyhow::Result<()> {
         let url = format!("{}/healthz", self.0);
         wait_for(WAIT_MAX, "the batch API", || async {
             Ok(reqwest::get(&url).await.ok())
@@ -477,7 +477,7 @@ impl ApiClient {
         .map(|_| ())
     }
 
-    async fn upload(&self, content: &str) -> anyhow::Result<String> {
+    pub(super) async fn upload(&self, content: &str) -> anyhow::Result<String> {
         let boundary = "boundary-of-the-test";
         let body = format!(
             "--{boundary}\r\ncontent-disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n\
@@ -499,7 +499,7 @@ impl ApiClient {
             .to_owned())
     }
 
-    async fn create(&self, file: &str) -> anyhow::Result<String> {
+    pub(super) async fn create(&self, file: &str) -> anyhow::Result<String> {
         let body = json!({ "input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h" });
         let request = reqwest::Client::new()
             .post(format!("{}/v1/batches", self.0))
