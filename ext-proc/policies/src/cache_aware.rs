@@ -43,9 +43,7 @@ impl Policy for CacheAware {
 fn is_out_of_balance(request: &Request, view: &View<'_>) -> bool {
     let rules = &view.config().cache_aware;
     let replicas = view.eligible(request, view.trusted());
-    let outstanding = replicas
-        .iter()
-        .map(|replica| view.rank(replica).outstanding());
+    let outstanding = replicas.iter().map(|replica| view.rank(replica).requests());
     let Some((least, most)) = outstanding.minmax().into_option() else {
         return false;
     };

@@ -47,7 +47,7 @@ pub(super) struct CandidateSums(Vec<(ReplicaIndex, InFlightSums)>);
 impl CandidateSums {
     pub(super) fn of_candidates(view: &View<'_>) -> Self {
         let empty = |replica| {
-            let requests = f64::from(view.rank(replica).outstanding());
+            let requests = f64::from(view.rank(replica).requests());
             let sums = InFlightSums {
                 requests,
                 ..InFlightSums::default()

@@ -42,11 +42,11 @@ use isotherm_router::{ReplicaIndex, Request, View};
 /// The share of the prompt that a replica holds, less a little for its load, which decides among equal matches.
 fn match_less_load(request: &Request, replica: ReplicaIndex, view: &View<'_>) -> f64 {
     let matched = view.match_on(request, replica);
-    let load = f64::from(view.rank(replica).outstanding());
+    let load = f64::from(view.rank(replica).requests());
     request.fingerprint.share_at(matched.depth) - load / (1_000.0 + load) / 1_000.0
 }
 
 /// A replica's load as a score: more is better.
 fn load_score(view: &View<'_>, replica: ReplicaIndex) -> f64 {
-    -f64::from(view.rank(replica).outstanding())
+    -f64::from(view.rank(replica).requests())
 }

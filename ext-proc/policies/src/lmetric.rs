@@ -25,5 +25,5 @@ impl Policy for LMetric {
 }
 
 fn product(replica: ReplicaIndex, uncached: f64, view: &View<'_>) -> f64 {
-    uncached * (f64::from(view.rank(replica).outstanding()) + 1.0)
+    uncached * (f64::from(view.rank(replica).requests()) + 1.0)
 }

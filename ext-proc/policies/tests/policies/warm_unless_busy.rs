@@ -11,10 +11,10 @@ pub(crate) struct WarmUnlessBusy;
 impl Policy for WarmUnlessBusy {
     fn select_replica(&self, request: &Request, view: &View<'_>) -> Option<Selection> {
         let idle = view.least_loaded(&[])?;
-        let load_max = view.rank(idle).outstanding() + EXTRA_MAX;
+        let load_max = view.rank(idle).requests() + EXTRA_MAX;
         let matched = view.longest_match(request, view.candidates());
         let warm = view.least_loaded_holder(&matched);
-        let warm = warm.filter(|warm| view.rank(*warm).outstanding() <= load_max);
+        let warm = warm.filter(|warm| view.rank(*warm).requests() <= load_max);
         Some(match warm {
             Some(warm) => Selection::to(warm, Reason::Prefix, Some(matched)),
             None => Selection::to(idle, Reason::LeastLoaded, None),

@@ -1,4 +1,4 @@
-//! Counts of recent dispatches to one target, or of their tokens, as far back as a probe or a report may refer to.
+//! Counts of recent dispatches to one peer, or of their tokens, as far back as a report may refer to.
 
 use core::time::Duration;
 use std::collections::VecDeque;

@@ -239,7 +239,7 @@ fn blank() -> QueuedRequest {
             slot: TenantSlot::UNTRACKED,
             tokens: 0,
         },
-        entry: QueueEntry::Arrived,
+        entered_by: EnteredBy::Arrived,
         is_long_prompt: false,
         turns: QueueTurns::default(),
         pinned: None,

@@ -27,7 +27,7 @@ pub(crate) use self::line::LineRules;
 pub(crate) use self::place::LinePlace;
 pub use self::place::QueueSeq;
 pub use self::request::QueuedRequest;
-pub(crate) use self::request::{Band, QueueEntry, QueueTurns};
+pub(crate) use self::request::{Band, EnteredBy, QueueTurns};
 use self::requests::Requests;
 use self::tier_entries::TierEntries;
 use crate::replica_index::ReplicaIndex;
@@ -281,7 +281,7 @@ mod tests {
                 slot: TenantSlot::UNTRACKED,
                 tokens: 0,
             },
-            entry: QueueEntry::Arrived,
+            entered_by: EnteredBy::Arrived,
             is_long_prompt: false,
             turns: QueueTurns::default(),
             pinned: pinned.map(|slots| slots.iter().map(|s| ReplicaIndex(*s)).collect()),

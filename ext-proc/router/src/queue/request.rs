@@ -22,7 +22,7 @@ pub(crate) enum Band {
 
 /// Way of a request to its place in the line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum QueueEntry {
+pub(crate) enum EnteredBy {
     Arrived,
     /// A peer returned the request.
     Returned,
@@ -39,7 +39,7 @@ pub(crate) struct QueueTurns {
     pub(crate) asked_in: u64,
 }
 
-/// A request that waits in the pool's queue.
+/// A request from its arrival to its dispatch, in the queue or on the way through it.
 #[derive(Clone, Debug)]
 pub struct QueuedRequest {
     pub(crate) seq: QueueSeq,
@@ -53,7 +53,7 @@ pub struct QueuedRequest {
     /// The time from which the request's waits count: its arrival, or its promotion.
     pub(crate) entered: Time,
     pub(crate) charge: TenantCharge,
-    pub(crate) entry: QueueEntry,
+    pub(crate) entered_by: EnteredBy,
     /// Whether the prompt takes longer to compute than the SLO, so that the request is past it in any case.
     pub(crate) is_long_prompt: bool,
     pub(crate) turns: QueueTurns,
@@ -98,7 +98,7 @@ impl QueuedRequest {
 
     /// Whether the request has been in the queue before: a full queue does not reject it.
     pub(crate) const fn is_requeued(&self) -> bool {
-        !matches!(self.entry, QueueEntry::Arrived)
+        !matches!(self.entered_by, EnteredBy::Arrived)
     }
 
     /// The tier whose rules apply to the wait: a promoted batch request waits as an interactive one.

@@ -10,7 +10,7 @@ use super::queued::queued;
 use super::routing::{AvailableTargets, RoutingDecision};
 use crate::policy::PolicyEvent;
 use crate::pool_state::PoolState;
-use crate::queue::{Band, QueueEntry, QueueSeq, QueuedRequest};
+use crate::queue::{Band, EnteredBy, QueueSeq, QueuedRequest};
 use crate::{RejectReason, ReleaseReason, Request, Scope, Time};
 
 /// Shortest time after which a client is told to retry a rejected request.
@@ -56,8 +56,8 @@ impl Router {
             return outbox.reject(id, tier, RejectReason::Quarantined, rest);
         }
         let entry = match returned {
-            Some(_) => QueueEntry::Returned,
-            None => QueueEntry::Arrived,
+            Some(_) => EnteredBy::Returned,
+            None => EnteredBy::Arrived,
         };
         // A request that a peer returned gets its old place in the order of arrival.
         let (seq, arrived, entered) = returned.unwrap_or_else(|| (pool.queue.next_seq(), now, now));
@@ -69,7 +69,7 @@ impl Router {
             let routing = decide_held(&self.pool, &*self.policy, &queued, at);
             return self.apply(queued, routing);
         }
-        if queued.entry == QueueEntry::Promoted {
+        if queued.entered_by == EnteredBy::Promoted {
             self.pool.gate.count_release(ReleaseReason::Promoted);
         }
         self.admit(queued);
@@ -116,7 +116,7 @@ impl Router {
                 self.reject(&queued.request, reason);
             }
             RoutingDecision::Wait(_) => {
-                self.outbox.counters.queued += u64::from(queued.entry != QueueEntry::Promoted);
+                self.outbox.counters.queued += u64::from(queued.entered_by != EnteredBy::Promoted);
                 // The last held request gives way to one of the first band, if the queue is full.
                 if pool.queue.len() >= pool.config.queue.length_max
                     && queued.band == Band::Waiting
@@ -143,7 +143,7 @@ impl Router {
         if let Some(mut queued) = self.dequeue(seq) {
             queued.band = Band::Waiting;
             queued.entered = self.pool.now;
-            queued.entry = QueueEntry::Promoted;
+            queued.entered_by = EnteredBy::Promoted;
             queued.seq = self.pool.queue.next_seq();
             self.pool.gate.count_release(ReleaseReason::Promoted);
             self.admit(queued);

@@ -8,7 +8,7 @@ use super::queued::queued;
 use super::routing::{AvailableTargets, RoutingDecision};
 use crate::policy::Policy;
 use crate::pool_state::PoolState;
-use crate::queue::{Band, QueueEntry, QueueSeq, QueuedRequest};
+use crate::queue::{Band, EnteredBy, QueueSeq, QueuedRequest};
 use crate::replica_index::ReplicaSet;
 use crate::{Candidate, Choice, Explanation, Request, Time};
 
@@ -17,7 +17,7 @@ impl Router {
     pub fn explain(&self, now: Time, request: &Request) -> Explanation {
         let (pool, policy) = (&self.pool, &*self.policy);
         let now = pool.now.max(now);
-        let (seq, entry) = (QueueSeq::LAST, QueueEntry::Arrived);
+        let (seq, entry) = (QueueSeq::LAST, EnteredBy::Arrived);
         let queued = queued(pool, request.clone(), seq, pool.now, entry);
         let request = &queued.request;
         let replicas = pool.replicas.available_at(true, now);

@@ -281,8 +281,8 @@ fn take_back_claims(pool: &mut PoolState, flight: &InFlightRequest) {
     }
 }
 
-/// Ends the claims of a request whose response has not begun, after what it added was taken back. `is_computed` says that it
-/// was not: the replica may hold the prompt.
+/// Ends the claims of a request whose response has not begun, after what it added was taken back. With `is_computed` it was
+/// not taken back: the replica may hold the prompt.
 fn end_claims(pool: &mut PoolState, flight: &InFlightRequest, is_computed: bool) {
     let index = &mut pool.caches.index;
     for claim in flight.claims().filter(|_| !flight.has_begun) {

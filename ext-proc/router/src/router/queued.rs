@@ -4,7 +4,7 @@ use super::decide::pinned;
 use super::hold::batch_rules;
 use super::prefill::whole_tokens;
 use crate::pool_state::PoolState;
-use crate::queue::{Band, LinePlace, QueueEntry, QueueSeq, QueueTurns, QueuedRequest};
+use crate::queue::{Band, EnteredBy, LinePlace, QueueSeq, QueueTurns, QueuedRequest};
 use crate::tenants::TenantCharge;
 use crate::{BatchTier, ReplicaId, Request, ResponseKey, Scope, TenantId, Tier, Time};
 
@@ -14,7 +14,7 @@ pub(super) fn queued(
     mut request: Request,
     seq: QueueSeq,
     arrived: Time,
-    entry: QueueEntry,
+    entered_by: EnteredBy,
 ) -> QueuedRequest {
     keep_to_response(pool, &mut request);
     let rules = batch_rules(pool).filter(|_| request.tier == Tier::NonInteractive);
@@ -42,10 +42,10 @@ pub(super) fn queued(
         },
         turns: QueueTurns::default(),
         pinned: pinned(pool, &request),
-        entry: if is_batch && band == Band::Waiting {
-            QueueEntry::Promoted
+        entered_by: if is_batch && band == Band::Waiting {
+            EnteredBy::Promoted
         } else {
-            entry
+            entered_by
         },
         is_long_prompt: false,
         preferred: None,

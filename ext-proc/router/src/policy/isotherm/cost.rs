@@ -91,7 +91,7 @@ impl<'a> CostModel<'a> {
         let (Some(service_s), true) = (self.view.pool.service_s, timing.waited_s < work_s) else {
             return false;
         };
-        let answers = f64::from(self.view.rank(candidate.replica).outstanding());
+        let answers = f64::from(self.view.rank(candidate.replica).requests());
         let saved_s = STALL_WEIGHT.get() * work_s * answers;
         let lost_s = service_s.max(work_s) * marginal_lateness(f64::INFINITY, timing.objective);
         self.view.pool.config.push != Push::Blind && saved_s > lost_s
@@ -175,13 +175,13 @@ impl<'a> CostModel<'a> {
             + prompt.remote_s
             + adapter.wait_s
             + adapter.load_s;
-        let outstanding = f64::from(view.rank(replica).outstanding());
+        let requests = f64::from(view.rank(replica).requests());
         let terms = CostTerms {
             work_s,
             ttft_s: computed_s + MEMORY_WAIT_FACTOR.get() * memory_s,
             pool_work_s: prompt.tokens * replicas.latency().prefill.each_s,
             slot_s: adapter.slot_s,
-            outstanding,
+            requests,
         };
         let cost = self.cost(&terms, timing);
         CandidateCost {
@@ -210,13 +210,13 @@ impl<'a> CostModel<'a> {
         let fastest = view.pool.replicas.fastest();
         let work_s = prompt.tokens * fastest.each_s;
         let ttft_s = fastest.fixed_s + work_s + prompt.remote_s;
-        let outstanding = f64::from(view.pool.replicas.least_outstanding());
+        let requests = f64::from(view.pool.replicas.least_requests());
         let terms = CostTerms {
             work_s,
             ttft_s,
             pool_work_s: prompt.tokens * view.pool.replicas.latency().prefill.each_s,
             slot_s: 0.0,
-            outstanding,
+            requests,
         };
         self.cost(&terms, timing)
     }
@@ -224,7 +224,7 @@ impl<'a> CostModel<'a> {
     /// The cost of a request.
     fn cost(&self, terms: &CostTerms, timing: WaitState) -> f64 {
         let until_dispatch_s = timing.until_dispatch_s();
-        let mut delayed = terms.outstanding;
+        let mut delayed = terms.requests;
         if self.waiting_per_replica > 0.0 {
             delayed +=
                 self.waiting_per_replica * marginal_lateness(until_dispatch_s, timing.objective);
@@ -256,8 +256,8 @@ struct CostTerms {
     pool_work_s: f64,
     /// Time that later requests lose because the adapter takes a slot.
     slot_s: f64,
-    /// Requests in flight on the replica.
-    outstanding: f64,
+    /// Requests at the replica, those of other services included.
+    requests: f64,
 }
 
 /// The cost of a time to first token to the request itself.

@@ -28,7 +28,7 @@ impl PromptLoad {
     fn rank(&self, replica: ReplicaIndex, view: &View<'_>) -> Rank {
         let rank = view.pool.replicas.rank(replica);
         let backlog_s = view.pool.replicas.backlog_s(replica, view.pool.now);
-        let load_s = backlog_s + self.per_request_s * f64::from(rank.outstanding());
+        let load_s = backlog_s + self.per_request_s * f64::from(rank.requests());
         rank.with_load((load_s * 1e6) as u32)
     }
 

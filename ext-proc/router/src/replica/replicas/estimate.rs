@@ -1,4 +1,4 @@
-//! Estimates that policies use: queued prefill, time to first token, decode time. [`crate::replica`] learns the models.
+//! Estimates that policies use: queued prefill, and time to first token. [`crate::replica`] learns the models.
 
 use super::{LinearModel, Replica, Replicas};
 use crate::constant::constants;
@@ -93,9 +93,9 @@ impl Replicas {
         self.model.output_tokens
     }
 
-    /// Fewest outstanding requests of an available replica.
-    pub(crate) fn least_outstanding(&self) -> u32 {
-        self.by_load.first().map_or(0, |rank| rank.outstanding())
+    /// Fewest requests at an available replica.
+    pub(crate) fn least_requests(&self) -> u32 {
+        self.by_load.first().map_or(0, |rank| rank.requests())
     }
 
     /// Lowers the bound after a change of the pool's line and of the line of the replica at `slot`.

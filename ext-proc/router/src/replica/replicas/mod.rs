@@ -50,10 +50,10 @@ impl Rank {
         ReplicaIndex(self.0 as u16)
     }
 
-    /// Requests at the replica.
+    /// Requests at the replica, those of other services included.
     #[expect(clippy::cast_possible_truncation, reason = "the highest part")]
     #[must_use]
-    pub const fn outstanding(self) -> u32 {
+    pub const fn requests(self) -> u32 {
         (self.0 >> LOAD_BIT) as u32
     }
 }
@@ -71,7 +71,7 @@ pub(crate) struct Replicas {
     /// Free capacity of the available replicas, in total.
     free_capacity: u64,
     expiries: BTreeSet<(Time, ReplicaIndex)>,
-    /// Replicas that became available since the last [`Self::take_freed`].
+    /// Replicas that an event changed and left available since the last [`Self::take_freed`].
     freed: Vec<ReplicaIndex>,
     turn: u64,
     model: PoolModel,
@@ -214,7 +214,7 @@ impl Replicas {
         self.get(slot).map(|replica| replica.id)
     }
 
-    /// Replicas that became available since the last call and still are.
+    /// Replicas that an event changed and left available since the last call and still are.
     pub(crate) fn take_freed(&mut self) -> Vec<ReplicaIndex> {
         let mut freed = core::mem::take(&mut self.freed);
         freed.sort_unstable();
