@@ -11,7 +11,7 @@ use crate::gate::BatchGate;
 use crate::in_flight::InFlightRequest;
 use crate::index::{Caches, index_limits};
 use crate::quarantine::Quarantine;
-use crate::queue::{Queue, QueueSeq};
+use crate::queue::{LineRules, Queue, QueueSeq};
 use crate::replica::Replicas;
 use crate::replica_index::ReplicaIndex;
 use crate::tenants::TenantTable;
@@ -161,6 +161,12 @@ impl PoolState {
             let stored = &mut self.caches.stored;
             stored.record(flight.request.tenant, response, replica);
         }
+    }
+
+    /// Orders the queue by the configuration, and by whether the policy puts requests past the SLO last.
+    pub(crate) fn set_line_rules(&mut self, past_slo_last: bool) {
+        let rules = LineRules::new(&self.config, past_slo_last);
+        self.queue.set_rules(rules, self.config.tiers.is_some());
     }
 
     /// Forgets what the cache of a replica held.

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use isotherm_router::{ReplicaId, Time};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::client::{self, ReplicaClient};
@@ -134,8 +134,7 @@ async fn probe_replica(
         }
         tell_engine(&strong, &mut probe, addr, &news);
         let times = (clock.time_of(start), clock.now());
-        let is_idle = apply(&strong, (id, addr), result, times, (&mut schedule, &news));
-        let woken = is_idle.then(|| strong.rest(id)).flatten();
+        let woken = apply(&strong, (id, addr), result, times, (&mut schedule, &news));
         drop(strong);
         if is_up && let Some(listed) = probe.list_adapters(&current, jitter).await {
             let Some(pool) = pool.upgrade() else {
@@ -144,19 +143,8 @@ async fn probe_replica(
             pool.models_listed(id, listed);
         }
         drop(turn);
-        let interval = stretch.stretched(current.probe.interval);
-        if let Some(woken) = woken {
-            tokio::select! {
-                () = tokio::time::sleep(ProbeSchedule::rest(interval, jitter)) => continue,
-                () = woken.notified() => {}
-                _ = config.changed() => {
-                    probe.forget();
-                    continue;
-                }
-            }
-        }
-        let pause = schedule.pause(interval, took, jitter);
-        if has_changed_within(pause, &mut config).await {
+        let pauses = schedule.pauses(stretch.stretched(current.probe.interval), took, jitter);
+        if has_changed_before_next(pauses, woken, &mut config).await {
             probe.forget();
         }
     }
@@ -172,14 +160,15 @@ fn tell_engine(pool: &Pool, probe: &mut LoadProbe, addr: SocketAddr, news: &Pool
     }
 }
 
-/// Reports the result of a probe that was sent and answered at these times. Returns whether it shows that the replica has no request.
+/// Reports the result of a probe that was sent and answered at these times. Returns what wakes the probes of a replica
+/// that has no request.
 fn apply(
     pool: &Pool,
     (id, addr): (ReplicaId, SocketAddr),
     result: Result<PageReport, ProbeError>,
     (sent, answered): (Time, Time),
     (schedule, news): (&mut ProbeSchedule, &PoolNews),
-) -> bool {
+) -> Option<Arc<Notify>> {
     match result {
         Ok(PageReport {
             load,
@@ -202,7 +191,7 @@ fn apply(
                     news.tell(News::SeveralProcesses, addr, "");
                 }
             }
-            is_idle
+            is_idle.then(|| pool.rest(id)).flatten()
         }
         Err(error) if error.is_without_metrics() => {
             if schedule.answered_without_metrics(error.is_costly()) {
@@ -211,7 +200,7 @@ fn apply(
             pool.failures().probe_succeeded(id);
             // The answer shows that the replica is up now, and nothing of the requests that it has.
             pool.answered_without_metrics(id, answered);
-            false
+            None
         }
         Err(error) => {
             if schedule.failed() {
@@ -219,12 +208,28 @@ fn apply(
             }
             pool.probe_failed(id);
             pool.failures().probe_failed(id, &error);
-            false
+            None
         }
     }
 }
 
-/// Waits for the next probe. Returns true at once if the configuration changes.
+/// Waits for the next probe; that of an idle replica rests until a request wakes it. Returns true at once if the configuration
+/// changes.
+async fn has_changed_before_next(
+    [pause, rest]: [Duration; 2],
+    woken: Option<Arc<Notify>>,
+    config: &mut watch::Receiver<Arc<PoolConfig>>,
+) -> bool {
+    if let Some(woken) = woken {
+        tokio::select! {
+            () = woken.notified() => {}
+            has_changed = has_changed_within(rest, config) => return has_changed,
+        }
+    }
+    has_changed_within(pause, config).await
+}
+
+/// Waits for a time. Returns true at once if the configuration changes.
 async fn has_changed_within(
     pause: Duration,
     config: &mut watch::Receiver<Arc<PoolConfig>>,

@@ -64,13 +64,13 @@ impl ProbeSchedule {
         self.failures == 1
     }
 
-    /// Returns the pause after a probe of an idle replica; `jitter` is about 1.
-    pub(super) fn rest(interval: Duration, jitter: f64) -> Duration {
-        RESTS_FOR.max(interval).mul_f64(jitter)
+    /// Returns the pauses after a probe that took `took`, of a replica with requests and of an idle one; `jitter` is about 1.
+    pub(super) fn pauses(&self, interval: Duration, took: Duration, jitter: f64) -> [Duration; 2] {
+        let rest = RESTS_FOR.max(interval).mul_f64(jitter);
+        [self.pause(interval, took, jitter), rest]
     }
 
-    /// Returns the pause after a probe that took `took`; `jitter` is about 1.
-    pub(super) fn pause(&self, interval: Duration, took: Duration, jitter: f64) -> Duration {
+    fn pause(&self, interval: Duration, took: Duration, jitter: f64) -> Duration {
         let unread = self.failures.max(self.costly);
         let doublings = unread.saturating_sub(FAILURES_FREE).min(16);
         let backoff = match doublings {

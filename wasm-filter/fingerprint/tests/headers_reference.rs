@@ -27,7 +27,7 @@ The filter, or the service where no filter is in front, reads these headers of c
 
 | header | content |
 | --- | --- |
-| `x-session-id` | The session key. |
+| `x-session-id`, `x-claude-code-agent-id`, `x-claude-code-session-id`, `session-id`, `x-dynamo-session-id` | The session key, as agents send it. |
 | `x-tier` | The workload tier: `interactive-fast`, `interactive-normal` or `non-interactive`. |
 | `x-llm-d-slo-ttft-ms`, `x-slo-ttft-ms` | The budget for the first token, in milliseconds. |
 | `x-deadline` | The deadline, in Unix seconds. |

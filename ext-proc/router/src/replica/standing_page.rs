@@ -3,7 +3,7 @@
 //! Engines publish their gauges with a step. When the requests of the last batch are aborted, no step follows, and the page shows them until
 //! the next request (vllm#29928). A router that waits for such a page to move never sends that request. So a page that shows
 //! requests, that has not moved for a while, and that no request of these services explains, is believed to show none. The
-//! replica then takes one request ([`super::probed::ProbeState::full_at`]), which makes a page move that can.
+//! replica then takes one request ([`super::ProbeState::full_at`]), which makes a page move that can.
 
 use core::time::Duration;
 

@@ -34,7 +34,6 @@ use self::plausibility::ResponseUsage;
 use self::service::Service;
 use crate::policy::{Policy, PolicyEvent};
 use crate::pool_state::PoolState;
-use crate::queue::LineRules;
 use crate::{Effect, Event, Placement, PolicyFactory, RouterConfig, Time};
 
 /// Routes the requests of one pool.
@@ -64,7 +63,8 @@ impl Router {
             unpinning: UnpinQueue::default(),
             outbox: Outbox::default(),
         };
-        router.set_line_rules();
+        let rules = router.policy.rules();
+        router.pool.set_line_rules(rules.past_slo_last);
         router
     }
 
@@ -140,10 +140,7 @@ impl Router {
             } => pool.peers.on_report(peer, report, as_of, round_trip, now),
             Event::PeerLost(peer) => pool.peers.on_loss(peer, now),
             Event::Shared(placement) => self.shared(&placement),
-            Event::Shutdown => {
-                pool.is_shutting_down = true;
-                self.reject_expired();
-            }
+            Event::Shutdown => self.shut_down(),
         }
     }
 
@@ -223,7 +220,8 @@ impl Router {
                 }
             }
         }
-        self.set_line_rules();
+        let rules = self.policy.rules();
+        self.pool.set_line_rules(rules.past_slo_last);
         let pool = &mut self.pool;
         pool.tenants.set_weights(pool.config.tenants.as_ref());
         if pool.config.tiers.is_none() {
@@ -242,11 +240,9 @@ impl Router {
     }
 
     /// Applies the order of service of the configuration and the policy.
-    fn set_line_rules(&mut self) {
-        let config = &self.pool.config;
-        let rules = LineRules::new(config, self.policy.rules().past_slo_last);
-        let has_tiers = config.tiers.is_some();
-        self.pool.queue.set_rules(rules, has_tiers);
+    fn shut_down(&mut self) {
+        self.pool.is_shutting_down = true;
+        self.reject_expired();
     }
 }
 

@@ -53,6 +53,13 @@ impl Fixture {
         Ok(String::from_utf8(psql.stdout)?)
     }
 
+    /// The results of a batch that are errors.
+    fn errors(&self, url: &str, batch: &str) -> anyhow::Result<String> {
+        let results =
+            "SELECT convert_from(result, 'UTF8') FROM isotherm_requests WHERE is_success = 0";
+        self.run(url, &format!("{results} AND batch_id = '{batch}'"))
+    }
+
     fn work(&self, name: &str, url: &str) -> anyhow::Result<Process> {
         BatchCommand::sending(&self.stack, name, url, &["work"]).start()
     }
@@ -122,7 +129,8 @@ async fn a_postgresql_of_version_1_is_migrated_and_a_worker_beside_a_newer_one_s
         ("batch_completed", (1, 0)),
     ] {
         let ended = wait_for_end(&store, id).await?;
-        ensure!(ended == results, "{id}: {ended:?}");
+        let errors = fixture.errors(&url, id);
+        ensure!(ended == results, "{id}: {ended:?}: {errors:?}");
     }
     fixture.check(&url)?;
     let batch = fixture.submit().await?;

@@ -64,7 +64,7 @@ struct Arguments {
     markdown: Option<PathBuf>,
 }
 
-/// What is measured.
+/// A variant with its numbers of replicas and services.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 struct Subject {
     variant: Variant,
@@ -144,7 +144,7 @@ impl Arguments {
         self.replicas.iter().copied().max().unwrap_or_default()
     }
 
-    /// Files that this process has open at most: a probe's connection to each replica, and Envoy's to those that got a request.
+    /// Files that this process has open at most: a probe's connection to each replica, and one of Envoy for each request.
     fn files(&self) -> u64 {
         let requests = u64::from(self.rate) * u64::from(self.seconds) * 2;
         u64::from(self.replicas_max()) + requests + FILES_BESIDE
