@@ -227,7 +227,7 @@ section! {
 section! {
     /// How the service probes replicas.
     pub struct ProbeConfig {
-        /// The time between two probes of a replica that has requests; an idle one is probed once a second. With thousands of replicas the service stretches it, so that probes take a quarter of the processors at most.
+        /// The time between two probes of a replica that has requests; an idle one is probed once a second. With thousands of replicas the service stretches it to a second at most, so that probes take a quarter of the processors.
         interval as "interval_ms": Duration = Duration::from_millis(100), millis(10..=60_000);
         /// The longest duration of a probe. A slow engine's answer may begin up to three times as late; the replica then counts as one without metrics. A replica without a good probe for three times the longer of this and `interval_ms`, and for three seconds at least, gets no new request.
         timeout as "timeout_ms": Duration = Duration::from_secs(1), millis(10..=60_000);
